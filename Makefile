@@ -1,0 +1,160 @@
+# Every target sets up .venv by itself; tests run against the installed package, never the source tree.
+
+PYTHON ?= python3
+JOBS ?= 2
+RANKS ?= 1 2 3 4
+
+VENV := .venv
+BIN := $(VENV)/bin
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-cpp test-single test-parallel test-faults test-hosts test-mpi fuzz bench \
+        lint lint-python lint-cpp lint-aarch64 format docs install clean
+
+help:
+	@echo "make demo    train a small model on two processes"
+	@echo "make test    C++ tests (also under sanitizers), Python at 1 to 4 ranks, faults, hosts, MPI"
+	@echo "make fuzz    search for bytes from strangers that are not refused properly"
+	@echo "make bench   measure against the peers"
+	@echo "make lint    ruff, mypy, clang-format, cross-compilation for aarch64"
+	@echo "make format  rewrite the code as lint wants it"
+	@echo "make docs    this project's pages, in docs/_build/html"
+	@echo "make clean   remove what was built (.venv stays)"
+
+# ---- The environment. A stamp's age says whether the step is to be done again. ----
+
+REQUIREMENTS := $(VENV)/.requirements
+INSTALLED := $(VENV)/.installed
+# Folders count too: their time changes when a file is removed.
+PACKAGE := pyproject.toml CMakeLists.txt $(shell find cpp python -not -path '*/__pycache__*')
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(REQUIREMENTS): tools/requirements-dev.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --requirement $<
+	@touch $@
+
+$(VENV)/.requirements-%: tools/requirements-%.txt $(REQUIREMENTS)
+	$(BIN)/python -m pip install --quiet --requirement $<
+	@touch $@
+
+$(INSTALLED): $(PACKAGE) $(REQUIREMENTS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation \
+	  --force-reinstall --config-settings=cmake.define.SIRTAKI_WERROR=ON .
+	@touch $@
+
+install: $(INSTALLED)
+
+# ---- Use ----
+
+demo: $(INSTALLED)
+	$(BIN)/horovodrun -np 2 $(BIN)/python examples/pytorch_mnist.py --compare-single
+
+bench: $(INSTALLED) $(VENV)/.requirements-bench
+	$(BIN)/python benchmarks/run.py
+
+docs: $(INSTALLED) $(VENV)/.requirements-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+# ---- Test ----
+
+test: test-cpp test-single test-parallel test-faults test-hosts test-mpi
+
+# All three at once: while one is linked or waits for its threads, another uses the cores.
+test-cpp: $(REQUIREMENTS)
+	$(MAKE) --no-print-directory -j3 --output-sync test-cpp-plain test-cpp-thread test-cpp-address
+
+# The thread sanitizer of older compilers needs addresses that are not randomised beyond its map.
+test-cpp-thread: RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+test-cpp-%: $(REQUIREMENTS)
+	$(BIN)/cmake -S . -B build/cpp-$* -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DSIRTAKI_TESTS=ON -DSIRTAKI_SANITIZE=$(filter-out plain,$*) --log-level=WARNING
+	$(BIN)/cmake --build build/cpp-$* --target sirtaki_tests
+	$(RUN) build/cpp-$*/sirtaki_tests
+
+test-single: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/single
+
+# One thread a rank: four ranks of a few threads each would wait for one another's cores.
+test-parallel: $(INSTALLED)
+	@set -e; for ranks in $(RANKS); do \
+	  echo "tests/parallel at $$ranks ranks"; \
+	  OMP_NUM_THREADS=1 $(BIN)/horovodrun -np $$ranks \
+	    $(BIN)/python -m pytest -p no:cacheprovider tests/parallel; \
+	done
+
+test-faults: $(INSTALLED)
+	$(BIN)/python -m pytest tests/faults
+
+# Both MPIs, each with our own transports and with MPI's. MPI_TESTS=tests/parallel runs everything.
+MPI_TESTS ?= tests/parallel/core
+MPICH := .venv-mpich
+OPEN_MPI_RUN := $(BIN)/mpirun --allow-run-as-root --oversubscribe -np 2 $(BIN)/python
+MPICH_RUN := $(MPICH)/bin/mpirun -np 2 $(MPICH)/bin/python
+PYTEST_OF_A_RANK := -m pytest -p no:cacheprovider
+
+$(MPICH)/.requirements: tools/requirements-mpich.txt $(REQUIREMENTS)
+	$(PYTHON) -m venv $(MPICH)
+	$(MPICH)/bin/python -m pip install --quiet --no-deps --requirement $<
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > "$$($(MPICH)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	@touch $@
+
+test-mpi: export OMP_NUM_THREADS := 1
+test-mpi: $(INSTALLED) $(VENV)/.requirements-mpi $(MPICH)/.requirements
+	@set -e; for backend in native mpi; do \
+	  echo "$(MPI_TESTS) under Open MPI and MPICH, backend $$backend"; \
+	  SIRTAKI_BACKEND=$$backend $(OPEN_MPI_RUN) $(PYTEST_OF_A_RANK) $(MPI_TESTS); \
+	  SIRTAKI_BACKEND=$$backend $(MPICH_RUN) $(PYTEST_OF_A_RANK) $(MPI_TESTS); \
+	done
+	$(OPEN_MPI_RUN) $(PYTEST_OF_A_RANK) tests/mpi/ranks
+	$(MPICH_RUN) $(PYTEST_OF_A_RANK) tests/mpi/ranks
+	$(BIN)/python -m pytest tests/mpi/jobs
+	$(MPICH)/bin/python -m pytest tests/mpi/jobs
+
+test-hosts: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/hosts
+
+FUZZ_SECONDS ?= 60
+fuzz: $(INSTALLED) $(VENV)/.requirements-fuzz
+	$(BIN)/python tests/fuzz/fuzz_parsers.py -max_total_time=$(FUZZ_SECONDS) -max_len=4096
+
+# ---- Lint ----
+
+CPP_FILES = $(shell find cpp tests/cpp -name '*.cpp' -o -name '*.h')
+
+lint: lint-python lint-cpp lint-aarch64
+
+lint-python: $(REQUIREMENTS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+lint-cpp: $(REQUIREMENTS)
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+
+AARCH64_CXX ?= aarch64-linux-gnu-g++
+lint-aarch64: $(REQUIREMENTS)
+	@if ! command -v $(AARCH64_CXX) >/dev/null; then \
+	  echo "lint-aarch64: skipped, $(AARCH64_CXX) is not installed"; \
+	else \
+	  $(BIN)/cmake -S . -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	    -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	    -DCMAKE_CXX_COMPILER=$(AARCH64_CXX) --log-level=WARNING && \
+	  $(BIN)/cmake --build build/aarch64 --target sirtaki_core; \
+	fi
+
+format: $(REQUIREMENTS)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+clean:
+	rm -rf build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f $(INSTALLED)

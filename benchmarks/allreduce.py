@@ -1,0 +1,93 @@
+"""Sirtaki's allreduce beside torch's Gloo, Open MPI and memcpy, in one run.
+
+python benchmarks/allreduce.py -np 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from output import RESULTS, write_result
+from targets import check_allreduce
+
+from sirtaki.observe.machine import machine_facts
+from sirtaki.observe.measure import Plan, Timings, sizes_between
+from sirtaki.observe.report import table
+from sirtaki.rendezvous.store import UnixStoreServer
+
+HERE = Path(__file__).resolve().parent
+
+
+def main(arguments: Sequence[str]) -> int:
+    args = _parse(arguments)
+    plan = Plan(sizes_between(4, args.max_bytes), args.rounds, args.seconds)
+    facts = machine_facts()
+    timings, mpi = measure_ranks(plan, args.num_proc)
+    checks = check_allreduce(timings, args.num_proc, int(facts["cores"]))
+    result = {
+        "benchmark": "allreduce",
+        "command": shlex.join(["python", "benchmarks/allreduce.py", *arguments]),
+        "ranks": args.num_proc,
+        "machine": {**facts, "mpi": mpi},
+        "timings": timings,
+        "targets": [asdict(check) for check in checks],
+    }
+    print("\n".join([*table(timings), "", *(check.line() for check in checks)]))
+    write_result(Path(args.output) / f"allreduce-{args.num_proc}ranks.json", result)
+    return 0
+
+
+def measure_ranks(plan: Plan, ranks: int) -> tuple[Timings, str]:
+    """Run allreduce_rank.py under mpirun; return the timings and MPI's name."""
+    with tempfile.TemporaryDirectory() as folder, UnixStoreServer() as server:
+        # Under mpi4py's main program one rank's exception ends all ranks.
+        python = [sys.executable, "-m", "mpi4py"]
+        rank = [str(HERE / "allreduce_rank.py"), json.dumps(asdict(plan)), folder]
+        command = [*_mpirun(ranks), *python, *rank]
+        subprocess.run(command, check=True, env=_environment(server, ranks))
+        result = json.loads((Path(folder) / "timings.json").read_text())
+    return {int(size): by_name for size, by_name in result["timings"].items()}, result["mpi"]
+
+
+def _mpirun(ranks: int) -> list[str]:
+    program = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if program is None:
+        raise SystemExit("no mpirun: pip install -r tools/requirements-bench.txt")
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return [program, *root, "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+
+
+def _environment(server: UnixStoreServer, ranks: int) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        "SIRTAKI_RENDEZVOUS": server.address,
+        "OMP_NUM_THREADS": "1",
+    }
+    if ranks > (os.cpu_count() or 1):
+        # Otherwise a rank that polls keeps the one it waits for off its core.
+        environment["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    return environment
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-np", "--num-proc", type=int, default=2, help="ranks (2)")
+    parser.add_argument("--max-bytes", type=int, default=256 << 20, help="largest array (256 MiB)")
+    parser.add_argument("--rounds", type=int, default=8, help="turns of each contender (8)")
+    parser.add_argument("--seconds", type=float, default=0.04, help="of a turn, about (0.04)")
+    parser.add_argument("--output", default=str(RESULTS), help="folder of the JSON file")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

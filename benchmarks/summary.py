@@ -1,0 +1,101 @@
+"""The results as a page of Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sirtaki.observe.report import show_bytes, show_rate, show_seconds
+
+Result = dict[str, Any]
+
+
+def write_summary(folder: Path) -> Path:
+    """Write README.md from the JSON files of the folder; return its path."""
+    reductions = [json.loads(path.read_text()) for path in sorted(folder.glob("allreduce-*.json"))]
+    lines = ["# Results", "", "Written by `make bench`. [What the columns mean](../README.md).", ""]
+    for result in reductions:
+        lines += _allreduce(result)
+    training = folder / "train_step.json"
+    if training.exists():
+        lines += _train_step(json.loads(training.read_text()))
+    overheads = folder / "overheads.json"
+    if overheads.exists():
+        lines += _overheads(json.loads(overheads.read_text()))
+    hosts = folder / "hosts.json"
+    if hosts.exists():
+        lines += _hosts(json.loads(hosts.read_text()))
+    path = folder / "README.md"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _allreduce(result: Result) -> list[str]:
+    timings = {int(size): by_name for size, by_name in result["timings"].items()}
+    names = list(next(iter(timings.values())))
+    rows = [["Bytes", *names]]
+    for size, by_name in timings.items():
+        medians = [by_name[name]["median"] for name in names]
+        cells = [f"{show_seconds(median)}, {show_rate(size, median)}" for median in medians]
+        rows.append([show_bytes(size), *cells])
+    title = f"## Allreduce, {result['ranks']} ranks: median time, GB/s"
+    return [title, "", *_markdown(rows), "", *_targets(result), "", *_origin(result)]
+
+
+def _train_step(result: Result) -> list[str]:
+    lines = [f"## Training step, {result['ranks']} ranks", ""]
+    for name, case in result["cases"].items():
+        rows = [["", "Median", "10 %", "90 %", "Efficiency"]]
+        for contender, quantiles in case["seconds"].items():
+            shown = [show_seconds(quantiles[key]) for key in ("median", "p10", "p90")]
+            efficiency = case["efficiency"].get(contender)
+            rows.append([contender, *shown, "" if efficiency is None else f"{efficiency:.2f}"])
+        lines += [f"{name}, {case['parameters'] / 1e6:.1f} M parameters:", "", *_markdown(rows), ""]
+    return [*lines, *_origin(result)]
+
+
+def _hosts(result: Result) -> list[str]:
+    lines = ["## Several hosts", ""]
+    for title, case in result["cases"].items():
+        rows = [["", "Bytes", "Median"]]
+        for size, by_name in case.get("sums", {}).items():
+            for name, taken in by_name.items():
+                rows.append([name, show_bytes(int(size)), show_seconds(taken["median"])])
+        rows += [[n, "", show_seconds(t["median"])] for n, t in case.get("steps", {}).items()]
+        if "seconds" in case:
+            rows.append(["all", "", show_seconds(case["seconds"])])
+        lines += [f"{title[0].upper()}{title[1:]}:", "", *_markdown(rows), ""]
+    return [*lines, *_targets(result), "", *_origin(result)]
+
+
+def _targets(result: Result) -> list[str]:
+    return [
+        f"- {'met' if target['met'] else '**missed**'}: {target['target']}: {target['measured']}"
+        for target in result["targets"]
+    ]
+
+
+def _overheads(result: Result) -> list[str]:
+    lines = ["## Overheads", ""]
+    for title, table in result["tables"].items():
+        rows = [["", "Median"], *([name, show_seconds(t["median"])] for name, t in table.items())]
+        lines += [f"{title[0].upper()}{title[1:]}:", "", *_markdown(rows), ""]
+    return [*lines, *_origin(result)]
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    header, *body = [f"| {' | '.join(row)} |" for row in rows]
+    return [header, "|" + "---|" * len(rows[0]), *body]
+
+
+def _origin(result: Result) -> list[str]:
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return [
+        f"`{result['command']}` on {machine['cores']} cores of {machine['cpu']}, "
+        f"{machine['cache_bytes'] / 2**20:.0f} MiB cache, Linux {machine['kernel']}, "
+        f"load {machine['load']} before, Python {machine['python']}, {versions}.",
+        "",
+    ]

@@ -1,0 +1,125 @@
+"""What the measurements are to show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from models import BACKWARD_SHARE, COMPUTE_SECONDS, LAYERS
+from peers import GLOO, OPEN_MPI
+
+from sirtaki.observe.contenders import COPY
+from sirtaki.observe.measure import Timings
+from sirtaki.observe.report import show_bytes, show_seconds
+
+_MIB = 1 << 20
+_LATENCY_SECONDS = 30e-6
+
+
+@dataclass(frozen=True)
+class Check:
+    """A target and the worst that was measured towards it."""
+
+    target: str
+    measured: str
+    met: bool
+
+    def line(self) -> str:
+        return f"{'met   ' if self.met else 'MISSED'}  {self.target}: {self.measured}"
+
+
+@dataclass(frozen=True)
+class _Ratio:
+    """How many times as fast as a peer a level of ours is to be, from one size to another."""
+
+    ours: str
+    peer: str
+    least: float
+    smallest: int = 0
+    largest: int = 1 << 62
+
+    def check(self, timings: Timings) -> Check | None:
+        """Return None when nothing of these sizes was measured."""
+        ratios = {
+            by_name[self.peer]["median"] / by_name[self.ours]["median"]: size
+            for size, by_name in timings.items()
+            if self.smallest <= size <= self.largest
+        }
+        if not ratios:
+            return None
+        worst = min(ratios)
+        where = f"from {show_bytes(self.smallest)}" if self.smallest else "at every size"
+        if self.largest < 1 << 62:
+            where = f"at {show_bytes(self.smallest)} to {show_bytes(self.largest)}"
+        return Check(
+            f"{self.ours} at least {self.least:g} times as fast as {self.peer} {where}",
+            f"{worst:.2f} at {show_bytes(ratios[worst])}",
+            worst >= self.least,
+        )
+
+
+_RATIOS = (
+    _Ratio("torch", GLOO, 2.5, _MIB),
+    _Ratio("core", OPEN_MPI, 1.15, _MIB, 16 * _MIB),
+    _Ratio("core", OPEN_MPI, 1.7, 64 * _MIB),
+    _Ratio("core", COPY, 0.8, 64 * _MIB),
+    _Ratio("core", GLOO, 1.0),
+    _Ratio("core", OPEN_MPI, 1.0),
+)
+
+
+def check_allreduce(timings: Timings, ranks: int, cores: int) -> list[Check]:
+    """Return the targets that these sizes and ranks can tell about."""
+    checks = [check for ratio in _RATIOS if (check := ratio.check(timings)) is not None]
+    if ranks <= cores and 4 in timings:
+        latency = timings[4]["torch"]["median"]
+        text = f"hvd.allreduce_ of 4 B within {show_seconds(_LATENCY_SECONDS)}"
+        checks.append(Check(text, show_seconds(latency), latency <= _LATENCY_SECONDS))
+    return checks
+
+
+def check_hosts(cases: dict[str, Any], bytes_per_second: float) -> list[Check]:
+    """Return the targets of a world over several hosts; the rate is that of the slow links."""
+    sums = cases["allreduce, 2 hosts"]["sums"]
+    large, small = sums[str(64 * _MIB)], sums["4"]
+    steps = {n: q["median"] for n, q in cases["training, 3 hosts at 1 Gbit/s"]["steps"].items()}
+    # No gradient is there before the forward pass and the first layer's backward pass are over.
+    # Then two thirds of the bytes cross each link twice, 1448 of the 1514 bytes of every frame.
+    waits = COMPUTE_SECONDS * (1 - BACKWARD_SHARE + BACKWARD_SHARE / LAYERS)
+    bound = waits + 40e6 * 2 * 2 / 3 / (bytes_per_second * 1448 / 1514)
+    start = cases["start, 16 ranks on 4 hosts"]["seconds"]
+    return [
+        _at_least("64 MiB against a stream of as many bytes", 0.8, _ratio(large, "stream")),
+        _at_least("64 MiB against Gloo, as tensors", 1.5, _ratio(large, GLOO, "torch")),
+        _at_least("4 B against Gloo, as tensors", 2.0, _ratio(small, GLOO, "torch")),
+        *(
+            _at_least(f"{title}: hierarchical against flat", 1.5, _flat(case["sums"]))
+            for title, case in cases.items()
+            if title.startswith("hierarchy")
+        ),
+        _at_least("efficiency with 10 MB", 0.95, steps["10 MB: alone"] / steps["10 MB: Sirtaki"]),
+        _at_most("40 MB against the links' bound", 1.10, steps["40 MB: Sirtaki"] / bound),
+        _at_least(
+            "efficiency with 40 MB in bf16",
+            0.85,
+            steps["40 MB: alone"] / steps["40 MB: Sirtaki, bf16"],
+        ),
+        _at_most("seconds to start and end 16 ranks", 5.0, start),
+    ]
+
+
+def _flat(sums: dict[str, Any]) -> float:
+    by_name = sums[str(64 * _MIB)]
+    return by_name["flat"]["median"] / by_name["hierarchical"]["median"]
+
+
+def _ratio(by_name: dict[str, Any], peer: str, ours: str = "core") -> float:
+    return by_name[peer]["median"] / by_name[ours]["median"]
+
+
+def _at_least(what: str, least: float, measured: float) -> Check:
+    return Check(f"{what} at least {least:g}", f"{measured:.2f}", measured >= least)
+
+
+def _at_most(what: str, most: float, measured: float) -> Check:
+    return Check(f"{what} at most {most:g}", f"{measured:.2f}", measured <= most)

@@ -1,0 +1,109 @@
+"""One rank of train_step.py: the same training alone, with DDP over Gloo, and with Sirtaki."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from models import Batch, Task
+from peers import join_gloo
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import sirtaki.torch as hvd
+from sirtaki.observe.contenders import Run, timed
+from sirtaki.observe.measure import Quantiles, interleave
+
+ALONE = "alone"
+DDP = "DDP, Gloo"
+OURS = "Sirtaki"
+RAW_GLOO = "all_reduce, Gloo"
+RAW_OURS = "allreduce_async_, Sirtaki"
+GROUPED = "grouped_allreduce_, Sirtaki"
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Rounds of measuring, and steps that a contender makes in its turn of a round."""
+
+    rounds: int
+    steps: int
+
+
+def measure_steps(
+    task: Task, turns: Turns, bare: bool, folder: str
+) -> tuple[int, dict[str, Quantiles]]:
+    """Return the number of parameters, and the seconds of a step by contender.
+
+    bare: also measure the reduction of all gradients without a training around it. folder: one
+    that all ranks share.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    hvd.init()
+    join_gloo(Path(folder) / "gloo", hvd.rank(), hvd.size())
+    batch = task.data()
+    runs = {
+        ALONE: _alone(task.model(), batch),
+        DDP: _ddp(task.model(), batch),
+        OURS: _ours(task.model(), batch),
+    }
+    with torch.device("meta"):  # shapes without memory
+        parameters = list(task.model().parameters())
+    if bare:
+        runs |= _bare([torch.zeros(p.shape) for p in parameters])
+    result = interleave(runs, dict.fromkeys(runs, turns.steps), turns.rounds)
+    dist.destroy_process_group()
+    hvd.shutdown()
+    return sum(p.numel() for p in parameters), result
+
+
+def training_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> Run:
+    """Return what times steps of training on this batch."""
+    inputs, targets = batch
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+
+    return timed(step)
+
+
+def _sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=1e-3)
+
+
+def _alone(model: nn.Module, batch: Batch) -> Run:
+    run = training_step(model, _sgd(model), batch)
+    # The other ranks sleep in the barrier that follows.
+    return run if hvd.rank() == 0 else lambda _: []
+
+
+def _ddp(model: nn.Module, batch: Batch) -> Run:
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return training_step(wrapped, _sgd(model), batch)
+
+
+def _ours(model: nn.Module, batch: Batch) -> Run:
+    optimizer = hvd.DistributedOptimizer(_sgd(model), named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    return training_step(model, optimizer, batch)
+
+
+def _bare(gradients: list[torch.Tensor]) -> dict[str, Run]:
+    def gloo() -> None:
+        for work in [dist.all_reduce(g, async_op=True) for g in gradients]:
+            work.wait()
+
+    def ours() -> None:
+        names = enumerate(gradients)
+        for handle in [hvd.allreduce_async_(g, name=f"bare.{i}") for i, g in names]:
+            hvd.synchronize(handle)
+
+    def grouped() -> None:
+        hvd.grouped_allreduce_(gradients, name="bare")
+
+    return {RAW_GLOO: timed(gloo), RAW_OURS: timed(ours), GROUPED: timed(grouped)}

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/error.h"
+
+namespace sirtaki {
+
+/// Appends plain values to a byte string. Both ends are the same build on the same kind of machine.
+class Writer {
+ public:
+  explicit Writer(std::string& out) : out_(out) {}
+
+  template <class T>
+  Writer& put(T value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    out_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  Writer& put_string(std::string_view text) {
+    put(static_cast<uint32_t>(text.size()));
+    out_.append(text);
+    return *this;
+  }
+  template <class T>
+  Writer& put_vector(const std::vector<T>& values) {
+    put(static_cast<uint32_t>(values.size()));
+    out_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    return *this;
+  }
+
+ private:
+  std::string& out_;
+};
+
+/// Reads what Writer wrote; a short message is an error, never a read past the end.
+class Reader {
+ public:
+  explicit Reader(std::string_view in) : in_(in) {}
+
+  template <class T>
+  T get() {
+    T value;
+    std::memcpy(&value, take(sizeof value), sizeof value);
+    return value;
+  }
+  std::string get_string() {
+    const auto size = get<uint32_t>();
+    return std::string(take(size), size);
+  }
+  template <class T>
+  std::vector<T> get_vector() {
+    const auto size = get<uint32_t>();
+    const char* from = take(size * sizeof(T));
+    std::vector<T> values(size);
+    if (size > 0) std::memcpy(values.data(), from, size * sizeof(T));
+    return values;
+  }
+  bool empty() const { return in_.empty(); }
+  /// What has not been read.
+  std::string_view rest() const { return in_; }
+
+ private:
+  const char* take(size_t size) {
+    if (size > in_.size()) throw Error(ErrorCode::kInternal, "truncated control message");
+    const char* at = in_.data();
+    in_.remove_prefix(size);
+    return at;
+  }
+
+  std::string_view in_;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,78 @@
+#include <vector>
+
+#include "collectives/adasum_weights.h"
+#include "collectives/collectives.h"
+#include "collectives/cursor.h"
+#include "collectives/slots.h"
+
+namespace sirtaki {
+namespace {
+
+/// The products, of which each member computes those of its slice of every chunk.
+class Products {
+ public:
+  Products(Group& group, const Op& op, const Segments& in)
+      : group_(group),
+        op_(op),
+        chunk_(StreamSlots::chunk_for(group, in.bytes())),
+        chunks_(in.bytes(), chunk_),
+        slots_(group, chunk_),
+        copied_(in),
+        gram_(in, group.size()) {}
+
+  std::vector<double> compute() {
+    group_.begin_stream();
+    for (uint32_t step = 0; step < chunks_.count() + 1; ++step) {
+      if (step < chunks_.count()) copy_out(step);
+      if (step >= 1) multiply(step - 1);
+    }
+    group_.end();
+    Op sum;
+    sum.kind = Kind::kAllreduce;
+    sum.dtype = Dtype::kF64;
+    Segments all;
+    all.add(gram_.values().data(), gram_.values().size() * sizeof(double));
+    allreduce(group_, sum, all, all);
+    return std::move(gram_.values());
+  }
+
+ private:
+  void copy_out(uint32_t q) {
+    if (q >= StreamSlots::kDepth) group_.await_consumed(q + 1 - StreamSlots::kDepth);
+    copied_.copy_to(slots_.input(group_.rank(), q), chunks_.range(q));
+    group_.publish();
+  }
+
+  void multiply(uint32_t q) {
+    for (int m = 0; m < group_.size(); ++m) {
+      if (m != group_.rank()) group_.await_published(m, q + 1);
+    }
+    const Range chunk = chunks_.range(q);
+    const Range part = slice_of(chunk.bytes(), group_.size(), group_.rank());
+    std::vector<const std::byte*> sources;
+    for (int m = 0; m < group_.size(); ++m) sources.push_back(slots_.input(m, q) + part.begin);
+    gram_.add(op_.dtype, {chunk.begin + part.begin, chunk.begin + part.end}, sources);
+    group_.consume();
+  }
+
+  Group& group_;
+  const Op& op_;
+  size_t chunk_;
+  Chunks chunks_;
+  StreamSlots slots_;
+  Cursor copied_;
+  Gram gram_;
+};
+
+}  // namespace
+
+void adasum(Group& group, const Op& op, const Segments& in, const Segments& out) {
+  const std::vector<double> gram = Products(group, op, in).compute();
+  weigh(op, gram, group.size(), group.rank(), in, out);
+  Op sum = op;
+  sum.reduce = ReduceOp::kSum;
+  sum.scale = {};
+  allreduce(group, sum, out, out);
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "collectives/op.h"
+#include "collectives/plan.h"
+
+namespace sirtaki {
+
+// Adasum (Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021) adds
+// two vectors as
+//   adasum(a, b) = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b
+// and more by a binary tree. Every node of the tree is a linear combination of the members'
+// vectors, so all coefficients follow from the vectors' products with each other: one pass for the
+// products, one weighted sum.
+
+/// The products of all members' vectors, segment by segment: gram[segment][i][j] for i <= j.
+class Gram {
+ public:
+  Gram(const Segments& stream, int members);
+
+  /// Adds the products over the range `part` of the stream, which is where or behind the one before
+  /// ended; `sources[m]` is where member m's bytes of it begin.
+  void add(Dtype dtype, Range part, const std::vector<const std::byte*>& sources);
+
+  std::vector<double>& values() { return values_; }
+
+ private:
+  const Segments& stream_;
+  size_t members_;
+  std::vector<double> values_;
+  size_t segment_ = 0;
+  size_t start_ = 0;  // position of segment_ in the stream
+};
+
+/// Writes to `out` what member `rank` contributes to the sum.
+void weigh(const Op& op, const std::vector<double>& gram, int members, int rank, const Segments& in,
+           const Segments& out);
+
+}  // namespace sirtaki

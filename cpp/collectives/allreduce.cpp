@@ -1,0 +1,218 @@
+#include <vector>
+
+#include "collectives/collectives.h"
+#include "collectives/cursor.h"
+#include "collectives/slots.h"
+
+namespace sirtaki {
+namespace {
+
+/// Small messages: everybody reads everything and reduces it alone, one exchange in all.
+class SmallReduce {
+ public:
+  SmallReduce(Group& group, const Op& op) : group_(group), op_(op) {}
+
+  void run(const Segments& in, const Segments* out) {
+    const int which = group_.begin_small();
+    const Range all{0, in.bytes()};
+    Cursor(in).copy_to(group_.small_slot(group_.rank(), which), all);
+    group_.publish();
+    if (out != nullptr) {
+      for (int m = 0; m < group_.size(); ++m) {
+        if (m != group_.rank()) group_.await_published(m, 1);
+      }
+      reduce_into(*out, which);
+    }
+    group_.end();
+  }
+
+ private:
+  void reduce_into(const Segments& out, int which) {
+    const ReduceFn fn = reduce_fn(op_.dtype, op_.reduce);
+    std::vector<const void*> sources(static_cast<size_t>(group_.size()));
+    Cursor(out).walk({0, out.bytes()}, [&](std::byte* to, size_t bytes, size_t at) {
+      for (int m = 0; m < group_.size(); ++m) {
+        sources[static_cast<size_t>(m)] = group_.small_slot(m, which) + at;
+      }
+      fn(to, nullptr, sources.data(), group_.size(), bytes / size_of(op_.dtype), op_.scale);
+    });
+  }
+
+  Group& group_;
+  const Op& op_;
+};
+
+/// Large messages of two members, chunk by chunk: both read all of the other's and reduce it alone.
+/// That is as many bytes from the other core as if each reduced a half, but one step and one wait
+/// less.
+class MirroredReduce {
+ public:
+  MirroredReduce(Group& group, const Op& op, const Segments& in, const Segments& out)
+      : group_(group),
+        op_(op),
+        fn_(reduce_fn(op.dtype, op.reduce)),
+        chunk_(StreamSlots::chunk_for(group, in.bytes())),
+        chunks_(in.bytes(), chunk_),
+        slots_(group, chunk_),
+        copied_(in),
+        reduced_(in),
+        result_(out) {}
+
+  void run() {
+    group_.begin_stream();
+    for (uint32_t step = 0; step < chunks_.count() + 1; ++step) {
+      if (step < chunks_.count()) copy_out(step);
+      if (step >= 1) reduce_chunk(step - 1);
+    }
+    group_.end();
+  }
+
+ private:
+  // Chunk q overwrites chunk q - 4. The peer has read that: it published chunk q - 2 after doing
+  // so, and this member has seen chunk q - 2 by now.
+  static_assert(StreamSlots::kDepth >= 4);
+
+  void copy_out(uint32_t q) {
+    copied_.copy_to(slots_.input(group_.rank(), q), chunks_.range(q));
+    group_.publish();
+  }
+
+  void reduce_chunk(uint32_t q) {
+    const int peer = 1 - group_.rank();
+    group_.await_published(peer, q + 1);
+    const Range range = chunks_.range(q);
+    const std::byte* theirs = slots_.input(peer, q);
+    reduced_.walk(range, [&](const std::byte* mine, size_t bytes, size_t at) {
+      const void* sources[2];
+      sources[group_.rank()] = mine;
+      sources[peer] = theirs + (at - range.begin);
+      result_.walk({at, at + bytes}, [&](std::byte* out, size_t, size_t) {
+        fn_(out, nullptr, sources, 2, bytes / size_of(op_.dtype), op_.scale);
+      });
+    });
+  }
+
+  Group& group_;
+  const Op& op_;
+  ReduceFn fn_;
+  size_t chunk_;
+  Chunks chunks_;
+  StreamSlots slots_;
+  Cursor copied_, reduced_, result_;
+};
+
+/// Large messages, chunk by chunk: copy out what the others reduce, reduce the own slice of the
+/// chunk over all members, copy in what the others reduced. The three steps work on three
+/// successive chunks, so a member rarely waits. Only `in` and `out` leave the cache.
+class StreamedReduce {
+ public:
+  StreamedReduce(Group& group, const Op& op, const Segments& in, const Segments* out)
+      : group_(group),
+        op_(op),
+        fn_(reduce_fn(op.dtype, op.reduce)),
+        chunk_(StreamSlots::chunk_for(group, in.bytes())),
+        chunks_(in.bytes(), chunk_),
+        slots_(group, chunk_),
+        copied_(in),
+        reduced_(in),
+        own_out_(out != nullptr ? *out : in),
+        result_(out != nullptr ? *out : in),
+        writes_(out != nullptr),
+        sources_(static_cast<size_t>(group.size())) {}
+
+  void run() {
+    group_.begin_stream();
+    const uint32_t count = chunks_.count();
+    for (uint32_t step = 0; step < count + 2; ++step) {
+      if (step < count) copy_out(step);
+      if (step >= 1 && step - 1 < count) reduce_slice(step - 1);
+      if (step >= 2 && writes_) copy_in(step - 2);
+    }
+    group_.end();
+  }
+
+ private:
+  Range slice(uint32_t q, int member) const {
+    const Range chunk = chunks_.range(q);
+    const Range part = slice_of(chunk.bytes(), group_.size(), member);
+    return {chunk.begin + part.begin, chunk.begin + part.end};
+  }
+
+  void copy_out(uint32_t q) {
+    std::byte* slot = slots_.input(group_.rank(), q);
+    const size_t start = chunks_.range(q).begin;
+    const Range own = slice(q, group_.rank());
+    const Range before{start, own.begin};
+    const Range after{own.end, chunks_.range(q).end};
+    copied_.copy_to(slot, before);
+    copied_.copy_to(slot + (after.begin - start), after);
+    group_.publish();
+  }
+
+  void reduce_slice(uint32_t q) {
+    for (int m = 0; m < group_.size(); ++m) {
+      if (m != group_.rank()) group_.await_published(m, q + 1);
+    }
+    const Range own = slice(q, group_.rank());
+    const size_t start = chunks_.range(q).begin;
+    std::byte* result = slots_.result(group_.rank(), q);
+    reduced_.walk(own, [&](const std::byte* in, size_t bytes, size_t at) {
+      for (int m = 0; m < group_.size(); ++m) {
+        sources_[static_cast<size_t>(m)] =
+            m == group_.rank() ? in : slots_.input(m, q) + (at - start);
+      }
+      std::byte* shared = result + (at - own.begin);
+      own_out_.walk({at, at + bytes}, [&](std::byte* out, size_t, size_t) {
+        fn_(writes_ ? out : shared, writes_ ? shared : nullptr, sources_.data(), group_.size(),
+            bytes / size_of(op_.dtype), op_.scale);
+      });
+    });
+    group_.consume();
+  }
+
+  void copy_in(uint32_t q) {
+    for (int m = 0; m < group_.size(); ++m) {
+      if (m == group_.rank()) continue;
+      group_.await_consumed(m, q + 1);
+      result_.copy_from(slots_.result(m, q), slice(q, m));
+    }
+  }
+
+  Group& group_;
+  const Op& op_;
+  ReduceFn fn_;
+  size_t chunk_;
+  Chunks chunks_;
+  StreamSlots slots_;
+  Cursor copied_, reduced_, own_out_, result_;
+  bool writes_;
+  std::vector<const void*> sources_;
+};
+
+bool is_small(const Group& group, const Segments& in) {
+  // With many members, reading everything costs more than a second exchange.
+  return in.bytes() <= Region::kSmallBytes * 4 / static_cast<size_t>(std::max(4, group.size()));
+}
+
+}  // namespace
+
+void allreduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
+  if (is_small(group, in)) {
+    SmallReduce(group, op).run(in, &out);
+  } else if (group.size() == 2) {
+    MirroredReduce(group, op, in, out).run();
+  } else {
+    StreamedReduce(group, op, in, &out).run();
+  }
+}
+
+void reduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
+  const Segments* target = group.rank() == op.root ? &out : nullptr;
+  if (is_small(group, in)) {
+    SmallReduce(group, op).run(in, target);
+  } else {
+    StreamedReduce(group, op, in, target).run();
+  }
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,37 @@
+#include "collectives/collectives.h"
+#include "collectives/cursor.h"
+#include "collectives/slots.h"
+
+namespace sirtaki {
+
+void alltoall(Group& group, const Op& op, const Streams& in, const Streams& out) {
+  const size_t chunk = StreamSlots::chunk_for(group, op.longest * in.size());
+  const size_t block = block_bytes(chunk, group.size());
+  const StreamSlots slots(group, chunk);
+  const Chunks chunks(op.longest, block);
+  std::vector<Cursor> sources(in.begin(), in.end());
+  std::vector<Cursor> targets(out.begin(), out.end());
+  const auto own = static_cast<size_t>(group.rank());
+
+  group.begin_stream();
+  for (uint32_t q = 0; q < chunks.count(); ++q) {
+    if (q >= StreamSlots::kDepth) group.await_consumed(q + 1 - StreamSlots::kDepth);
+    for (size_t m = 0; m < in.size(); ++m) {
+      if (m == own) continue;
+      std::byte* slot = slots.input(group.rank(), q) + m * block;
+      sources[m].copy_to(slot, chunks.range(q, in[m].bytes()));
+    }
+    group.publish();
+    for (size_t m = 0; m < out.size(); ++m) {
+      if (m == own) continue;
+      group.await_published(static_cast<int>(m), q + 1);
+      const std::byte* slot = slots.input(static_cast<int>(m), q) + own * block;
+      targets[m].copy_from(slot, chunks.range(q, out[m].bytes()));
+    }
+    group.consume();
+  }
+  group.end();
+  copy_stream(in[own], out[own]);
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "math/dtype.h"
+#include "math/reduce.h"
+
+namespace sirtaki {
+
+enum class Kind : uint8_t {
+  kAllreduce = 0,
+  kAllgather,
+  kBroadcast,
+  kAlltoall,
+  kReducescatter,
+  kBarrier,
+  kReduce,
+  kGather,
+  kScatter,
+  kSend,
+  kRecv,
+  kJoin,
+  kAddSet,
+  kRemoveSet,
+};
+
+/// A contiguous piece of memory that takes part in an operation.
+struct Segment {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+
+/// Segments read or written one after the other, as one stream.
+class Segments {
+ public:
+  void add(void* data, size_t bytes) {
+    segments_.push_back({static_cast<std::byte*>(data), bytes});
+    bytes_ += bytes;
+  }
+  size_t bytes() const { return bytes_; }
+  const std::vector<Segment>& list() const { return segments_; }
+
+ private:
+  std::vector<Segment> segments_;
+  size_t bytes_ = 0;
+};
+
+/// One stream for all members, or one a member: the kind of the operation tells which.
+using Streams = std::vector<Segments>;
+
+/// What a backend is asked to do. Every member gives equal values, `root` and `peer` as members of
+/// the set.
+struct Op {
+  Kind kind = Kind::kBarrier;
+  Dtype dtype = Dtype::kU8;
+  ReduceOp reduce = ReduceOp::kSum;
+  Scale scale;
+  int root = 0;  ///< broadcast, reduce, gather, scatter; the other side of a send or recv
+  size_t longest =
+      0;  ///< bytes of the longest stream any member sends to another (all kinds but barrier)
+  int32_t set = 0;  ///< process set id
+};
+
+}  // namespace sirtaki

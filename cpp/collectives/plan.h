@@ -1,0 +1,48 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace sirtaki {
+
+/// Slices start at multiples of this: a cache line, and a whole number of elements of every dtype.
+inline constexpr size_t kSliceAlign = 64;
+
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+  size_t bytes() const { return end - begin; }
+};
+
+/// The part of `bytes` that member `m` of `n` works on; the parts cover everything without overlap.
+/// Cuts are rounded up, so that no part of a chunk is longer than half the chunk.
+inline Range slice_of(size_t bytes, int n, int m) {
+  const auto parts = static_cast<size_t>(n);
+  const auto index = static_cast<size_t>(m);
+  const auto cut = [&](size_t i) {
+    const size_t up = (bytes / parts * i + kSliceAlign - 1) / kSliceAlign * kSliceAlign;
+    return i == parts ? bytes : std::min(bytes, up);
+  };
+  return {cut(index), cut(index + 1)};
+}
+
+/// Cuts a stream into equal chunks (the last may be shorter).
+class Chunks {
+ public:
+  Chunks(size_t bytes, size_t chunk_bytes) : bytes_(bytes), chunk_(chunk_bytes) {}
+
+  uint32_t count() const { return static_cast<uint32_t>((bytes_ + chunk_ - 1) / chunk_); }
+  /// Chunk `q` of a stream of `bytes`, which may be shorter than the one the cuts were made for.
+  Range range(uint32_t q, size_t bytes) const {
+    const size_t begin = std::min(q * chunk_, bytes);
+    return {begin, std::min(begin + chunk_, bytes)};
+  }
+  Range range(uint32_t q) const { return range(q, bytes_); }
+
+ private:
+  size_t bytes_;
+  size_t chunk_;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+
+#include "collectives/plan.h"
+#include "transport/group.h"
+
+namespace sirtaki {
+
+/// How the streaming slots of a member are divided: kDepth chunks in flight, each with the member's
+/// input and room for the part of the result it computes.
+class StreamSlots {
+ public:
+  static constexpr uint32_t kDepth = 4;
+  static constexpr size_t kMaxChunk = Region::kStreamBytes / kDepth / 3 * 2;
+
+  StreamSlots(const Group& group, size_t chunk_bytes)
+      : group_(group), chunk_(chunk_bytes), result_(kDepth * chunk_bytes) {}
+
+  std::byte* input(int member, uint32_t q) const {
+    return group_.stream_slots(member) + (q % kDepth) * chunk_;
+  }
+  /// At most half a chunk: a group has at least two members.
+  std::byte* result(int member, uint32_t q) const {
+    return group_.stream_slots(member) + result_ + (q % kDepth) * (chunk_ / 2);
+  }
+
+  /// The configured chunk size as far as the slots allow it, and smaller for messages that would
+  /// otherwise be too few chunks to overlap copying with reducing.
+  static size_t chunk_for(const Group& group, size_t bytes) {
+    const size_t wanted = std::min(std::max(bytes / kDepth, kLeastChunk), group.chunk_bytes());
+    // Room for a block of each member.
+    const size_t least = static_cast<size_t>(group.size()) * kSliceAlign;
+    return (std::min(std::max(wanted, least), kMaxChunk) + kRound - 1) / kRound * kRound;
+  }
+
+ private:
+  static constexpr size_t kRound = 4096;
+  static constexpr size_t kLeastChunk = 16 << 10;
+
+  const Group& group_;
+  size_t chunk_;
+  size_t result_;
+};
+
+/// A chunk that holds one block for each member: bytes of such a block.
+inline size_t block_bytes(size_t chunk_bytes, int members) {
+  return chunk_bytes / static_cast<size_t>(members) / kSliceAlign * kSliceAlign;
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <vector>
+
+#include "collectives/cursor.h"
+#include "collectives/wide.h"
+
+namespace sirtaki {
+namespace {
+
+/// On each host the first member adds up what the others put into their small slots, exchanges that
+/// with the first members of all other hosts, and hands out the sum.
+class Leaders {
+ public:
+  Leaders(WideGroup& group, const Op& op, size_t bytes)
+      : group_(group),
+        local_(group.local()),
+        net_(group.sockets()),
+        op_(op),
+        scales_(scales_of(op)),
+        bytes_(bytes) {}
+
+  void run(const Segments& in, const Segments* out) {
+    const int which = group_.shares() ? local_.begin_small() : 0;
+    if (local_.rank() == 0) {
+      lead(in, out, which);
+    } else {
+      Cursor(in).copy_to(local_.small_slot(local_.rank(), which), {0, bytes_});
+      local_.publish();
+      local_.await_published(0, 1);
+      if (out != nullptr) Cursor(*out).copy_from(local_.small_slot(0, which), {0, bytes_});
+    }
+    if (group_.shares()) local_.end();
+  }
+
+ private:
+  void lead(const Segments& in, const Segments* out, int which) {
+    for (int m = 1; m < local_.size(); ++m) local_.await_published(m, 1);
+    const auto hosts = static_cast<size_t>(group_.hosts());
+    // Each host's sum, then the result.
+    std::vector<std::byte> sums((hosts + 1) * bytes_);
+    std::byte* own = sums.data() + static_cast<size_t>(group_.host()) * bytes_;
+    std::byte* result = sums.data() + hosts * bytes_;
+    if (bytes_ > 0) sum_host(in, own, which);
+    exchange(sums.data(), own);
+    if (bytes_ > 0) sum_hosts(sums.data(), result);
+    if (out != nullptr) Cursor(*out).copy_from(result, {0, bytes_});
+    if (!group_.shares()) return;
+    if (bytes_ > 0) std::memcpy(local_.small_slot(0, which), result, bytes_);
+    local_.publish();
+  }
+
+  void sum_host(const Segments& in, std::byte* to, int which) {
+    std::vector<const void*> sources(static_cast<size_t>(local_.size()));
+    const ReduceFn fn = reduce_fn(op_.dtype, op_.reduce);
+    Cursor(in).walk({0, bytes_}, [&](const std::byte* from, size_t bytes, size_t at) {
+      sources[0] = from;
+      for (int m = 1; m < local_.size(); ++m) {
+        sources[static_cast<size_t>(m)] = local_.small_slot(m, which) + at;
+      }
+      fn(to + at, nullptr, sources.data(), local_.size(), bytes / size_of(op_.dtype),
+         scales_.on_host);
+    });
+  }
+
+  void exchange(std::byte* sums, const std::byte* own) {
+    std::vector<int> leaders;
+    for (int h = 0; h < group_.hosts(); ++h) {
+      if (h != group_.host()) leaders.push_back(group_.world_rank(group_.members_on(h)[0]));
+    }
+    // Not all agents: those that do not lead are not here.
+    net_.open(leaders);
+    const Greeting greeting = greeting_of(op_, bytes_);
+    for (int h = 0, next = 0; h < group_.hosts(); ++h) {
+      if (h == group_.host()) continue;
+      const int leader = leaders[static_cast<size_t>(next++)];
+      net_.greet(leader, greeting);
+      net_.send(leader, own, bytes_);
+      net_.expect(leader, greeting);
+      net_.receive(leader, sums + static_cast<size_t>(h) * bytes_, bytes_);
+    }
+    net_.await_all();
+  }
+
+  void sum_hosts(const std::byte* sums, std::byte* result) {
+    std::vector<const void*> sources(static_cast<size_t>(group_.hosts()));
+    for (size_t h = 0; h < sources.size(); ++h) sources[h] = sums + h * bytes_;
+    reduce_fn(op_.dtype, op_.reduce)(result, nullptr, sources.data(), group_.hosts(),
+                                     bytes_ / size_of(op_.dtype), scales_.among_hosts);
+  }
+
+  WideGroup& group_;
+  Group& local_;
+  Sockets& net_;
+  const Op& op_;
+  HostScales scales_;
+  size_t bytes_;
+};
+
+}  // namespace
+
+Greeting greeting_of(const Op& op, size_t bytes) {
+  return {static_cast<uint8_t>(op.kind),
+          static_cast<uint8_t>(op.dtype),
+          static_cast<uint8_t>(op.reduce),
+          0,
+          op.set,
+          bytes};
+}
+
+HostScales scales_of(const Op& op) {
+  const bool sums = op.reduce == ReduceOp::kSum || op.reduce == ReduceOp::kAverage;
+  const bool half = op.dtype == Dtype::kF16 || op.dtype == Dtype::kBF16;
+  // A sum that is to become an average might not fit into 16 bits.
+  if (half && sums && op.scale.post < 1.0) return {op.scale, {}};
+  return {{op.scale.pre, 1.0}, {1.0, op.scale.post}};
+}
+
+bool goes_at_once(const WideGroup& group, size_t bytes) {
+  constexpr size_t kMost = 64 << 10;
+  return bytes <= Region::kSmallBytes && bytes * static_cast<size_t>(group.hosts() - 1) <= kMost;
+}
+
+void reduce_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments* out) {
+  Leaders(group, op, in.bytes()).run(in, out);
+}
+
+void barrier(WideGroup& group) {
+  const Op op;
+  Leaders(group, op, 0).run({}, nullptr);
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,507 @@
+#include "engine/engine.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include "backends/native.h"
+#include "backends/single.h"
+#include "engine/kinds.h"
+
+namespace sirtaki {
+namespace {
+
+constexpr int64_t kStallCheckNs = 1'000'000'000;
+
+}  // namespace
+
+std::unique_ptr<Backend> Engine::make_native(Endpoint& endpoint, const HostMap& hosts,
+                                             Connect connect) {
+  if (hosts.size() == 1) return std::make_unique<SingleBackend>();
+  return std::make_unique<NativeBackend>(endpoint, hosts, std::move(connect));
+}
+
+/// Holds the driver's role, which must have been locked, and gives it back.
+class Engine::Role {
+ public:
+  explicit Role(Engine& engine) : engine_(engine) {}
+  ~Role() {
+    const Rest rest = engine_.rest();
+    engine_.driver_.unlock();
+    // Not before: the engine thread, rung, would find the role taken and sleep again.
+    if (rest.left_over || engine_.has_news(rest)) engine_.endpoint_.doorbell.ring_engine();
+  }
+  Role(const Role&) = delete;
+  Role& operator=(const Role&) = delete;
+
+ private:
+  Engine& engine_;
+};
+
+Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet links,
+               Connect connect, const EngineOptions& options, const MakeBackend& make_backend)
+    : hosts_(std::move(hosts)),
+      rank_(rank),
+      place_(hosts_.place_of(rank)),
+      size_(hosts_.size()),
+      process_(getpid()),
+      options_(options),
+      log_("sirtaki: " + rank_text(rank), options.log_level, options.log_time),
+      region_(region),
+      endpoint_(region, rank, place_, {options.caller_spin_ns, options.engine_spin_ns},
+                options.sockets_per_peer),
+      backend_(make_backend(endpoint_, hosts_, std::move(connect))),
+      sets_(size_),
+      executor_(*backend_, sets_, mutex_, rank),
+      control_(hosts_, rank, region, endpoint_.doorbell) {
+  endpoint_.chunk_bytes = static_cast<size_t>(options.chunk_bytes);
+  if (rank_ == 0) {
+    sequencer_ = std::make_unique<Sequencer>(
+        size_, options, [this](const std::vector<int>& ranks, std::string_view message) {
+          control_.send_down(ranks, message);
+        });
+  }
+  log_start();
+  if (size_ == 1) return;  // a submitting thread does everything itself
+  if (hosts_.hosts() > 1) join_hosts(std::move(links.hosts));
+  if (!links.local.empty() || relay_ != nullptr) {
+    watcher_ = std::make_unique<Watcher>(
+        std::move(links.local), [this](int lost) { peer_lost(lost); }, relay_.get());
+  }
+  if (sequencer_ != nullptr) sequencer_->announce_settings();
+  thread_ = std::thread([this] { engine_loop(); });
+}
+
+Engine::~Engine() { shutdown(); }
+
+void Engine::join_hosts(std::vector<Link> links) {
+  const double timeout = options_.host_timeout_seconds;
+  const Relay::Lost lost = [this](int rank) { endpoint_.doorbell.abort(rank); };
+  Control::Relays relays;
+  if (rank_ == 0) {
+    auto relay = std::make_unique<SequencerRelay>(hosts_, rank_, region_, endpoint_.doorbell,
+                                                  std::move(links), timeout, lost);
+    relays.sequencer = relay.get();
+    relay_ = std::move(relay);
+  } else if (place_ == 0) {
+    auto relay = std::make_unique<LeaderRelay>(hosts_, rank_, region_, endpoint_.doorbell,
+                                               std::move(links), timeout, lost);
+    relays.leader = relay.get();
+    relay_ = std::move(relay);
+  } else if (hosts_.host_of(rank_) != 0) {
+    relays.wake = [this] { tell_relay(); };
+  }
+  control_.use(std::move(relays));
+  if (relay_ != nullptr) relay_->set_wake([this] { watcher_->wake(); });
+}
+
+// ---- Submitting ----
+
+void Engine::check_open() const {
+  if (ended_) throw *ended_;
+}
+
+std::shared_ptr<Handle> Engine::submit(Request request, std::vector<const void*> inputs,
+                                       std::vector<void*> outputs) {
+  if (size_ == 1) return submit_and_wait(std::move(request), std::move(inputs), std::move(outputs));
+  std::shared_ptr<Handle> handle =
+      enqueue(std::move(request), std::move(inputs), std::move(outputs));
+  // What rank 0 sent to itself; other ranks are rung by rank 0.
+  if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
+  return handle;
+}
+
+std::shared_ptr<Handle> Engine::submit_and_wait(Request request, std::vector<const void*> inputs,
+                                                std::vector<void*> outputs, int64_t limit_ns) {
+  std::shared_ptr<Handle> handle;
+  if (take_role()) {
+    const Role role(*this);
+    endpoint_.doorbell.wake_up();
+    handle = enqueue(std::move(request), std::move(inputs), std::move(outputs));
+    drive(true, [&] { return handle->done() || now_ns() >= limit_ns; });
+  } else {
+    handle = enqueue(std::move(request), std::move(inputs), std::move(outputs));
+    if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
+    wait(*handle, limit_ns);
+  }
+  return handle;
+}
+
+std::shared_ptr<Handle> Engine::enqueue(Request request, std::vector<const void*> inputs,
+                                        std::vector<void*> outputs) {
+  auto entry = std::make_unique<Entry>();
+  entry->inputs = std::move(inputs);
+  entry->outputs = std::move(outputs);
+  entry->handle = std::make_shared<Handle>();
+  Writer writer(entry->encoded);
+  request.encode(writer);
+  entry->request = std::move(request);
+  const Request& asked = entry->request;
+  std::shared_ptr<Handle> handle = entry->handle;
+  {
+    const std::lock_guard lock(mutex_);
+    check_open();
+    if (!sets_.contains(asked.set) || sets_.index(asked.set, rank_) < 0) {
+      throw Error(ErrorCode::kInvalid, rank_text(rank_) + " is not a member of process set " +
+                                           std::to_string(asked.set));
+    }
+    if (asked.name.empty()) entry->ordinal = ordinals_[asked.set];
+    std::string key = match_key(asked, entry->ordinal);
+    if (entries_.count(key) > 0) {
+      throw Error(ErrorCode::kInvalid,
+                  describe(asked, entry->ordinal) +
+                      ": a tensor with the same name as another tensor that is currently being "
+                      "processed; give every operation in flight a name of its own, or wait for "
+                      "the first");
+    }
+    if (asked.name.empty()) ++ordinals_[asked.set];
+    const Entry& added = *(entries_[std::move(key)] = std::move(entry));
+    announce(added);
+  }
+  return handle;
+}
+
+/// Tells the sequencer: by short id if all ranks know the request, else in full.
+void Engine::announce(const Entry& entry) {
+  std::string message;
+  Writer out(message);
+  const auto known = ids_.find(entry.encoded);
+  if (known != ids_.end()) {
+    out.put(Up::kReady).put(known->second);
+  } else {
+    out.put(Up::kRequest);
+    message.append(entry.encoded);
+  }
+  if (rank_ == 0) {
+    sequence_own(message);
+  } else {
+    control_.send_up(message, false);
+  }
+}
+
+void Engine::sequence_own(std::string_view message) {
+  sequencer_->receive(0, message, now_ns());
+  // From here on a peer's request may be the last one missing, so a dozing engine must hear it.
+  if (sequencer_->expects_peers()) endpoint_.doorbell.hear_requests();
+  collect_requests();
+  if (!busy_) dispatch_if_idle();
+}
+
+void Engine::collect_requests() {
+  const int64_t now = now_ns();
+  const std::vector<int>& local = hosts_.ranks_on(0);
+  control_.forget_urgent();
+  for (int place = 1; place < region_->ranks(); ++place) {
+    const int rank = local[static_cast<size_t>(place)];
+    control_.receive_up(place,
+                        [&](std::string_view message) { sequencer_->receive(rank, message, now); });
+  }
+  control_.receive_hosts([&](const std::vector<int>& ranks, std::string_view message) {
+    sequencer_->receive(ranks, message, now);
+  });
+}
+
+/// Batches of sets without rank 0 go out at once; one with it waits for the one before, because
+/// what becomes ready meanwhile can go with it.
+void Engine::dispatch_if_idle() {
+  while (!control_.has_down() && !control_.has_backlog() && sequencer_->dispatch(now_ns())) {
+  }
+}
+
+// ---- Making progress ----
+
+bool Engine::take_role() {
+  if (size_ > 1) return driver_.try_lock();
+  driver_.lock();  // there is no engine thread that would do this one's work meanwhile
+  return true;
+}
+
+bool Engine::wait(Handle& handle, int64_t limit_ns) {
+  const auto late = [&] { return limit_ns != kForever && now_ns() >= limit_ns; };
+  while (!handle.done() && !late()) {
+    if (driver_.try_lock()) {
+      const Role role(*this);
+      drive(true, [&] { return handle.done() || late(); });
+    } else {
+      handle.sleep(limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
+    }
+  }
+  return handle.done();
+}
+
+void Engine::with_backend(const std::function<void(Backend&)>& work) {
+  driver_.lock();
+  const Role role(*this);
+  endpoint_.doorbell.drive_as_caller(true);
+  endpoint_.doorbell.wake_up();
+  work(*backend_);
+}
+
+template <class Done>
+void Engine::drive(bool caller, Done done) {
+  Doorbell& doorbell = endpoint_.doorbell;
+  doorbell.drive_as_caller(caller);
+  doorbell.wake_up();
+  try {
+    doorbell.check_abort();
+    while (!done()) {
+      if (progress()) continue;
+      doorbell.wait(kControl | kRequest, [&] { return done() || has_work(); });
+    }
+  } catch (const PeerLost& lost) {
+    fail_all(lost_error(settle_loss(lost.rank)));
+  } catch (const Error& error) {
+    give_up(error);
+  } catch (const std::exception& error) {
+    give_up(Error(ErrorCode::kInternal, error.what()));
+  }
+}
+
+/// Does what can be done now without waiting for news; false if there was nothing.
+bool Engine::progress() {
+  {
+    const std::lock_guard lock(mutex_);
+    control_.flush();
+    if (sequencer_ != nullptr) {
+      collect_requests();
+      if (run_.empty()) dispatch_if_idle();
+    }
+    control_.receive_down([this](std::string_view message) { receive_down(message); });
+    busy_ = !run_.empty();
+  }
+  if (run_.empty()) {
+    if (control_.has_backlog()) sched_yield();  // to whom the ring belongs
+    return false;
+  }
+  run(run_.front());
+  run_.pop_front();
+  const std::lock_guard lock(mutex_);
+  busy_ = !run_.empty();
+  return true;
+}
+
+bool Engine::has_work() {
+  if (relay_ != nullptr) relay_->look();
+  return control_.has_down() || control_.has_up() || control_.has_backlog();
+}
+
+/// Lets the engine thread hear news from now on.
+Engine::Rest Engine::rest() {
+  const std::lock_guard lock(mutex_);
+  const bool sequences = sequencer_ != nullptr;
+  const Rest rest{!run_.empty() || (sequences && sequencer_->has_ready()),
+                  !sequences || sequencer_->expects_peers()};
+  endpoint_.doorbell.rest_engine(rest.hears_requests ? kControl | kRequest : kControl);
+  return rest;
+}
+
+/// What came before the engine thread could hear it.
+bool Engine::has_news(const Rest& rest) {
+  if (endpoint_.doorbell.aborted()) return false;  // what is left in the rings will not be run
+  return control_.has_down() || control_.has_backlog() || control_.has_urgent() ||
+         (rest.hears_requests && control_.has_up());
+}
+
+void Engine::run(Batch& batch) {
+  if (batch.last) return close();
+  if (batch.chunk_bytes != 0) endpoint_.chunk_bytes = static_cast<size_t>(batch.chunk_bytes);
+  if (batch.items.empty()) return;
+  const Request& first = batch.items[0].response->base;
+  current_ = describe(first, batch.items[0].ordinal);
+  if (log_.shows(LogLevel::kTrace)) log_run(batch);
+  std::shared_ptr<Timeline> timeline;
+  {
+    const std::lock_guard lock(mutex_);
+    timeline = timeline_;
+  }
+  if (timeline != nullptr) timeline->run_begin(batch.items);
+  std::optional<Error> error;
+  try {
+    executor_.run(batch.items);
+  } catch (const Error& failed) {
+    if (failed.code == ErrorCode::kPeerLost) throw;  // the peers wait for this rank
+    // All ranks find it before they exchange anything: the world goes on.
+    error = Error(failed.code, current_ + ": " + failed.what());
+  }
+  if (timeline != nullptr) timeline->run_end(batch.items);
+  current_.clear();
+  for (Item& item : batch.items) {
+    if (item.entry != nullptr) item.entry->handle->complete(error);
+  }
+  endpoint_.doorbell.check_abort();
+}
+
+/// Nothing more will be run: from here on nobody is hurt by this process's end.
+void Engine::close() {
+  region_->rank(place_).bye.store(1, std::memory_order_release);
+  tell_relay();
+  closed_.complete();
+}
+
+void Engine::engine_loop() {
+  const int64_t timeout = sequencer_ != nullptr ? kStallCheckNs : -1;
+  std::atomic<uint32_t>& bell = endpoint_.doorbell.engine_bell();
+  for (;;) {
+    const uint32_t seen = bell.load(std::memory_order_acquire);
+    if (stop_.load()) return;  // looked at after the bell, which is rung after it was set
+    if (driver_.try_lock()) {
+      const Role role(*this);
+      const int64_t limit = now_ns() + options_.engine_spin_ns;
+      drive(false, [&] { return !has_work() && run_.empty() && now_ns() >= limit; });
+    }
+    check_stalls();
+    futex_wait(bell, seen, timeout);
+  }
+}
+
+void Engine::check_stalls() {
+  if (sequencer_ == nullptr) return;
+  std::vector<std::string> warnings;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    collect_requests();
+    warnings = sequencer_->check_stalls(now_ns());
+    if (!busy_) dispatch_if_idle();
+    // The driver may be another thread that sleeps.
+    if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
+  }
+  for (const std::string& warning : warnings) {
+    log_.write(LogLevel::kWarning,
+               "stalled: " + warning +
+                   ". All ranks must submit the same operations; see what these ranks are doing.");
+  }
+}
+
+// ---- What the sequencer says ----
+
+void Engine::receive_down(std::string_view message) {
+  Reader in(message);
+  switch (in.get<Down>()) {
+    case Down::kBatch:
+      return receive_batch(in);
+    case Down::kError:
+      return receive_error(in);
+    case Down::kFlush:
+      return receive_flush();
+    case Down::kTune: {
+      Batch change;
+      change.chunk_bytes = in.get<int64_t>();
+      run_.push_back(std::move(change));
+      return;
+    }
+    case Down::kShutdown:
+      return receive_shutdown(in.get<int32_t>());
+  }
+  throw Error(ErrorCode::kInternal, "unknown control message");
+}
+
+void Engine::receive_batch(Reader& in) {
+  Batch batch;
+  const auto count = in.get<uint32_t>();
+  for (uint32_t i = 0; i < count; ++i) batch.items.push_back(receive_item(in));
+  run_.push_back(std::move(batch));
+}
+
+Item Engine::receive_item(Reader& in) {
+  Item item;
+  const bool full = in.get<bool>();
+  const auto id = in.get<uint32_t>();
+  item.ordinal = in.get<uint64_t>();
+  if (full) {
+    item.response = std::make_shared<const Response>(Response::decode(in));
+    if (id != 0) known_[id] = item.response;
+  } else {
+    item.response = known_.at(id);
+  }
+  const Request& base = item.response->base;
+  if (base.kind == Kind::kJoin) ordinals_[base.set] = std::max(ordinals_[base.set], item.ordinal);
+  if (base.kind == Kind::kRemoveSet) {  // its number will be another set's
+    ordinals_.erase(base.root);
+    ids_.clear();
+  }
+  item.entry = take_entry(base, item.ordinal);
+  if (full && id != 0 && item.entry != nullptr) ids_[item.entry->encoded] = id;
+  return item;
+}
+
+std::unique_ptr<Entry> Engine::take_entry(const Request& request, uint64_t ordinal) {
+  auto node = entries_.extract(match_key(request, ordinal));
+  return node.empty() ? nullptr : std::move(node.mapped());
+}
+
+void Engine::receive_error(Reader& in) {
+  auto node = entries_.extract(in.get_string());
+  const auto code = static_cast<ErrorCode>(in.get<uint8_t>());
+  const std::string text = in.get_string();
+  if (!node.empty()) node.mapped()->handle->complete(Error(code, text));
+}
+
+void Engine::receive_flush() {
+  ids_.clear();
+  known_.clear();
+  std::string message;
+  Writer(message).put(Up::kFlushed);
+  if (rank_ == 0) {
+    sequencer_->receive(0, message, now_ns());
+  } else {
+    control_.send_up(message, true);
+  }
+}
+
+void Engine::receive_shutdown(int rank) {
+  const std::string who = rank == rank_ ? "this rank" : rank_text(rank);
+  if (!ended_) {
+    ended_ = Error(ErrorCode::kInternal,
+                   "the world has been shut down: " + who +
+                       " left (its script ended, it raised an exception, or it called shutdown()); "
+                       "let every rank run the same number of steps, or use join()");
+  }
+  for (auto& [key, entry] : entries_) entry->handle->complete(*ended_);
+  entries_.clear();
+  control_.drop_up();
+  Batch end;
+  end.last = true;
+  run_.push_back(std::move(end));
+}
+
+void Engine::log_start() const {
+  log_.write(LogLevel::kInfo,
+             "joins a world of " + std::to_string(size_) + ", transport " + backend_->name());
+  log_.write(LogLevel::kDebug, "fusion threshold " + std::to_string(options_.fusion_bytes) +
+                                   " bytes, chunk " + std::to_string(options_.chunk_bytes) +
+                                   " bytes, cache of " + std::to_string(options_.cache_capacity) +
+                                   " operations, autotuning " +
+                                   (options_.autotune.enabled ? "on" : "off"));
+}
+
+void Engine::log_run(const Batch& batch) const {
+  std::string text = "runs " + current_;
+  if (batch.items.size() > 1) text += " and " + std::to_string(batch.items.size() - 1) + " more";
+  log_.write(LogLevel::kTrace, text);
+}
+
+std::string Engine::rank_text(int rank) const {
+  const auto index = static_cast<size_t>(rank);
+  const std::string text = "rank " + std::to_string(rank);
+  return index < options_.hosts.size() ? text + " (" + options_.hosts[index] + ")" : text;
+}
+
+std::map<int32_t, std::vector<int>> Engine::process_sets() {
+  const std::lock_guard lock(mutex_);
+  return sets_.all();
+}
+
+void Engine::start_timeline(const std::string& path, bool mark_cycles) {
+  const std::lock_guard lock(mutex_);
+  if (sequencer_ == nullptr || timeline_ != nullptr) return;  // rank 0 writes for all
+  timeline_ = std::make_shared<Timeline>(path, mark_cycles);
+  sequencer_->set_timeline(timeline_.get());
+}
+
+void Engine::stop_timeline() {
+  const std::lock_guard lock(mutex_);
+  if (sequencer_ != nullptr) sequencer_->set_timeline(nullptr);
+  timeline_.reset();
+}
+
+}  // namespace sirtaki

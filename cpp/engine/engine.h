@@ -1,0 +1,177 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "backends/backend.h"
+#include "base/log.h"
+#include "engine/control.h"
+#include "engine/executor.h"
+#include "engine/handle.h"
+#include "engine/options.h"
+#include "engine/relay.h"
+#include "engine/sequencer.h"
+#include "engine/timeline.h"
+#include "transport/group.h"
+#include "transport/hosts.h"
+#include "transport/watcher.h"
+
+namespace sirtaki {
+
+/// One rank's engine: takes operations, agrees with its peers on their order, runs them.
+///
+/// Progress is made by one thread at a time, the driver: a thread that waits for a handle where
+/// there is one (so a blocking call costs no thread switch), else the engine's own thread, which
+/// sleeps until rung.
+class Engine {
+ public:
+  static constexpr int64_t kForever = INT64_MAX;
+
+  /// Makes what moves the data; the default is our own transports.
+  using MakeBackend =
+      std::function<std::unique_ptr<Backend>(Endpoint&, const HostMap& hosts, Connect)>;
+
+  /// `region` is shared by the ranks of this rank's host. Ranks that are threads need no local
+  /// links on the host of rank 0. `connect` may be called from any thread.
+  Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet links, Connect connect,
+         const EngineOptions& options, const MakeBackend& make_backend = make_native);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Starts an operation. `inputs` and `outputs` (none for kinds whose result size is negotiated)
+  /// must live until the handle is done. Throws Error(kInvalid) for a name in use or a set the rank
+  /// is no member of, and the error that ended the world after that.
+  std::shared_ptr<Handle> submit(Request request, std::vector<const void*> inputs,
+                                 std::vector<void*> outputs);
+
+  /// The same for a caller that waits for the result next: where it can, this thread takes the
+  /// driver's role first, so that no peer wakes the engine thread for it.
+  std::shared_ptr<Handle> submit_and_wait(Request request, std::vector<const void*> inputs,
+                                          std::vector<void*> outputs, int64_t limit_ns = kForever);
+
+  /// Returns true when the handle is done, false if it is not at `limit_ns` on the monotonic clock.
+  bool wait(Handle& handle, int64_t limit_ns = kForever);
+
+  /// Runs `work` with the backend to itself, for measurements; every rank must do the same.
+  void with_backend(const std::function<void(Backend&)>& work);
+
+  /// Leaves the world in good order; what is not finished anywhere fails. Idempotent. In a forked
+  /// child of the process that made the engine nothing happens.
+  void shutdown();
+
+  void start_timeline(const std::string& path, bool mark_cycles);
+  void stop_timeline();
+
+  /// Copy of the known process sets.
+  std::map<int32_t, std::vector<int>> process_sets();
+
+  const char* backend_name() const { return backend_->name(); }
+
+ private:
+  /// What the sequencer wants done, in its order.
+  struct Batch {
+    std::vector<Item> items;
+    int64_t chunk_bytes = 0;  ///< not 0: use this chunk size from now on
+    bool last = false;        ///< nothing comes after it, the world is shut down
+  };
+
+  /// How the driver leaves.
+  struct Rest {
+    bool left_over;       ///< something is to be run
+    bool hears_requests;  ///< the engine thread wakes for requests
+  };
+
+  void join_hosts(std::vector<Link> links);
+  void check_open() const;
+  std::shared_ptr<Handle> enqueue(Request request, std::vector<const void*> inputs,
+                                  std::vector<void*> outputs);
+  void announce(const Entry& entry);
+  void sequence_own(std::string_view message);
+  void collect_requests();
+  void dispatch_if_idle();
+
+  static std::unique_ptr<Backend> make_native(Endpoint& endpoint, const HostMap& hosts,
+                                              Connect connect);
+
+  class Role;
+  bool take_role();
+  template <class Done>
+  void drive(bool caller, Done done);
+  bool progress();
+  bool has_work();
+  Rest rest();
+  bool has_news(const Rest& rest);
+  void run(Batch& batch);
+  void close();
+  void engine_loop();
+  void check_stalls();
+
+  void receive_down(std::string_view message);
+  void receive_batch(Reader& in);
+  Item receive_item(Reader& in);
+  void receive_error(Reader& in);
+  void receive_flush();
+  void receive_shutdown(int rank);
+  std::unique_ptr<Entry> take_entry(const Request& request, uint64_t ordinal);
+
+  void say_goodbye();
+  void abandon();
+  void give_up(const Error& error);
+  void fail_all(const Error& error);
+  void peer_lost(int rank);
+  void tell_relay() const;
+  void abort_world(int rank);
+  int settle_loss(int rank);
+  Error lost_error(int lost_rank);
+  std::string phase();
+  void log_start() const;
+  void log_run(const Batch& batch) const;
+  std::string rank_text(int rank) const;
+
+  const HostMap hosts_;
+  const int rank_;
+  const int place_;  ///< on the host
+  const int size_;
+  const pid_t process_;
+  const EngineOptions options_;
+  const Log log_;
+  std::shared_ptr<Region> region_;
+  Endpoint endpoint_;
+  std::unique_ptr<Backend> backend_;
+  ProcessSets sets_;
+  Executor executor_;
+
+  std::mutex driver_;  ///< held by whoever drives; guards run_, current_, endpoint_ and backend_
+  std::deque<Batch> run_;
+  std::string current_;  ///< what is being run, for messages
+
+  std::mutex mutex_;  ///< guards everything below and sets_
+  Control control_;
+  std::unique_ptr<Sequencer> sequencer_;  ///< rank 0 only
+  std::unordered_map<std::string, std::unique_ptr<Entry>> entries_;
+  std::unordered_map<std::string, uint32_t> ids_;
+  std::unordered_map<uint32_t, std::shared_ptr<const Response>> known_;
+  std::map<int32_t, uint64_t> ordinals_;
+  std::shared_ptr<Timeline> timeline_;
+  std::optional<Error> ended_;
+  bool busy_ = false;  ///< batches are queued or running here
+  Handle closed_;      ///< done when nothing more will be run
+
+  std::atomic<bool> closing_{false};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+  std::unique_ptr<Relay> relay_;  ///< on leaders where there are several hosts
+  std::unique_ptr<Watcher> watcher_;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+namespace sirtaki {
+
+/// From a rank to the sequencer.
+enum class Up : uint8_t {
+  kRequest,   ///< a request in full
+  kReady,     ///< the short id of a request seen before
+  kFlushed,   ///< the rank has forgotten all ids
+  kShutdown,  ///< the rank submits nothing more
+};
+
+/// From the sequencer to a rank.
+enum class Down : uint8_t {
+  kBatch,     ///< operations to run together, now
+  kError,     ///< an operation that cannot be run, and why
+  kFlush,     ///< forget all ids
+  kTune,      ///< from the next batch on, another chunk size
+  kShutdown,  ///< a rank left; nothing more will be run
+};
+
+}  // namespace sirtaki

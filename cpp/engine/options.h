@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+
+namespace sirtaki {
+
+/// How the engine looks for good settings by itself.
+struct AutotuneOptions {
+  bool enabled = false;
+  std::string log;         ///< CSV file, one row a sample, the last row the result; empty: none
+  int warmup_samples = 3;  ///< not counted
+  int steps_per_sample = 10;
+  int max_samples = 20;
+  bool chunk_fixed = false;  ///< set by the user: not tuned
+  bool fusion_fixed = false;
+};
+
+/// The knobs of an engine; Python's Config fills them in.
+struct EngineOptions {
+  int64_t fusion_bytes =
+      128 << 20;                   ///< ready operations are joined up to this many bytes; 0: never
+  int64_t chunk_bytes = 96 << 10;  ///< piece of a stream that is in flight at a time
+  int64_t cache_capacity = 1024;   ///< operations known by a short id; 0: none
+  double stall_warning_seconds = 60;  ///< 0: never warn
+  double stall_shutdown_seconds = 0;  ///< 0: never fail
+  int64_t caller_spin_ns = 200'000;   ///< polling before sleeping, in a thread blocked in a call
+  int64_t engine_spin_ns = 5'000;     ///< the same for the engine thread
+  LogLevel log_level = LogLevel::kWarning;
+  bool log_time = true;
+  AutotuneOptions autotune;
+  int sockets_per_peer = 1;         ///< between two ranks on different hosts; the same on all ranks
+  std::vector<std::string> hosts;   ///< host name of each rank, for messages; may be empty
+  double host_timeout_seconds = 5;  ///< a host silent for so long is lost; 0: never
+};
+
+}  // namespace sirtaki

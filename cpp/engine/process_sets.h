@@ -1,0 +1,54 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <vector>
+
+namespace sirtaki {
+
+/// The process sets a rank or the sequencer knows: id → world ranks in ascending order. Set 0 is
+/// the world.
+class ProcessSets {
+ public:
+  explicit ProcessSets(int world_size) : world_(static_cast<size_t>(world_size)) {
+    std::iota(world_.begin(), world_.end(), 0);
+    sets_[0] = world_;
+  }
+
+  bool contains(int32_t set) const { return sets_.count(set) > 0; }
+  const std::vector<int>& ranks(int32_t set) const { return sets_.at(set); }
+  const std::map<int32_t, std::vector<int>>& all() const { return sets_; }
+
+  /// The rank's number within the set, -1 if it is no member.
+  int index(int32_t set, int rank) const {
+    const std::vector<int>& members = ranks(set);
+    const auto at = std::lower_bound(members.begin(), members.end(), rank);
+    return at != members.end() && *at == rank ? static_cast<int>(at - members.begin()) : -1;
+  }
+
+  /// The id of a set of exactly these ranks, -1 if there is none.
+  int32_t find(const std::vector<int>& ranks) const {
+    for (const auto& [id, members] : sets_) {
+      if (members == ranks) return id;
+    }
+    return -1;
+  }
+
+  /// Ids are given out lowest first, so freed ones come again.
+  int32_t next_id() const {
+    int32_t id = 1;
+    while (contains(id)) ++id;
+    return id;
+  }
+
+  void add(int32_t set, std::vector<int> ranks) { sets_[set] = std::move(ranks); }
+  void remove(int32_t set) { sets_.erase(set); }
+
+ private:
+  std::vector<int> world_;
+  std::map<int32_t, std::vector<int>> sets_;
+};
+
+}  // namespace sirtaki

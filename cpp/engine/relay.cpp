@@ -1,0 +1,292 @@
+#include "engine/relay.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace sirtaki {
+namespace {
+
+constexpr int64_t kHeartbeatNs = 1'000'000'000;
+
+std::string framed(Hop hop, std::string_view body) {
+  std::string message(1, static_cast<char>(hop));
+  message.append(body);
+  return message;
+}
+
+}  // namespace
+
+Relay::Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
+             const Doorbell& doorbell, std::vector<Link> links, double timeout_seconds, Lost lost)
+    : hosts_(hosts),
+      rank_(rank),
+      region_(std::move(region)),
+      doorbell_(doorbell),
+      timeout_ns_(static_cast<int64_t>(timeout_seconds * 1e9)),
+      heartbeat_ns_(timeout_ns_ > 0 ? std::min(kHeartbeatNs, timeout_ns_ / 5) : kHeartbeatNs),
+      lost_(std::move(lost)) {
+  for (Link& link : links) peers_.push_back({HostLink(std::move(link))});
+}
+
+void Relay::await_farewell() {
+  std::unique_lock lock(mutex_);
+  wake();
+  left_.wait(lock, [this] { return may_leave() || told_; });
+}
+
+void Relay::look() {
+  constexpr size_t kMost = 8;  // asking more sockets takes longer than being woken
+  if (peers_.size() > kMost) return;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (Peer& peer : peers_) {
+    // A connection that has ended is left to the thread, which may be polling it.
+    if (peer.link.fd() >= 0) receive_from(peer);
+  }
+}
+
+int Relay::prepare(std::vector<pollfd>& polled) {
+  const std::lock_guard lock(mutex_);
+  // Silence is measured from here: had this process been stopped, what came meanwhile is read
+  // before its absence is judged.
+  polled_ns_ = now_ns();
+  spread_loss();
+  int64_t until = HostAggregator::kNever;
+  try {
+    until = work(polled_ns_);
+  } catch (const std::exception&) {
+    doorbell_.abort(rank_);
+    spread_loss();
+  }
+  if (polled_ns_ - beaten_ns_ >= heartbeat_ns_) {
+    send_to_all(Hop::kHeartbeat);
+    beaten_ns_ = polled_ns_;
+  }
+  sleeps_until_ = std::min(until, beaten_ns_ + heartbeat_ns_);
+  if (may_leave() || told_) left_.notify_all();
+  for (const Peer& peer : peers_) {
+    const int events = peer.link.has_backlog() ? POLLIN | POLLOUT : POLLIN;
+    polled.push_back({peer.link.fd(), static_cast<short>(events), 0});
+  }
+  region_->leader().relay_sleeps.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (has_news()) return 0;
+  const int64_t left_ns = std::max<int64_t>(0, sleeps_until_ - polled_ns_);
+  return static_cast<int>((left_ns + 999'999) / 1'000'000);
+}
+
+void Relay::serve(std::span<const pollfd> polled) {
+  const std::lock_guard lock(mutex_);
+  region_->leader().relay_sleeps.store(0, std::memory_order_relaxed);
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (polled[i].revents == 0) continue;
+    Peer& peer = peers_[i];
+    peer.link.flush();
+    if (receive_from(peer)) continue;
+    peer.link.close();
+    if (!peer.bye && !may_leave()) lost_(peer.link.rank());
+  }
+  check_silence(polled_ns_);
+}
+
+/// False if nothing more will come.
+bool Relay::receive_from(Peer& peer) {
+  try {
+    return peer.link.receive([&](std::string_view message) {
+      peer.heard_ns = now_ns();
+      Reader in(message);
+      const Hop hop = in.get<Hop>();
+      if (hop == Hop::kBye) peer.bye = true;
+      if (hop == Hop::kLost) lost_(in.get<int32_t>());
+      if (hop == Hop::kUp || hop == Hop::kDown) receive(peer, hop, in.rest());
+    });
+  } catch (const std::exception&) {
+    return false;  // not what a leader says: as good as gone
+  }
+}
+
+void Relay::check_silence(int64_t now_ns) {
+  if (timeout_ns_ <= 0 || may_leave()) return;
+  for (Peer& peer : peers_) {
+    const bool counts = peer.link.fd() >= 0 && peer.heard_ns > 0 && !peer.bye;
+    if (!counts || now_ns - peer.heard_ns <= timeout_ns_) continue;
+    peer.link.close();
+    lost_(peer.link.rank());
+  }
+}
+
+/// Tells the other hosts why this one's world ended.
+void Relay::spread_loss() {
+  const Abort& abort = region_->abort();
+  if (told_ || abort.state.load(std::memory_order_acquire) != 2) return;
+  told_ = true;
+  std::string body;
+  Writer(body).put(abort.lost_rank);
+  send_to_all(Hop::kLost, body);
+}
+
+void Relay::send_to_all(Hop hop, std::string_view body) {
+  const std::string message = framed(hop, body);
+  for (Peer& peer : peers_) {
+    if (peer.link.fd() >= 0 && !peer.bye) peer.link.send(message);
+  }
+}
+
+bool Relay::all_local_closed() const {
+  for (int place = 0; place < region_->ranks(); ++place) {
+    if (region_->rank(place).bye.load(std::memory_order_acquire) == 0) return false;
+  }
+  return true;
+}
+
+// ---- Rank 0 ----
+
+void SequencerRelay::send_down(const std::vector<int>& ranks, std::string_view message) {
+  std::vector<std::vector<int32_t>> places(static_cast<size_t>(hosts_.hosts()));
+  for (const int rank : ranks) {
+    places[static_cast<size_t>(hosts_.host_of(rank))].push_back(hosts_.place_of(rank));
+  }
+  const std::lock_guard lock(mutex_);
+  bool waits = false;
+  for (Peer& peer : peers_) {
+    const int host = hosts_.host_of(peer.link.rank());
+    std::vector<int32_t>& there = places[static_cast<size_t>(host)];
+    if (there.empty() || peer.link.fd() < 0) continue;
+    if (there.size() == hosts_.ranks_on(host).size()) there.clear();
+    std::string text;
+    Writer(text).put(Hop::kDown).put_vector(there);
+    text.append(message);
+    peer.link.send(text);
+    waits |= peer.link.has_backlog();
+  }
+  if (waits) wake();
+}
+
+void SequencerRelay::receive_up(const Receive& receive) {
+  if (!has_up()) return;
+  std::vector<HostAggregator::Report> reports;
+  {
+    const std::lock_guard lock(mutex_);
+    reports.swap(up_);
+    has_up_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& report : reports) receive(report.ranks, report.message);
+}
+
+void SequencerRelay::receive(Peer& from, Hop, std::string_view body) {
+  Reader in(body);
+  std::vector<int32_t> ranks = in.get_vector<int32_t>();
+  if (ranks.empty()) ranks = hosts_.ranks_on(hosts_.host_of(from.link.rank()));
+  up_.push_back({std::move(ranks), std::string(in.rest())});
+  has_up_.store(true, std::memory_order_release);
+  const Up kind = in.get<Up>();
+  const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown;
+  if (urgent) region_->leader().urgent.store(1, std::memory_order_relaxed);
+  doorbell_.ring(0, urgent ? kControl : kRequest);
+}
+
+bool SequencerRelay::may_leave() const {
+  return all_local_closed() &&
+         std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.bye; });
+}
+
+// ---- Leaders ----
+
+LeaderRelay::LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
+                         const Doorbell& doorbell, std::vector<Link> links, double timeout_seconds,
+                         Lost lost)
+    : Relay(hosts, rank, std::move(region), doorbell, std::move(links), timeout_seconds,
+            std::move(lost)),
+      aggregator_(hosts.size(), hosts.ranks_on(hosts.host_of(rank))),
+      up_in_(static_cast<size_t>(region_->ranks())),
+      down_out_(static_cast<size_t>(region_->ranks())) {}
+
+void LeaderRelay::send_up(std::string_view message) {
+  const int64_t now = now_ns();
+  const std::lock_guard lock(mutex_);
+  aggregator_.receive_up(rank_, message, now);
+  send_reports(now);
+  const bool waits = !peers_.empty() && peers_[0].link.has_backlog();
+  if (waits || aggregator_.deadline() < sleeps_until_) wake();
+}
+
+int64_t LeaderRelay::work(int64_t now_ns) {
+  constexpr int64_t kRetryNs = 1'000'000;  // a ring has no way to tell that it has room
+  read_rings(now_ns);
+  send_reports(now_ns);
+  const bool full = !deliver_waiting();
+  if (!said_bye_ && all_local_closed()) {
+    send_to_all(Hop::kBye);
+    said_bye_ = true;
+  }
+  return full ? std::min(now_ns + kRetryNs, aggregator_.deadline()) : aggregator_.deadline();
+}
+
+void LeaderRelay::read_rings(int64_t now_ns) {
+  for (int place = 1; place < region_->ranks(); ++place) {
+    ByteRing& ring = region_->up(place);
+    if (ring.empty()) continue;
+    std::string& stream = up_in_[static_cast<size_t>(place)];
+    ring.read(stream);
+    const int rank = hosts_.ranks_on(hosts_.host_of(rank_))[static_cast<size_t>(place)];
+    take_frames(stream,
+                [&](std::string_view message) { aggregator_.receive_up(rank, message, now_ns); });
+  }
+}
+
+void LeaderRelay::send_reports(int64_t now_ns) {
+  if (peers_.empty()) return;
+  HostLink& link = peers_[0].link;
+  for (HostAggregator::Report& report : aggregator_.take(now_ns)) {
+    if (report.ranks.size() == static_cast<size_t>(region_->ranks())) report.ranks.clear();
+    std::string text;
+    Writer(text).put(Hop::kUp).put_vector(report.ranks);
+    text.append(report.message);
+    if (link.fd() >= 0) link.queue(text);
+  }
+  link.flush();
+}
+
+void LeaderRelay::receive(Peer&, Hop, std::string_view body) {
+  Reader in(body);
+  const std::vector<int32_t> places = in.get_vector<int32_t>();
+  const std::string_view message = in.rest();
+  aggregator_.receive_down(message);
+  for (const int place : places) deliver(place, message);
+  if (!places.empty()) return;
+  for (int place = 0; place < region_->ranks(); ++place) deliver(place, message);
+}
+
+void LeaderRelay::deliver(int place, std::string_view message) {
+  std::string& waiting = down_out_[static_cast<size_t>(place)];
+  append_frame(waiting, message);
+  waiting.erase(0, region_->down(place).write(waiting));
+  doorbell_.ring(place, kControl);
+}
+
+/// Tries again what full rings did not take; true if nothing waits any more.
+bool LeaderRelay::deliver_waiting() {
+  bool done = true;
+  for (int place = 0; place < region_->ranks(); ++place) {
+    std::string& waiting = down_out_[static_cast<size_t>(place)];
+    if (waiting.empty()) continue;
+    waiting.erase(0, region_->down(place).write(waiting));
+    doorbell_.ring(place, kControl);
+    done &= waiting.empty();
+  }
+  return done;
+}
+
+bool LeaderRelay::has_news() const {
+  for (int place = 1; place < region_->ranks(); ++place) {
+    if (!region_->up(place).empty()) return true;
+  }
+  return false;
+}
+
+bool LeaderRelay::may_leave() const {
+  return said_bye_ && (peers_.empty() || !peers_[0].link.has_backlog());
+}
+
+}  // namespace sirtaki

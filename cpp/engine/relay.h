@@ -1,0 +1,154 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/frames.h"
+#include "engine/host_aggregator.h"
+#include "transport/doorbell.h"
+#include "transport/host_link.h"
+#include "transport/hosts.h"
+
+namespace sirtaki {
+
+/// What leaders of hosts tell one another.
+enum class Hop : uint8_t {
+  kUp,         ///< ranks, and a message of theirs to the sequencer
+  kDown,       ///< places (none: all of the host), and a message of the sequencer to them
+  kHeartbeat,  ///< nothing: the host is alive
+  kLost,       ///< a rank that is gone; the world ends
+  kBye,        ///< nothing more will be run on this host
+};
+
+/// Carries control messages between hosts; runs in the watcher's thread of each host's leader, so
+/// that it does not depend on what the leader itself is doing.
+///
+/// Other threads send directly what the sockets take at once.
+class Relay : public Watcher::Service {
+ public:
+  using Lost = std::function<void(int rank)>;
+
+  /// `lost` is called when another host is gone or reports a loss. `timeout_seconds`: a host silent
+  /// for so long is gone; 0: never.
+  Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region, const Doorbell& doorbell,
+        std::vector<Link> links, double timeout_seconds, Lost lost);
+
+  /// How the relay's thread is woken.
+  void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+
+  /// Returns once no other host needs this one any more, or the world has ended by a loss.
+  void await_farewell();
+
+  /// Takes what has arrived, if the thread does not do so just now: saves a driver that polls
+  /// anyway the time that waking the thread takes.
+  void look();
+
+  int prepare(std::vector<pollfd>& polled) final;
+  void serve(std::span<const pollfd> polled) final;
+
+ protected:
+  /// A link and what is known of its other end.
+  struct Peer {
+    HostLink link;
+    int64_t heard_ns = 0;  ///< 0: never
+    bool bye = false;
+  };
+
+  /// A message from another host, under the lock.
+  virtual void receive(Peer& from, Hop hop, std::string_view body) = 0;
+  /// Work of each round of the thread, under the lock; returns until when it may sleep, on the
+  /// clock.
+  virtual int64_t work(int64_t now_ns) = 0;
+  /// Something to do came while the thread prepared to sleep.
+  virtual bool has_news() const = 0;
+  /// Whether nobody needs this host any more.
+  virtual bool may_leave() const = 0;
+
+  bool all_local_closed() const;
+  void send_to_all(Hop hop, std::string_view body = {});
+  void wake() const {
+    if (wake_) wake_();
+  }
+
+  const HostMap& hosts_;
+  const int rank_;
+  const std::shared_ptr<Region> region_;
+  const Doorbell& doorbell_;
+
+  std::mutex mutex_;  ///< guards what follows
+  std::vector<Peer> peers_;
+  bool told_ = false;  ///< the others know of the loss
+  int64_t sleeps_until_ = 0;
+
+ private:
+  bool receive_from(Peer& peer);
+  void check_silence(int64_t now_ns);
+  void spread_loss();
+
+  const int64_t timeout_ns_;
+  const int64_t heartbeat_ns_;
+  const Lost lost_;
+  std::function<void()> wake_;
+  int64_t beaten_ns_ = 0;
+  int64_t polled_ns_ = 0;
+  std::condition_variable left_;
+};
+
+/// The relay beside the sequencer, on rank 0.
+class SequencerRelay final : public Relay {
+ public:
+  using Receive = std::function<void(const std::vector<int>& ranks, std::string_view message)>;
+
+  using Relay::Relay;
+
+  /// Sends a message of the sequencer to those of `ranks` that are on other hosts: one copy a host.
+  void send_down(const std::vector<int>& ranks, std::string_view message);
+
+  bool has_up() const { return has_up_.load(std::memory_order_acquire); }
+  /// Hands over the messages that came from other hosts.
+  void receive_up(const Receive& receive);
+
+ private:
+  void receive(Peer& from, Hop hop, std::string_view body) override;
+  int64_t work(int64_t) override { return HostAggregator::kNever; }
+  bool has_news() const override { return false; }
+  bool may_leave() const override;
+
+  std::vector<HostAggregator::Report> up_;
+  std::atomic<bool> has_up_{false};
+};
+
+/// The relay on the leader of every other host.
+class LeaderRelay final : public Relay {
+ public:
+  LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
+              const Doorbell& doorbell, std::vector<Link> links, double timeout_seconds, Lost lost);
+
+  /// Sends a message of the leader itself to the sequencer.
+  void send_up(std::string_view message);
+
+ private:
+  void receive(Peer& from, Hop hop, std::string_view body) override;
+  int64_t work(int64_t now_ns) override;
+  bool has_news() const override;
+  bool may_leave() const override;
+
+  void read_rings(int64_t now_ns);
+  void send_reports(int64_t now_ns);
+  void deliver(int place, std::string_view message);
+  bool deliver_waiting();
+
+  HostAggregator aggregator_;
+  std::vector<std::string> up_in_;     ///< by place: the beginning of a message
+  std::vector<std::string> down_out_;  ///< by place: what its ring did not take
+  bool said_bye_ = false;
+};
+
+}  // namespace sirtaki

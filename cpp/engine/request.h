@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "collectives/op.h"
+
+namespace sirtaki {
+
+using Shape = std::vector<int64_t>;
+
+/// What one rank asks for: the part of an operation that its peers must know.
+struct Request {
+  Kind kind = Kind::kBarrier;
+  Dtype dtype = Dtype::kU8;
+  ReduceOp reduce = ReduceOp::kSum;
+  uint8_t device = 0;  ///< 0 CPU, 1 GPU: all ranks must agree
+  Scale scale;
+  int32_t root = 0;  ///< world rank; remove_process_set: the set
+  int32_t set = 0;
+  std::string name;             ///< empty: matched by order of submission within the set
+  std::vector<Shape> shapes;    ///< one a tensor: a group of tensors is one request
+  std::vector<int64_t> splits;  ///< alltoall: rows for each member; add_process_set: the ranks
+
+  void encode(Writer& out) const;
+  static Request decode(Reader& in);
+};
+
+/// Elements of a tensor.
+int64_t elements(const Shape& shape);
+/// Elements of one row (all dimensions but the first).
+int64_t row_elements(const Shape& shape);
+/// Rows `member` of `members` gets when `rows` are scattered: the first ones get one more.
+int64_t rows_of(int64_t rows, int members, int member);
+
+/// Why two ranks' requests cannot be one operation; empty if they can.
+/// The text names both sides' values, e.g. `rank 0 has float32, rank 1 has float64`.
+std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b);
+
+/// The key under which requests of different ranks find each other.
+std::string match_key(const Request& request, uint64_t ordinal);
+/// What people see: `allreduce 'grad'` or, unnamed, `allreduce 'noname.7'`. A name that begins with
+/// the kind (`allreduce.grad`) is shown without it.
+std::string describe(const Request& request, uint64_t ordinal);
+
+/// An operation all its members agreed on, in full.
+struct Response {
+  Request base;  ///< as the lowest rank asked for it
+  std::vector<int64_t>
+      sizes;  ///< allgather, gather: rows [tensor × members]; alltoall: rows [member × destination]
+  bool joined = false;  ///< some members take part with zeros
+
+  void encode(Writer& out) const;
+  static Response decode(Reader& in);
+};
+
+}  // namespace sirtaki

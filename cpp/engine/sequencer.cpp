@@ -1,0 +1,531 @@
+#include "engine/sequencer.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/kinds.h"
+#include "engine/timeline.h"
+#include "transport/region.h"
+
+namespace sirtaki {
+namespace {
+
+bool has_sizes(Kind kind) {
+  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
+}
+
+bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
+
+}  // namespace
+
+Sequencer::Sequencer(int size, const EngineOptions& options, Send send)
+    : size_(size),
+      options_(options),
+      send_(std::move(send)),
+      sets_(size),
+      everyone_(sets_.ranks(0)),
+      ordinals_(static_cast<size_t>(size)) {
+  if (options.autotune.enabled) autotuner_ = std::make_unique<Autotuner>(options);
+}
+
+void Sequencer::receive(int rank, std::string_view message, int64_t now_ns) {
+  if (ended_) return;
+  Reader in(message);
+  switch (in.get<Up>()) {
+    case Up::kRequest:
+      return receive_request(rank, Request::decode(in), now_ns);
+    case Up::kReady:
+      return receive_ready(rank, in.get<uint32_t>(), now_ns);
+    case Up::kFlushed:
+      return receive_flushed(rank);
+    case Up::kShutdown:
+      return receive_shutdown(rank, now_ns);
+  }
+  throw Error(ErrorCode::kInternal, "unknown control message");
+}
+
+void Sequencer::receive(const std::vector<int>& ranks, std::string_view message, int64_t now_ns) {
+  Reader in(message);
+  const bool ready = in.get<Up>() == Up::kReady;
+  if (ready && !ended_ && receive_ready(ranks, in.get<uint32_t>(), now_ns)) return;
+  for (const int rank : ranks) receive(rank, message, now_ns);
+}
+
+// ---- Collecting what the ranks submit ----
+
+void Sequencer::receive_request(int rank, const Request& request, int64_t now_ns) {
+  if (!sets_.contains(request.set)) return refuse(rank, request);
+  if (request.kind == Kind::kJoin) return receive_join(rank, request);
+  Pending& pending = pending_for(rank, request, now_ns);
+  expand(pending);
+  merge(pending, rank, request);
+  report(pending, rank);
+}
+
+void Sequencer::receive_ready(int rank, uint32_t id, int64_t now_ns) {
+  const Known& known = known_.at(id);
+  if (!sets_.contains(known.response.base.set)) return refuse(rank, known.response.base);
+  Pending& pending = pending_for(rank, known.response.base, now_ns);
+  if (pending.count == 0) {
+    pending.id = id;
+  } else if (pending.id != id) {
+    expand(pending);
+    const auto member = static_cast<size_t>(sets_.index(pending.set, rank));
+    merge(pending, rank, known.requests.empty() ? known.response.base : known.requests[member]);
+  }
+  report(pending, rank);
+}
+
+/// Takes the reports of a host in one go; false if each rank's must be looked at.
+bool Sequencer::receive_ready(const std::vector<int>& ranks, uint32_t id, int64_t now_ns) {
+  const Request& base = known_.at(id).response.base;
+  if (base.name.empty() || !sets_.contains(base.set) || timeline_ != nullptr) return false;
+  Pending& pending = pending_for(ranks.front(), base, now_ns);
+  if (pending.count == 0) pending.id = id;
+  if (pending.id != id) return false;
+  for (const int rank : ranks) mark(pending, rank);
+  complete_if_all(pending);
+  return true;
+}
+
+/// The set was removed while the request was on its way.
+void Sequencer::refuse(int rank, const Request& request) {
+  const uint64_t ordinal = next_ordinal(rank, request);
+  send_error({rank}, match_key(request, ordinal), ErrorCode::kInternal,
+             describe(request, ordinal) + ": its process set was removed");
+}
+
+Sequencer::Pending& Sequencer::pending_for(int rank, const Request& request, int64_t now_ns) {
+  const uint64_t ordinal = next_ordinal(rank, request);
+  std::string key = match_key(request, ordinal);
+  std::unique_ptr<Pending>& found = pending_[key];
+  if (found == nullptr) {
+    found = std::make_unique<Pending>();
+    found->key = std::move(key);
+    found->ordinal = ordinal;
+    found->set = request.set;
+    found->first_rank = rank;
+    found->base = request;
+    found->reported.resize(sets_.ranks(request.set).size());
+    found->since_ns = now_ns;
+    if (sets_.index(request.set, 0) < 0) ++awaited_;
+    if (timeline_ != nullptr) timeline_->negotiate_begin(request, ordinal);
+  }
+  if (timeline_ != nullptr) timeline_->negotiate_rank(request, ordinal, rank);
+  return *found;
+}
+
+uint64_t Sequencer::next_ordinal(int rank, const Request& request) {
+  return request.name.empty() ? ordinals_[static_cast<size_t>(rank)][request.set]++ : 0;
+}
+
+void Sequencer::mark(Pending& pending, int rank) {
+  pending.reported[static_cast<size_t>(sets_.index(pending.set, rank))] = true;
+  ++pending.count;
+  if (rank == 0) ++awaited_;
+}
+
+void Sequencer::report(Pending& pending, int rank) {
+  mark(pending, rank);
+  complete_if_all(pending);
+}
+
+/// Turns reports by id into requests, because now somebody reported otherwise.
+void Sequencer::expand(Pending& pending) {
+  if (pending.id == 0) return;
+  const Known& known = known_.at(pending.id);
+  pending.id = 0;
+  for (size_t m = 0; m < pending.reported.size(); ++m) {
+    if (!pending.reported[m]) continue;
+    merge(pending, sets_.ranks(pending.set)[m],
+          known.requests.empty() ? known.response.base : known.requests[m]);
+  }
+}
+
+void Sequencer::merge(Pending& pending, int rank, const Request& request) {
+  if (pending.error.empty()) {
+    // In the order of ranks, so that the message does not depend on who came first.
+    pending.error = pending.first_rank < rank
+                        ? mismatch(pending.base, pending.first_rank, request, rank)
+                        : mismatch(request, rank, pending.base, pending.first_rank);
+  }
+  if (!has_sizes(request.kind)) return;
+  pending.requests.resize(pending.reported.size());
+  pending.requests[static_cast<size_t>(sets_.index(pending.set, rank))] = request;
+}
+
+void Sequencer::complete_if_all(Pending& pending) {
+  const int members = static_cast<int>(pending.reported.size());
+  int missing = members - pending.count;
+  if (missing > 0) {
+    for (int m = 0; m < members; ++m) {
+      if (!pending.reported[static_cast<size_t>(m)] && is_joined(pending.set, m)) --missing;
+    }
+  }
+  if (missing > 0) return;
+  auto node = pending_.extract(pending.key);
+  if (sets_.index(pending.set, 0) < 0 || pending.reported[0]) --awaited_;
+  std::unique_ptr<Pending> done = std::move(node.mapped());
+  if (timeline_ != nullptr) timeline_->negotiate_end(base_of(*done), done->ordinal);
+  const Request& base = base_of(*done);
+  if (done->error.empty()) {
+    done->error = validate(base);
+    if (!done->error.empty()) {
+      done->error_code = base.kind == Kind::kAddSet ? ErrorCode::kInvalid : ErrorCode::kInternal;
+    }
+  }
+  if (done->error.empty() && done->count < members && !traits_of(base.kind).joinable) {
+    done->error =
+        std::string(traits_of(base.kind).name) + " is not supported with Join at this time";
+    done->error_code = ErrorCode::kInternal;
+  }
+  if (!done->error.empty()) return fail(*done, done->error_code, done->error);
+  ready_.push_back(std::move(done));
+}
+
+/// What is wrong with a request all members agree on; empty if nothing.
+std::string Sequencer::validate(const Request& request) const {
+  const std::string kind = traits_of(request.kind).name;
+  const bool rooted = traits_of(request.kind).rooted && request.kind != Kind::kRemoveSet;
+  if (rooted && sets_.index(request.set, request.root) < 0) {
+    return "root rank " + std::to_string(request.root) + " is not one of the " +
+           std::to_string(sets_.ranks(request.set).size()) + " ranks of the process set";
+  }
+  if (traits_of(request.kind).shapes == ShapeRule::kAllButFirst) {
+    for (const Shape& shape : request.shapes) {
+      if (shape.empty()) return kind + " needs rows, but got a rank-zero tensor (a scalar)";
+    }
+  }
+  const bool sums = request.reduce == ReduceOp::kSum || request.reduce == ReduceOp::kAverage;
+  if (request.kind == Kind::kReducescatter && !sums) {
+    return "reducescatter can sum and average only";
+  }
+  if (request.kind == Kind::kAddSet) {
+    std::vector<int> ranks(request.splits.begin(), request.splits.end());
+    if (sets_.find(ranks) >= 0) return "a process set with these ranks exists already";
+    if (ranks.front() < 0 || ranks.back() >= size_) {
+      return "it names a rank outside the world of " + std::to_string(size_);
+    }
+    if (sets_.next_id() >= Region::kMaxSets) {
+      return "at most " + std::to_string(Region::kMaxSets) + " process sets can exist at a time";
+    }
+  }
+  if (request.kind == Kind::kRemoveSet && (request.root == 0 || !sets_.contains(request.root))) {
+    return "there is no process set " + std::to_string(request.root) + " to remove";
+  }
+  return "";
+}
+
+// ---- Join ----
+
+bool Sequencer::is_joined(int32_t set, int member) const {
+  const auto found = joined_.find(set);
+  return found != joined_.end() && found->second.members[static_cast<size_t>(member)];
+}
+
+void Sequencer::receive_join(int rank, const Request& request) {
+  Joined& joined = joined_[request.set];
+  joined.members.resize(sets_.ranks(request.set).size());
+  joined.members[static_cast<size_t>(sets_.index(request.set, rank))] = true;
+  joined.last = rank;
+  ++joined.count;
+  recheck_set(request.set);
+  if (joined.count == static_cast<int>(joined.members.size())) finish_join(request.set);
+}
+
+void Sequencer::recheck_set(int32_t set) {
+  std::vector<Pending*> candidates;
+  for (const auto& [key, pending] : pending_) {
+    if (pending->set == set) candidates.push_back(pending.get());
+  }
+  for (Pending* pending : candidates) complete_if_all(*pending);
+}
+
+/// Everybody joined: tell so, behind everything that is ready.
+void Sequencer::finish_join(int32_t set) {
+  auto done = std::make_unique<Pending>();
+  done->base.kind = Kind::kJoin;
+  done->base.name = "join." + std::to_string(set);
+  done->base.set = set;
+  done->base.root = joined_[set].last;
+  done->set = set;
+  done->reported.resize(sets_.ranks(set).size());
+  done->count = static_cast<int>(done->reported.size());
+  // Ranks that joined early missed unnamed operations; from here on all count alike again.
+  for (const int rank : sets_.ranks(set)) {
+    done->ordinal = std::max(done->ordinal, ordinals_[static_cast<size_t>(rank)][set]);
+  }
+  for (const int rank : sets_.ranks(set)) {
+    ordinals_[static_cast<size_t>(rank)][set] = done->ordinal;
+  }
+  joined_.erase(set);
+  ready_.push_back(std::move(done));
+}
+
+// ---- Sending ----
+
+bool Sequencer::dispatch(int64_t now_ns) {
+  if (ready_.empty()) return false;
+  std::vector<std::unique_ptr<Pending>> batch;
+  batch.push_back(std::move(ready_.front()));
+  ready_.pop_front();
+  int64_t bytes = bytes_of(*batch[0]);
+  for (auto it = ready_.begin(); it != ready_.end();) {
+    if (fits(*batch[0], **it, bytes)) {
+      bytes += bytes_of(**it);
+      batch.push_back(std::move(*it));
+      it = ready_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  if (autotuner_ != nullptr) tune(batch, bytes, now_ns);
+  // Copied: adding or removing a set changes the table.
+  const std::vector<int> ranks =
+      changes_sets(base_of(*batch[0]).kind) ? everyone_ : sets_.ranks(batch[0]->set);
+  std::string message;
+  Writer out(message);
+  out.put(Down::kBatch).put(static_cast<uint32_t>(batch.size()));
+  for (auto& pending : batch) append_item(message, *pending);
+  send_(ranks, message);
+  if (full_) flush();  // behind the batch, whose ids are forgotten too
+  return true;
+}
+
+const Request& Sequencer::base_of(const Pending& pending) const {
+  return pending.id != 0 ? known_.at(pending.id).response.base : pending.base;
+}
+
+int64_t Sequencer::bytes_of(const Pending& pending) const {
+  const Request& base = base_of(pending);
+  int64_t count = 0;
+  for (const Shape& shape : base.shapes) count += elements(shape);
+  return count * static_cast<int64_t>(size_of(base.dtype));
+}
+
+bool Sequencer::fits(const Pending& first, const Pending& next, int64_t bytes) const {
+  const Request& a = base_of(first);
+  const Request& b = base_of(next);
+  const KindTraits& traits = traits_of(a.kind);
+  if (!traits.fusable || a.kind != b.kind || a.set != b.set || a.dtype != b.dtype) return false;
+  if (traits.rooted && a.root != b.root) return false;
+  if (traits.reduces &&
+      (a.reduce != b.reduce || a.scale.pre != b.scale.pre || a.scale.post != b.scale.post)) {
+    return false;
+  }
+  return bytes + bytes_of(next) <= options_.fusion_bytes;
+}
+
+Response Sequencer::respond(const Pending& pending) const {
+  Response response;
+  response.base = pending.base;
+  response.joined = pending.count < static_cast<int>(pending.reported.size());
+  const size_t members = pending.requests.size();
+  if (pending.base.kind == Kind::kAlltoall) {
+    for (const Request& r : pending.requests) {
+      response.sizes.insert(response.sizes.end(), r.splits.begin(), r.splits.end());
+    }
+  } else if (has_sizes(pending.base.kind)) {
+    for (size_t t = 0; t < pending.base.shapes.size(); ++t) {
+      for (size_t m = 0; m < members; ++m) {
+        response.sizes.push_back(pending.requests[m].shapes[t][0]);
+      }
+    }
+  }
+  return response;
+}
+
+void Sequencer::append_item(std::string& out, Pending& pending) {
+  Writer writer(out);
+  const bool joined = pending.count < static_cast<int>(pending.reported.size());
+  if (pending.id >= oldest_id_ && pending.id != 0 && !joined) {
+    writer.put(false).put(pending.id).put(pending.ordinal);
+    return;
+  }
+  expand_reports(pending);
+  apply_to_sets(pending);
+  const Response response = respond(pending);
+  const uint32_t id = joined ? 0 : remember(pending, response);
+  writer.put(true).put(id).put(pending.ordinal);
+  response.encode(writer);
+}
+
+void Sequencer::expand_reports(Pending& pending) {
+  if (pending.id == 0) return;
+  const Known& known = known_.at(pending.id);
+  pending.base = known.response.base;
+  pending.requests = known.requests;
+  pending.id = 0;
+}
+
+void Sequencer::apply_to_sets(Pending& pending) {
+  Request& base = pending.base;
+  if (base.kind == Kind::kAddSet) {
+    base.root = sets_.next_id();
+    sets_.add(base.root, {base.splits.begin(), base.splits.end()});
+    if (sets_.index(base.root, 0) < 0) ++sets_without_zero_;
+    for (auto& ordinals : ordinals_) ordinals.erase(base.root);
+  } else if (base.kind == Kind::kRemoveSet) {
+    remove_set(base.root);
+  }
+}
+
+/// What some members have submitted in the set cannot be completed any more.
+void Sequencer::remove_set(int32_t set) {
+  const std::string why = "its process set was removed";
+  const bool without_zero = sets_.index(set, 0) < 0;
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    const Pending& pending = *it->second;
+    if (pending.set != set) {
+      ++it;
+      continue;
+    }
+    if (without_zero || pending.reported[0]) --awaited_;
+    fail(pending, ErrorCode::kInternal, why);
+    it = pending_.erase(it);
+  }
+  std::erase_if(ready_, [&](const auto& ready) {
+    if (ready->set != set) return false;
+    fail(*ready, ErrorCode::kInternal, why);
+    return true;
+  });
+  joined_.erase(set);
+  if (without_zero) --sets_without_zero_;
+  sets_.remove(set);
+}
+
+void Sequencer::fail(const Pending& pending, ErrorCode code, const std::string& why) {
+  std::string text = describe(base_of(pending), pending.ordinal);
+  text += code == ErrorCode::kMismatch ? ": the ranks asked for " + why : ": " + why;
+  // The others have not submitted it; if they do later, that is another operation.
+  std::vector<int> ranks;
+  for (size_t m = 0; m < pending.reported.size(); ++m) {
+    if (pending.reported[m]) ranks.push_back(sets_.ranks(pending.set)[m]);
+  }
+  send_error(ranks, pending.key, code, text);
+}
+
+void Sequencer::send_error(const std::vector<int>& ranks, const std::string& key, ErrorCode code,
+                           const std::string& text) {
+  std::string message;
+  Writer(message)
+      .put(Down::kError)
+      .put_string(key)
+      .put(static_cast<uint8_t>(code))
+      .put_string(text);
+  send_(ranks, message);
+}
+
+/// Lets the autotuner see a batch before it goes out, and tells all ranks what it changed.
+void Sequencer::tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t bytes,
+                     int64_t now_ns) {
+  std::vector<std::string> names;
+  for (const auto& pending : batch) names.push_back(base_of(*pending).name);
+  if (!autotuner_->record(names, bytes, now_ns)) return;
+  options_.fusion_bytes = autotuner_->settings().fusion_bytes;
+  send_chunk_bytes(autotuner_->settings().chunk_bytes);
+}
+
+void Sequencer::announce_settings() { send_chunk_bytes(options_.chunk_bytes); }
+
+void Sequencer::send_chunk_bytes(int64_t bytes) {
+  std::string message;
+  Writer(message).put(Down::kTune).put(bytes);
+  send_(everyone_, message);
+}
+
+// ---- Short ids ----
+
+uint32_t Sequencer::remember(const Pending& pending, const Response& response) {
+  const Kind kind = response.base.kind;
+  if (kind == Kind::kJoin || kind == Kind::kBarrier || changes_sets(kind)) return 0;
+  if (options_.cache_capacity <= 0) return 0;
+  if (static_cast<int64_t>(known_.size()) >= options_.cache_capacity) {
+    full_ = true;
+    return 0;
+  }
+  const uint32_t id = next_id_++;
+  known_[id] = {response, pending.requests};
+  return id;
+}
+
+/// Starts afresh. Ranks may have sent old ids already, so these stay valid until all have answered.
+void Sequencer::flush() {
+  full_ = false;
+  if (unflushed_ > 0) return;
+  oldest_id_ = next_id_;
+  unflushed_ = size_;
+  std::string message;
+  Writer(message).put(Down::kFlush);
+  send_(everyone_, message);
+}
+
+void Sequencer::receive_flushed(int) {
+  if (--unflushed_ > 0) return;
+  for (auto& [key, pending] : pending_) {
+    if (pending->id != 0 && pending->id < oldest_id_) expand(*pending);
+  }
+  for (auto& pending : ready_) {
+    if (pending->id < oldest_id_) expand_reports(*pending);
+  }
+  std::erase_if(known_, [&](const auto& item) { return item.first < oldest_id_; });
+}
+
+// ---- Ends ----
+
+void Sequencer::receive_shutdown(int rank, int64_t now_ns) {
+  while (dispatch(now_ns)) {
+  }
+  std::string message;
+  Writer(message).put(Down::kShutdown).put(static_cast<int32_t>(rank));
+  send_(everyone_, message);
+  ended_ = true;
+}
+
+std::vector<std::string> Sequencer::check_stalls(int64_t now_ns) {
+  std::vector<std::string> warnings;
+  std::vector<std::string> failed;
+  if (ended_) return warnings;
+  for (auto& [key, pending] : pending_) {
+    const double seconds = static_cast<double>(now_ns - pending->since_ns) * 1e-9;
+    if (options_.stall_shutdown_seconds > 0 && seconds > options_.stall_shutdown_seconds) {
+      fail_stalled(*pending, seconds);
+      failed.push_back(key);
+    } else if (options_.stall_warning_seconds > 0 && !pending->warned &&
+               seconds > options_.stall_warning_seconds) {
+      pending->warned = true;
+      warnings.push_back(describe(base_of(*pending), pending->ordinal) + " has waited for " +
+                         std::to_string(static_cast<int>(seconds)) +
+                         " s; missing ranks: " + missing_ranks(*pending));
+    }
+  }
+  for (const std::string& key : failed) {
+    const Pending& pending = *pending_.at(key);
+    if (sets_.index(pending.set, 0) < 0 || pending.reported[0]) --awaited_;
+    pending_.erase(key);
+  }
+  return warnings;
+}
+
+void Sequencer::fail_stalled(const Pending& pending, double seconds) {
+  fail(pending, ErrorCode::kTimeout,
+       "not submitted within " + std::to_string(static_cast<int>(seconds)) +
+           " s; missing ranks: " + missing_ranks(pending));
+}
+
+std::string Sequencer::missing_ranks(const Pending& pending) const {
+  std::string text;
+  const std::vector<int>& ranks = sets_.ranks(pending.set);
+  for (size_t m = 0; m < ranks.size(); ++m) {
+    if (pending.reported[m] || is_joined(pending.set, static_cast<int>(m))) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(ranks[m]) + host(ranks[m]);
+  }
+  return text;
+}
+
+std::string Sequencer::host(int rank) const {
+  const auto index = static_cast<size_t>(rank);
+  return index < options_.hosts.size() ? " (" + options_.hosts[index] + ")" : "";
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+
+namespace sirtaki {
+
+// Conversions between float32 and the two 16-bit float formats on raw bits, written once for
+// scalars and for GCC vectors: U is uint32_t or a vector of it, S and F are int32_t and float or
+// vectors of as many.
+//
+// Everything is always_inline because this header is also compiled for newer instruction sets;
+// an out-of-line copy from there could be the one the linker keeps for the whole library.
+template <typename U, typename S, typename F>
+struct HalfBits {
+  // float16 in the low half of each lane -> float32. Signalling NaNs become quiet.
+  [[gnu::always_inline]] static constexpr U f16_to_f32(U half) {
+    const U zero = half & 0u;
+    const U exponent = half & 0x7c00u;
+    const U shifted = (half & 0x7fffu) << 13;
+    const U normal = shifted + (112u << 23);
+    // An exponent of 1 makes a subnormal mantissa a normal float, and subtracting what that added
+    // normalises it. Works under flush-to-zero: every float16 is a normal float32.
+    const U offset = shifted + (113u << 23);
+    const U added = zero + (113u << 23);
+    const U subnormal =
+        __builtin_bit_cast(U, __builtin_bit_cast(F, offset) - __builtin_bit_cast(F, added));
+    const U quiet = (half & 0x03ffu) != 0u ? zero + 0x00400000u : zero;
+    const U special = (shifted + (224u << 23)) | quiet;
+    const U finite = exponent == 0u ? subnormal : normal;
+    return (exponent == 0x7c00u ? special : finite) | ((half & 0x8000u) << 16);
+  }
+
+  // float32 -> nearest float16 in the low half of each lane, ties to even. NaNs become quiet.
+  [[gnu::always_inline]] static constexpr U f32_to_f16(U bits) {
+    const U zero = bits & 0u;
+    const U sign = bits & 0x80000000u;
+    const U magnitude = bits ^ sign;
+    // Rounding up may carry into the exponent, and from there to infinity: both are right.
+    const U odd = (magnitude >> 13) & 1u;
+    const U normal = (magnitude - (112u << 23) + 0xfffu + odd) >> 13;
+    // Adding 0.5 aligns the mantissa so that the processor's own rounding cuts it where needed.
+    const U half = zero + (126u << 23);
+    const U subnormal =
+        __builtin_bit_cast(U, __builtin_bit_cast(F, magnitude) + __builtin_bit_cast(F, half)) -
+        half;
+    const U nan = ((magnitude >> 13) & 0x03ffu) | 0x7e00u;
+    // Signed comparisons: SSE2 has no others, and the sign is gone.
+    const S order = __builtin_bit_cast(S, magnitude);
+    const U special = order > 0x7f800000 ? nan : zero + 0x7c00u;
+    const U finite = order < (113 << 23) ? subnormal : normal;
+    return (order >= (143 << 23) ? special : finite) | (sign >> 16);
+  }
+
+  // float32 -> float32 whose upper half is the nearest bfloat16, ties to even; the lower half
+  // means nothing. A NaN must have zeros in its lower half, else it may come out as infinity or
+  // zero. All NaNs that are made of bfloat16 numbers are such: what is propagated keeps the
+  // payload of its source and what the processor makes anew has none.
+  [[gnu::always_inline]] static constexpr U round_to_bf16(U bits) {
+    return bits + (((bits >> 16) & 1u) + 0x7fffu);
+  }
+};
+
+using HalfBitsScalar = HalfBits<uint32_t, int32_t, float>;
+
+[[gnu::always_inline]] constexpr float f16_to_f32(uint16_t half) {
+  return __builtin_bit_cast(float, HalfBitsScalar::f16_to_f32(half));
+}
+
+[[gnu::always_inline]] constexpr uint16_t f32_to_f16(float value) {
+  return static_cast<uint16_t>(HalfBitsScalar::f32_to_f16(__builtin_bit_cast(uint32_t, value)));
+}
+
+[[gnu::always_inline]] constexpr float bf16_to_f32(uint16_t half) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(half) << 16);
+}
+
+[[gnu::always_inline]] constexpr uint16_t f32_to_bf16(float value) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  const uint32_t quiet_nan = (bits & 0xffff0000u) | 0x00400000u;
+  return static_cast<uint16_t>(HalfBitsScalar::round_to_bf16(value != value ? quiet_nan : bits) >>
+                               16);
+}
+
+}  // namespace sirtaki

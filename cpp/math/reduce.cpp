@@ -1,0 +1,90 @@
+#include "math/reduce.h"
+
+#include <string>
+
+#include "base/error.h"
+#include "math/reduce_levels.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace sirtaki {
+namespace {
+
+Fold fold_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kAverage:
+    case ReduceOp::kSum:
+      return Fold::kSum;
+    case ReduceOp::kMin:
+      return Fold::kMin;
+    case ReduceOp::kMax:
+      return Fold::kMax;
+    case ReduceOp::kProduct:
+      return Fold::kProduct;
+    case ReduceOp::kAdasum:
+      break;
+  }
+  throw Error(ErrorCode::kInvalid, "Adasum is not reduced element by element");
+}
+
+#if defined(__x86_64__)
+// Not every supported compiler knows "f16c" in __builtin_cpu_supports.
+bool has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+bool detect(Level level) {
+  __builtin_cpu_init();
+  const bool v3 = __builtin_cpu_supports("avx2") != 0 && has_f16c();
+  if (level == Level::kBaseline) return true;
+  if (level == Level::kV3) return v3;
+  return v3 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0;
+}
+
+const Kernels& kernels_of(Level level) {
+  if (level == Level::kV4) return kKernelsV4;
+  return level == Level::kV3 ? kKernelsV3 : kKernelsBaseline;
+}
+#else
+bool detect(Level level) { return level == Level::kBaseline; }
+
+const Kernels& kernels_of(Level) { return kKernelsBaseline; }
+#endif
+
+}  // namespace
+
+bool level_available(Level level) { return detect(level); }
+
+Level best_level() {
+  static const Level best = detect(Level::kV4)   ? Level::kV4
+                            : detect(Level::kV3) ? Level::kV3
+                                                 : Level::kBaseline;
+  return best;
+}
+
+ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op) {
+  if (!level_available(level)) {
+    throw Error(ErrorCode::kInvalid, "reduction kernels of level " +
+                                         std::to_string(static_cast<int>(level)) +
+                                         " do not run on this processor");
+  }
+  return kernels_of(level).reduce[static_cast<size_t>(dtype)][static_cast<size_t>(fold_of(op))];
+}
+
+ReduceFn reduce_fn(Dtype dtype, ReduceOp op) {
+  return kernels_of(best_level())
+      .reduce[static_cast<size_t>(dtype)][static_cast<size_t>(fold_of(op))];
+}
+
+void scale(void* data, Dtype dtype, size_t count, double factor) {
+  const void* const source = data;
+  reduce_fn(dtype, ReduceOp::kSum)(data, nullptr, &source, 1, count, Scale{factor, 1.0});
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "math/dtype.h"
+
+namespace sirtaki {
+
+enum class ReduceOp : uint8_t {
+  kAverage = 0,
+  kSum = 1,
+  kAdasum = 2,
+  kMin = 3,
+  kMax = 4,
+  kProduct = 5
+};
+
+struct Scale {
+  double pre = 1.0;
+  double post = 1.0;
+};
+
+// dst[i] = post * op over k of (pre * srcs[k][i]), folded in order k = 0 .. n-1, n >= 1.
+// `copy`, when not null, receives the same values in the same pass.
+// dst and copy may each be equal to any source; no buffer may overlap another one partly.
+// No buffer needs any alignment.
+//
+// float16, bfloat16: computed in float32, rounded to nearest even once, when stored.
+// float32: factors are rounded to float32. float64: computed in float64.
+// Integers: pre (per source) and post are computed in float64, truncated toward zero and clamped
+//   to the type's range; the fold between them wraps around.
+// Bool: any nonzero byte is true; sum and max are "or", product and min are "and"; no scaling.
+// A factor of exactly 1.0 changes nothing. min and max give NaN where any source is NaN.
+using ReduceFn = void (*)(void* dst, void* copy, const void* const* srcs, int n, size_t count,
+                          Scale scale);
+
+// The fastest function for this processor. Results are bitwise the same on all processors of one
+// architecture, except for which payload a NaN has. kAverage gives the sum: the caller folds 1/n
+// into Scale::post. Throws Error(kInvalid) for kAdasum.
+ReduceFn reduce_fn(Dtype dtype, ReduceOp op);
+
+// data[i] = factor * data[i], rounded and truncated as above.
+void scale(void* data, Dtype dtype, size_t count, double factor);
+
+}  // namespace sirtaki

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "math/reduce.h"
+
+// The reduction kernels at each instruction set; for reduce.cpp and the tests.
+namespace sirtaki {
+
+enum class Level { kBaseline = 0, kV3 = 1, kV4 = 2 };
+
+inline constexpr int kLevelCount = 3;
+
+// In the order of the columns of Kernels::reduce.
+enum class Fold { kSum = 0, kMin, kMax, kProduct };
+
+inline constexpr int kFoldCount = 4;
+
+struct Kernels {
+  ReduceFn reduce[kDtypeCount][kFoldCount];
+};
+
+// Plain constants, so that nothing compiled for a newer processor runs before main.
+extern const Kernels kKernelsBaseline;
+#if defined(__x86_64__)
+extern const Kernels kKernelsV3;
+extern const Kernels kKernelsV4;
+#endif
+
+// Whether this processor, its operating system and this build can run `level`.
+bool level_available(Level level);
+
+// The level reduce_fn takes.
+Level best_level();
+
+// As reduce_fn, but of one level; throws Error(kInvalid) also where it is not available.
+ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op);
+
+}  // namespace sirtaki

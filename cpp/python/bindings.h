@@ -1,0 +1,11 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace sirtaki {
+
+/// One function for each file of bindings.
+void bind_engine(nanobind::module_& m);
+void bind_math(nanobind::module_& m);
+
+}  // namespace sirtaki

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+
+namespace sirtaki {
+
+/// A backend written in Python: an object with the attribute `name` and the methods
+///   run(kind, dtype, reduce, prescale, postscale, root, set, inputs, outputs)
+///   add_set(set, ranks)
+///   remove_set(set)
+/// where numbers are those of Op, `root` is a member of the set, `ranks` are ranks of the world,
+/// and a stream is a list of (address, bytes).
+///
+/// A ValueError says that all members found something wrong before they exchanged anything: the
+/// operation fails and the world goes on. Any other exception ends the world.
+class CallbackBackend : public Backend {
+ public:
+  /// The GIL must be held.
+  explicit CallbackBackend(nanobind::object target);
+  ~CallbackBackend() override;
+  CallbackBackend(const CallbackBackend&) = delete;
+  CallbackBackend& operator=(const CallbackBackend&) = delete;
+
+  const char* name() const override { return name_.c_str(); }
+  void run(const Op& op, const Streams& in, const Streams& out) override;
+  void add_set(int32_t set, const std::vector<int>& ranks) override;
+  void remove_set(int32_t set) override;
+
+ private:
+  nanobind::object target_;
+  std::string name_;
+};
+
+}  // namespace sirtaki

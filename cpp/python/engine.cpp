@@ -1,0 +1,224 @@
+#include "engine/engine.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/clock.h"
+#include "python/bindings.h"
+#include "python/callback_backend.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace sirtaki {
+namespace {
+
+using Bytes = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+
+/// A blocked call looks for signals this often, so that Ctrl-C works.
+constexpr int64_t kSignalCheckNs = 200'000'000;
+
+/// Whoever drops it without shutdown() holds the GIL, which the engine's thread may need to end.
+class HeldEngine final : public Engine {
+ public:
+  using Engine::Engine;
+  ~HeldEngine() {
+    const nb::gil_scoped_release release;
+    shutdown();
+  }
+};
+
+void wait_interruptibly(HeldEngine& engine, Handle& handle) {
+  while (!handle.done()) {
+    {
+      nb::gil_scoped_release release;
+      if (engine.wait(handle, now_ns() + kSignalCheckNs)) break;
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+  if (handle.error()) throw *handle.error();
+}
+
+using FdPairs = std::vector<std::pair<int, int>>;
+
+std::vector<Link> links_of(const FdPairs& pairs) {
+  std::vector<Link> links;
+  for (const auto& [peer, fd] : pairs) links.push_back({peer, Fd(fd)});
+  return links;
+}
+
+/// Calls Python from whichever thread needs a connection.
+Connect connect_by(std::shared_ptr<nb::object> function) {
+  return [function = std::move(function)](int rank, int lane) {
+    const nb::gil_scoped_acquire acquire;
+    try {
+      return Fd(nb::cast<int>((*function)(rank, lane)));
+    } catch (const std::exception& error) {
+      throw Error(ErrorCode::kPeerLost,
+                  "cannot connect to rank " + std::to_string(rank) + ": " + error.what());
+    }
+  };
+}
+
+/// The last owner may be a thread that does not hold the GIL.
+std::shared_ptr<nb::object> shared_object(nb::object object) {
+  return {new nb::object(std::move(object)), [](nb::object* owned) {
+            const nb::gil_scoped_acquire acquire;
+            delete owned;
+          }};
+}
+
+std::unique_ptr<HeldEngine> make_engine(int rank, std::vector<int> host_of, int memfd,
+                                        const FdPairs& local_links, const FdPairs& host_links,
+                                        nb::object connect, const EngineOptions& options,
+                                        const nb::object& backend) {
+  HostMap hosts(std::move(host_of));
+  const int local = static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size());
+  LinkSet links{links_of(local_links), links_of(host_links)};
+  auto region = memfd >= 0 ? Region::map(Fd(memfd), local) : Region::anonymous(local);
+  Connect opener;
+  if (!connect.is_none()) opener = connect_by(shared_object(std::move(connect)));
+  if (backend.is_none()) {
+    return std::make_unique<HeldEngine>(rank, std::move(hosts), std::move(region), std::move(links),
+                                        std::move(opener), options);
+  }
+  const auto call_backend = [&](Endpoint&, const HostMap&, const Connect&) {
+    return std::make_unique<CallbackBackend>(backend);
+  };
+  return std::make_unique<HeldEngine>(rank, std::move(hosts), std::move(region), std::move(links),
+                                      std::move(opener), options, call_backend);
+}
+
+template <class Pointer>
+std::vector<Pointer> pointers(const std::vector<uintptr_t>& addresses) {
+  std::vector<Pointer> result;
+  result.reserve(addresses.size());
+  for (const uintptr_t address : addresses) result.push_back(reinterpret_cast<Pointer>(address));
+  return result;
+}
+
+std::shared_ptr<Handle> submit(HeldEngine& engine, int kind, std::string name, int dtype,
+                               int reduce, int root, int set, double prescale, double postscale,
+                               std::vector<Shape> shapes, std::vector<int64_t> splits,
+                               const std::vector<uintptr_t>& inputs,
+                               const std::vector<uintptr_t>& outputs, bool waits) {
+  Request request;
+  request.kind = static_cast<Kind>(kind);
+  request.dtype = static_cast<Dtype>(dtype);
+  request.reduce = static_cast<ReduceOp>(reduce);
+  request.scale = {prescale, postscale};
+  request.root = root;
+  request.set = set;
+  request.name = std::move(name);
+  request.shapes = std::move(shapes);
+  request.splits = std::move(splits);
+  auto from = pointers<const void*>(inputs);
+  auto to = pointers<void*>(outputs);
+  std::shared_ptr<Handle> handle;
+  {
+    nb::gil_scoped_release release;
+    if (!waits) return engine.submit(std::move(request), std::move(from), std::move(to));
+    handle = engine.submit_and_wait(std::move(request), std::move(from), std::move(to),
+                                    now_ns() + kSignalCheckNs);
+  }
+  wait_interruptibly(engine, *handle);
+  return handle;
+}
+
+/// The outputs of a finished operation: (bytes, shape) for each, sharing memory with the engine's
+/// buffer.
+nb::list outputs_of(const Handle& handle) {
+  nb::list result;
+  for (const std::shared_ptr<Buffer>& buffer : handle.outputs) {
+    auto* owner = new std::shared_ptr<Buffer>(buffer);
+    nb::capsule capsule(owner,
+                        [](void* p) noexcept { delete static_cast<std::shared_ptr<Buffer>*>(p); });
+    Bytes bytes(buffer->data(), {buffer->bytes()}, capsule);
+    nb::list shape;
+    for (const int64_t extent : buffer->shape()) shape.append(extent);
+    result.append(nb::make_tuple(bytes, nb::tuple(shape)));
+  }
+  return result;
+}
+
+/// Seconds of each of `repeats` in-place sums of `count` float32 at `address`, without the engine's
+/// matching.
+std::vector<double> time_allreduce(HeldEngine& engine, uintptr_t address, size_t count,
+                                   int repeats) {
+  nb::gil_scoped_release release;
+  Op op;
+  op.kind = Kind::kAllreduce;
+  op.dtype = Dtype::kF32;
+  Streams stream(1);
+  stream[0].add(reinterpret_cast<void*>(address), count * sizeof(float));
+  op.longest = stream[0].bytes();
+  std::vector<double> seconds;
+  engine.with_backend([&](Backend& backend) {
+    for (int i = 0; i < repeats; ++i) {
+      const int64_t start = now_ns();
+      backend.run(op, stream, stream);
+      seconds.push_back(static_cast<double>(now_ns() - start) * 1e-9);
+    }
+  });
+  return seconds;
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& m) {
+  nb::class_<AutotuneOptions>(m, "AutotuneOptions")
+      .def_rw("enabled", &AutotuneOptions::enabled)
+      .def_rw("log", &AutotuneOptions::log)
+      .def_rw("warmup_samples", &AutotuneOptions::warmup_samples)
+      .def_rw("steps_per_sample", &AutotuneOptions::steps_per_sample)
+      .def_rw("max_samples", &AutotuneOptions::max_samples)
+      .def_rw("chunk_fixed", &AutotuneOptions::chunk_fixed)
+      .def_rw("fusion_fixed", &AutotuneOptions::fusion_fixed);
+
+  nb::class_<EngineOptions>(m, "EngineOptions")
+      .def(nb::init<>())
+      .def_rw("fusion_bytes", &EngineOptions::fusion_bytes)
+      .def_rw("chunk_bytes", &EngineOptions::chunk_bytes)
+      .def_rw("cache_capacity", &EngineOptions::cache_capacity)
+      .def_rw("stall_warning_seconds", &EngineOptions::stall_warning_seconds)
+      .def_rw("stall_shutdown_seconds", &EngineOptions::stall_shutdown_seconds)
+      .def_rw("caller_spin_ns", &EngineOptions::caller_spin_ns)
+      .def_rw("engine_spin_ns", &EngineOptions::engine_spin_ns)
+      .def_prop_rw(
+          "log_level", [](const EngineOptions& o) { return static_cast<int>(o.log_level); },
+          [](EngineOptions& o, int level) { o.log_level = static_cast<LogLevel>(level); })
+      .def_rw("log_time", &EngineOptions::log_time)
+      .def_rw("autotune", &EngineOptions::autotune)
+      .def_rw("sockets_per_peer", &EngineOptions::sockets_per_peer)
+      .def_rw("hosts", &EngineOptions::hosts)
+      .def_rw("host_timeout_seconds", &EngineOptions::host_timeout_seconds);
+
+  nb::class_<Handle>(m, "Handle")
+      .def("done", &Handle::done)
+      .def("outputs", &outputs_of)
+      .def_ro("received_splits", &Handle::received_splits)
+      .def_ro("value", &Handle::value);
+
+  nb::class_<HeldEngine>(m, "Engine")
+      .def(nb::new_(&make_engine), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a,
+           "host_links"_a, "connect"_a.none(), "options"_a, "backend"_a = nb::none(),
+           "Takes ownership of the descriptors; memfd -1 is a host of one rank. `backend`, if "
+           "given, moves the data (see callback_backend.h): shut down before letting go.")
+      .def("submit", &submit, "kind"_a, "name"_a, "dtype"_a, "reduce"_a, "root"_a, "set"_a,
+           "prescale"_a, "postscale"_a, "shapes"_a, "splits"_a, "inputs"_a, "outputs"_a, "waits"_a)
+      .def("wait", &wait_interruptibly, "handle"_a)
+      .def("shutdown", &Engine::shutdown, nb::call_guard<nb::gil_scoped_release>())
+      .def("start_timeline", &Engine::start_timeline, "path"_a, "mark_cycles"_a)
+      .def("stop_timeline", &Engine::stop_timeline, nb::call_guard<nb::gil_scoped_release>())
+      .def("process_sets", &Engine::process_sets)
+      .def("backend_name", &Engine::backend_name)
+      .def("time_allreduce", &time_allreduce, "address"_a, "count"_a, "repeats"_a);
+}
+
+}  // namespace sirtaki

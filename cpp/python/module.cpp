@@ -1,0 +1,62 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "math/reduce_levels.h"
+#include "python/bindings.h"
+#include "transport/region.h"
+
+namespace nb = nanobind;
+
+namespace sirtaki {
+namespace {
+
+const char* class_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kPeerLost:
+      return "PeerLostError";
+    case ErrorCode::kTimeout:
+      return "CollectiveTimeoutError";
+    case ErrorCode::kMismatch:
+      return "MismatchError";
+    default:
+      return "HorovodInternalError";
+  }
+}
+
+void raise_in_python(const Error& error) {
+  if (error.code == ErrorCode::kInvalid) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+    return;
+  }
+  const nb::object type = nb::module_::import_("sirtaki.core.errors").attr(class_of(error.code));
+  PyErr_SetString(type.ptr(), error.what());
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "The core of Sirtaki: moves bytes, knows no framework.";
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const Error& error) {
+      raise_in_python(error);
+    }
+  });
+  m.def(
+      "address",
+      [](const nb::ndarray<nb::ro>& array) { return reinterpret_cast<uintptr_t>(array.data()); },
+      nb::arg("array"), "Where the elements of an array are; faster than numpy's own ways.");
+  m.def("region_bytes", &Region::bytes, nb::arg("ranks"),
+        "Bytes of shared memory that the ranks of a host need together.");
+  bind_engine(m);
+  bind_math(m);
+}
+
+}  // namespace sirtaki

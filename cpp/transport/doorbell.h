@@ -1,0 +1,140 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/futex.h"
+#include "transport/region.h"
+
+namespace sirtaki {
+
+/// How long a driver polls before it sleeps. Sleeping costs a wake-up (about 5 us) later; polling
+/// costs a core that a computing thread may need now.
+struct SpinPolicy {
+  int64_t caller_ns = 200'000;  ///< a thread that is blocked in a call anyway
+  int64_t engine_ns = 5'000;    ///< the engine thread: the rank's main thread wants the core
+};
+
+/// Lets one rank's driver sleep and wake its peers' drivers, across the processes of a host. Peers
+/// are told by their place on the host.
+class Doorbell {
+ public:
+  Doorbell(std::shared_ptr<Region> region, int place, SpinPolicy policy)
+      : region_(std::move(region)), place_(place), policy_(policy) {}
+
+  /// Wakes `peer`'s driver if it sleeps for such news. What is new must have been stored before.
+  void ring(int peer, News news) const {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    ring_behind_fence(peer, news);
+  }
+
+  /// The same for several peers.
+  void ring(const std::vector<int>& peers, News news) const {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (int peer : peers) ring_behind_fence(peer, news);
+  }
+
+  /// Wakes the own engine thread whatever it sleeps for.
+  void ring_engine() const { wake(region_->rank(place_).bell[0]); }
+
+  /// Says who drives from now on, hence who sleeps and how long it polls before.
+  void drive_as_caller(bool caller) { caller_ = caller; }
+
+  /// The driver polls from now on.
+  void wake_up() const { set_rest(0); }
+  /// The engine thread sleeps from now on, for `news`. What came before that must be looked for
+  /// after it.
+  void rest_engine(uint32_t news) const { set_rest(news); }
+  /// If the engine thread sleeps, let it hear requests too.
+  void hear_requests() const {
+    uint32_t dozing = kControl;
+    region_->rank(place_).rest.compare_exchange_strong(dozing, kControl | kRequest);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+
+  std::atomic<uint32_t>& engine_bell() const { return region_->rank(place_).bell[0]; }
+
+  /// Returns once `peer` has made `ready()` true; as `wait`.
+  template <class Ready>
+  void wait_for(int peer, Ready ready) const {
+    wait(kData | static_cast<uint32_t>(peer) << RankBlock::kPeerShift, ready);
+  }
+
+  /// Returns once `ready()` is true: polls for a while, then sleeps until rung for `news`.
+  /// Throws PeerLostError's Error when the world was aborted and `ready()` is still false.
+  template <class Ready>
+  void wait(uint32_t news, Ready ready) const {
+    if (ready()) return;
+    const int64_t limit = now_ns() + spin_ns();
+    do {
+      for (int i = 0; i < kPollsPerClock; ++i) {
+        if (ready()) return;
+        cpu_relax();
+      }
+      if (aborted()) return throw_if_aborted(ready);
+    } while (now_ns() < limit);
+    sleep_until(news, ready);
+  }
+
+  /// How long the driver polls before it sleeps.
+  int64_t spin_ns() const { return caller_ ? policy_.caller_ns : policy_.engine_ns; }
+
+  bool aborted() const { return region_->abort().state.load(std::memory_order_acquire) != 0; }
+
+  /// Throws if the world was aborted; says which rank was lost.
+  void check_abort() const;
+
+  /// Ends the world for every rank of the host: pending and later waits fail and name the world
+  /// rank `lost_rank`.
+  void abort(int lost_rank) const;
+
+ private:
+  static constexpr int kPollsPerClock = 16;
+  static constexpr int64_t kSleepNs = 100'000'000;  // a missed abort is seen at the latest then
+
+  void set_rest(uint32_t rest) const {
+    region_->rank(place_).rest.store(rest, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+
+  void ring_behind_fence(int peer, News news) const {
+    RankBlock& block = region_->rank(peer);
+    const uint32_t rest = block.rest.load(std::memory_order_relaxed);
+    // Only the peer that is waited for wakes a sleeper: with more ranks than cores, waking it to
+    // find that it must wait for another costs most.
+    if (news == kData && rest >> RankBlock::kPeerShift != static_cast<uint32_t>(place_)) return;
+    if ((rest & news) != 0) wake(block.bell[rest & RankBlock::kCallerSleeps ? 1 : 0]);
+  }
+
+  void wake(std::atomic<uint32_t>& bell) const {
+    bell.fetch_add(1, std::memory_order_release);
+    futex_wake(bell);
+  }
+
+  template <class Ready>
+  void sleep_until(uint32_t news, Ready ready) const {
+    std::atomic<uint32_t>& bell = region_->rank(place_).bell[caller_ ? 1 : 0];
+    for (;;) {
+      const uint32_t seen = bell.load(std::memory_order_acquire);
+      set_rest(caller_ ? news | RankBlock::kCallerSleeps : news);
+      const bool woken = ready() || aborted();
+      if (!woken) futex_wait(bell, seen, kSleepNs);
+      wake_up();
+      if (ready()) return;
+      check_abort();
+    }
+  }
+
+  template <class Ready>
+  void throw_if_aborted(Ready ready) const {
+    if (!ready()) check_abort();
+  }
+
+  std::shared_ptr<Region> region_;
+  int place_;
+  SpinPolicy policy_;
+  bool caller_ = false;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace sirtaki {
+
+/// Opens a connected stream socket to another rank; the peer asks for the same (rank, lane) at
+/// about the same time. Lanes number the connections of a pair from 0. Throws what the opening
+/// raised.
+using Connect = std::function<Fd(int rank, int lane)>;
+
+/// Which ranks of the world share a host. Host 0 is rank 0's; a host's leader is its lowest rank.
+class HostMap {
+ public:
+  /// `host_of[r]` is the host of rank r; hosts are numbered from 0 without gaps.
+  explicit HostMap(std::vector<int> host_of) : host_of_(std::move(host_of)) {
+    for (size_t rank = 0; rank < host_of_.size(); ++rank) {
+      const auto host = static_cast<size_t>(host_of_[rank]);
+      if (host >= ranks_.size()) ranks_.resize(host + 1);
+      place_.push_back(static_cast<int>(ranks_[host].size()));
+      ranks_[host].push_back(static_cast<int>(rank));
+    }
+  }
+  /// A world on one host.
+  static HostMap single(int size) { return HostMap(std::vector<int>(static_cast<size_t>(size))); }
+
+  int size() const { return static_cast<int>(host_of_.size()); }
+  int hosts() const { return static_cast<int>(ranks_.size()); }
+  int host_of(int rank) const { return host_of_[static_cast<size_t>(rank)]; }
+  /// The rank's place among its host's ranks: its index in the shared region.
+  int place_of(int rank) const { return place_[static_cast<size_t>(rank)]; }
+  const std::vector<int>& ranks_on(int host) const { return ranks_[static_cast<size_t>(host)]; }
+  int leader_of(int host) const { return ranks_on(host).front(); }
+
+ private:
+  std::vector<int> host_of_;
+  std::vector<int> place_;
+  std::vector<std::vector<int>> ranks_;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/fd.h"
+#include "transport/byte_ring.h"
+
+namespace sirtaki {
+
+/// What a sleeping driver (the thread that makes progress for its rank) can be woken by.
+enum News : uint32_t {
+  kData = 1,     ///< a peer's counter moved
+  kControl = 2,  ///< a message of the sequencer
+  kRequest = 4,  ///< a message to the sequencer
+};
+
+/// Reasons for which a world ends early; written once, by whoever sees it first.
+struct Abort {
+  std::atomic<uint32_t> state;  ///< 0 none, 1 being written, 2 readable
+  int32_t lost_rank;            ///< in the world
+};
+
+/// What the leader of the host must be told.
+struct alignas(128) LeaderBlock {
+  std::atomic<uint32_t> relay_sleeps;  ///< its relay must be woken to see what is in the rings
+  std::atomic<uint32_t>
+      urgent;  ///< rank 0: rings hold a message that cannot wait for the next look
+};
+
+/// Per rank: its doorbells and whether it left in good order.
+struct alignas(128) RankBlock {
+  static constexpr uint32_t kCallerSleeps = 8;
+  static constexpr uint32_t kPeerShift = 8;
+
+  /// 0 while the driver polls, else the News it sleeps for, which thread sleeps, and the peer whose
+  /// kData it needs.
+  std::atomic<uint32_t> rest;
+  std::atomic<uint32_t> bell[2];  ///< the engine thread's, and that of a thread in a blocking call
+  std::atomic<uint32_t> bye;
+};
+
+/// Per rank and process set: monotonic counters that its peers wait for (they wrap; compare by
+/// difference).
+struct alignas(128) Counters {
+  std::atomic<uint32_t> published;  ///< chunks this rank has made readable in its slots
+  std::atomic<uint32_t> consumed;   ///< chunks of its peers this rank has finished reading
+  std::atomic<uint32_t> drained;    ///< collectives this rank has finished
+};
+
+/// The shared memory of one host's ranks: control rings, counters and data slots. All of it is
+/// indexed by the ranks' places on the host.
+///
+/// It lives in a memfd handed over by the rendezvous (processes) or in anonymous memory (threads,
+/// for tests), so nothing is left behind when every process is killed. Pages never touched cost
+/// nothing.
+class Region {
+ public:
+  static constexpr int kMaxSets = 1024;
+  static constexpr size_t kSmallBytes = 16 << 10;  ///< one small slot; a rank has two
+  static constexpr size_t kStreamBytes = 3 << 20;  ///< the slots of the streaming collectives
+  static constexpr size_t kSlotBytes = 2 * kSmallBytes + kStreamBytes;
+
+  /// Bytes of memory for `ranks` ranks; the memfd must be at least that long.
+  static size_t bytes(int ranks);
+
+  /// Maps the memfd of a host.
+  static std::shared_ptr<Region> map(Fd memfd, int ranks);
+  /// Memory for ranks that are threads of this process.
+  static std::shared_ptr<Region> anonymous(int ranks);
+
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  int ranks() const { return ranks_; }
+  Abort& abort() const { return *at<Abort>(0); }
+  LeaderBlock& leader() const { return *at<LeaderBlock>(layout_.leader); }
+  RankBlock& rank(int place) const { return at<RankBlock>(layout_.ranks)[place]; }
+  ByteRing& up(int place) const { return at<ByteRing>(layout_.up)[place]; }
+  ByteRing& down(int place) const { return at<ByteRing>(layout_.down)[place]; }
+  /// Counters of a process set, indexed by place.
+  Counters* set_counters(int set) const {
+    return at<Counters>(layout_.sets) + static_cast<size_t>(set) * static_cast<size_t>(ranks_);
+  }
+  /// Counters of a pair of places, indexed 0 (the lower one) and 1.
+  Counters* pair_counters(int low, int high) const {
+    return at<Counters>(layout_.pairs) +
+           2 * (static_cast<size_t>(low) * static_cast<size_t>(ranks_) + static_cast<size_t>(high));
+  }
+  std::byte* slots(int place) const {
+    return at<std::byte>(layout_.slots) + static_cast<size_t>(place) * kSlotBytes;
+  }
+
+ private:
+  struct Layout {
+    explicit Layout(int ranks);
+    size_t leader, ranks, up, down, sets, pairs, slots, total;
+  };
+
+  Region(int fd, int ranks);
+
+  template <class T>
+  T* at(size_t offset) const {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+
+  Layout layout_;
+  int ranks_;
+  std::byte* base_;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,258 @@
+#include "transport/tcp.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+
+namespace sirtaki {
+namespace {
+
+/// Not an error of the connection.
+bool is_passing(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+msghdr message_of(Pieces& pieces) {
+  msghdr message{};
+  message.msg_iov = pieces.begin();
+  message.msg_iovlen = pieces.count();
+  return message;
+}
+
+}  // namespace
+
+void Pieces::add(std::byte* data, size_t bytes) {
+  if (bytes == 0) return;
+  if (!empty()) {
+    iovec& last = list_.back();
+    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == data) {
+      last.iov_len += bytes;
+      return;
+    }
+  }
+  list_.push_back({data, bytes});
+}
+
+void Pieces::advance(size_t bytes) {
+  moved_ += bytes;
+  while (bytes > 0) {
+    iovec& piece = list_[first_];
+    const size_t part = std::min(bytes, piece.iov_len);
+    piece.iov_base = static_cast<std::byte*>(piece.iov_base) + part;
+    piece.iov_len -= part;
+    bytes -= part;
+    if (piece.iov_len == 0) ++first_;
+  }
+  if (!empty()) return;
+  list_.clear();
+  first_ = 0;
+}
+
+void Flow::add(std::byte* data, size_t bytes) {
+  while (bytes > 0) {
+    const uint64_t stripe = added_ / kStripe;
+    const size_t left = kStripe - added_ % kStripe;
+    const size_t part = pieces_.size() == 1 ? bytes : std::min(bytes, left);
+    pieces_[stripe % pieces_.size()].add(data, part);
+    added_ += part;
+    data += part;
+    bytes -= part;
+  }
+}
+
+bool Flow::has_moved(uint64_t until) const {
+  const uint64_t round = kStripe * pieces_.size();
+  const uint64_t whole = until / round * kStripe;
+  const uint64_t rest = until % round;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const uint64_t before = i * kStripe;
+    const uint64_t share = rest > before ? std::min<uint64_t>(rest - before, kStripe) : 0;
+    if (pieces_[i].moved() < whole + share) return false;
+  }
+  return true;
+}
+
+void Sockets::open(std::vector<int> ranks) {
+  std::erase_if(ranks, [&](int rank) { return connections_.count(rank) != 0; });
+  std::sort(ranks.begin(), ranks.end());
+  for (int rank : ranks) {
+    std::vector<Fd> sockets;
+    for (int lane = 0; lane < per_peer_; ++lane) sockets.push_back(connect_to(rank, lane));
+    connections_[rank] = std::make_unique<Connection>(rank, std::move(sockets));
+  }
+}
+
+Fd Sockets::connect_to(int rank, int lane) {
+  doorbell_.check_abort();
+  try {
+    Fd socket = connect_(rank, lane);
+    // Sockets of other families have no such delay.
+    const int on = 1;
+    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return socket;
+  } catch (const std::exception& failed) {
+    // The other ranks of the operation would wait for this one.
+    doorbell_.abort(rank);
+    throw Error(ErrorCode::kPeerLost,
+                "cannot connect to rank " + std::to_string(rank) + ": " + failed.what());
+  }
+}
+
+void Sockets::greet(int rank, const Greeting& greeting) {
+  doorbell_.check_abort();
+  Connection& connection = to(rank);
+  connection.sent = greeting;
+  send(rank, reinterpret_cast<const std::byte*>(&connection.sent), sizeof connection.sent);
+}
+
+void Sockets::expect(int rank, const Greeting& greeting) {
+  doorbell_.check_abort();
+  Connection& connection = to(rank);
+  connection.expected = greeting;
+  connection.checked_at =
+      receive(rank, reinterpret_cast<std::byte*>(&connection.received), sizeof connection.received)
+          .until;
+}
+
+Mark Sockets::send(int rank, const std::byte* data, size_t bytes) {
+  Connection& connection = to(rank);
+  // iovec knows no memory that is only read.
+  connection.out.add(const_cast<std::byte*>(data), bytes);
+  list(connection);
+  return {&connection.out, connection.out.added()};
+}
+
+Mark Sockets::receive(int rank, std::byte* data, size_t bytes) {
+  Connection& connection = to(rank);
+  connection.in.add(data, bytes);
+  list(connection);
+  return {&connection.in, connection.in.added()};
+}
+
+void Sockets::list(Connection& connection) {
+  if (connection.busy || (connection.in.empty() && connection.out.empty())) return;
+  connection.busy = true;
+  busy_.push_back(&connection);
+}
+
+void Sockets::start() {
+  for (Connection* connection : busy_) {
+    for (size_t i = 0; i < connection->sockets.size(); ++i) push(*connection, i);
+  }
+}
+
+void Sockets::await(const std::vector<Mark>& marks) {
+  wait([&] { return std::all_of(marks.begin(), marks.end(), [](auto& m) { return m.reached(); }); },
+       0, kSleepNs);
+}
+
+void Sockets::await(const Mark& mark) {
+  wait([&] { return mark.reached(); }, 0, kSleepNs);
+}
+
+void Sockets::await_all() {
+  wait([&] { return !busy(); }, 0, kSleepNs);
+}
+
+bool Sockets::progress() {
+  bool moved = false;
+  for (size_t i = 0; i < busy_.size();) {
+    Connection& connection = *busy_[i];
+    for (size_t socket = 0; socket < connection.sockets.size(); ++socket) {
+      moved |= push(connection, socket);
+      moved |= pull(connection, socket);
+    }
+    if (connection.in.empty() && connection.out.empty()) {
+      connection.busy = false;
+      busy_[i] = busy_.back();
+      busy_.pop_back();
+      moved = true;
+    } else {
+      ++i;
+    }
+  }
+  return moved;
+}
+
+bool Sockets::push(Connection& connection, size_t socket) {
+  Pieces& pieces = connection.out.of(socket);
+  if (pieces.empty()) return false;
+  const msghdr message = message_of(pieces);
+  const int fd = connection.sockets[socket].get();
+  const ssize_t bytes = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (bytes < 0 && is_passing(errno)) return false;
+  if (bytes < 0) lose(connection.rank);
+  pieces.advance(static_cast<size_t>(bytes));
+  return true;
+}
+
+bool Sockets::pull(Connection& connection, size_t socket) {
+  Pieces& pieces = connection.in.of(socket);
+  if (pieces.empty()) return false;
+  msghdr message = message_of(pieces);
+  const ssize_t bytes = recvmsg(connection.sockets[socket].get(), &message, MSG_DONTWAIT);
+  if (bytes < 0 && is_passing(errno)) return false;
+  if (bytes <= 0) lose(connection.rank);
+  pieces.advance(static_cast<size_t>(bytes));
+  if (connection.checked_at != 0) check_greeting(connection);
+  return true;
+}
+
+void Sockets::check_greeting(Connection& connection) {
+  if (!connection.in.has_moved(connection.checked_at)) return;
+  connection.checked_at = 0;
+  const Greeting& theirs = connection.received;
+  const Greeting& ours = connection.expected;
+  if (std::memcmp(&theirs, &ours, sizeof ours) == 0) return;
+  doorbell_.abort(connection.rank);
+  const auto text = [](const Greeting& greeting) {
+    return "kind " + std::to_string(greeting.kind) + ", dtype " + std::to_string(greeting.dtype) +
+           ", process set " + std::to_string(greeting.set) + ", " + std::to_string(greeting.bytes) +
+           " bytes";
+  };
+  throw Error(ErrorCode::kMismatch, "rank " + std::to_string(connection.rank) +
+                                        " on another host runs another operation (" + text(theirs) +
+                                        ") than this rank (" + text(ours) +
+                                        "): do all hosts have the same version?");
+}
+
+void Sockets::sleep(int64_t nap_ns) {
+  std::vector<pollfd> polled;
+  for (Connection* connection : busy_) {
+    for (size_t i = 0; i < connection->sockets.size(); ++i) {
+      const bool in = !connection->in.of(i).empty();
+      const bool out = !connection->out.of(i).empty();
+      const int events = (in ? POLLIN : 0) | (out ? POLLOUT : 0);
+      // Of a socket without work only its end would be news, again and again.
+      if (events != 0)
+        polled.push_back({connection->sockets[i].get(), static_cast<short>(events), 0});
+    }
+  }
+  const timespec nap{nap_ns / 1'000'000'000, nap_ns % 1'000'000'000};
+  // Whatever ended it, the caller looks again.
+  ppoll(polled.data(), polled.size(), &nap, nullptr);
+}
+
+void Sockets::lose(int rank) {
+  doorbell_.abort(rank);
+  // Names whoever was lost first.
+  doorbell_.check_abort();
+  throw PeerLost(rank);
+}
+
+void Sockets::drop() {
+  busy_.clear();
+  if (!doorbell_.aborted()) return connections_.clear();
+  for (auto& [rank, connection] : connections_) {
+    connection->in = Flow(connection->sockets.size());
+    connection->out = Flow(connection->sockets.size());
+    connection->busy = false;
+  }
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,63 @@
+#include "transport/wide_group.h"
+
+#include <algorithm>
+
+namespace sirtaki {
+
+std::vector<int> WideGroup::on_this_host(const Endpoint& endpoint, const HostMap& hosts,
+                                         const std::vector<int>& world_ranks) {
+  const int here = hosts.host_of(endpoint.rank);
+  std::vector<int> result;
+  for (int rank : world_ranks) {
+    if (hosts.host_of(rank) == here) result.push_back(rank);
+  }
+  return result;
+}
+
+WideGroup::WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks,
+                     Counters* counters)
+    : endpoint_(endpoint),
+      ranks_(std::move(world_ranks)),
+      local_(endpoint, hosts, on_this_host(endpoint, hosts, ranks_), counters, true) {
+  rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), endpoint.rank) - ranks_.begin());
+  std::vector<std::vector<int>> by_host(static_cast<size_t>(hosts.hosts()));
+  for (int m = 0; m < size(); ++m) {
+    by_host[static_cast<size_t>(hosts.host_of(world_rank(m)))].push_back(m);
+  }
+  std::erase_if(by_host, [](const auto& members) { return members.empty(); });
+  members_ = std::move(by_host);
+  host_of_.resize(ranks_.size());
+  index_of_.resize(ranks_.size());
+  lanes_ = size();
+  for (size_t h = 0; h < members_.size(); ++h) {
+    lanes_ = std::min(lanes_, static_cast<int>(members_[h].size()));
+    for (size_t i = 0; i < members_[h].size(); ++i) {
+      const auto member = static_cast<size_t>(members_[h][i]);
+      host_of_[member] = static_cast<int>(h);
+      index_of_[member] = static_cast<int>(i);
+    }
+  }
+  for (int m = 0; m < size(); ++m) {
+    if (m != rank_ && agent(host(), m) == rank_) wards_.push_back(m);
+  }
+}
+
+int WideGroup::agent(int host, int member) const {
+  const std::vector<int>& candidates = members_on(host);
+  return candidates[static_cast<size_t>(index_of(member)) % candidates.size()];
+}
+
+void WideGroup::open() {
+  if (open_) return;
+  std::vector<int> peers;
+  for (int h = 0; h < hosts(); ++h) {
+    if (h != host()) peers.push_back(world_rank(agent(h, rank_)));
+  }
+  for (int ward : wards_) peers.push_back(world_rank(ward));
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  sockets().open(peers);
+  open_ = true;
+}
+
+}  // namespace sirtaki

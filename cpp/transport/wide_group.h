@@ -1,0 +1,63 @@
+#pragma once
+
+#include <vector>
+
+#include "transport/group.h"
+
+namespace sirtaki {
+
+/// The members of a process set that spans several hosts, seen from one of them.
+///
+/// Hosts are numbered here among those that have members, members as in the set. What concerns a
+/// member of another host is dealt with by one of each host's members, its agent there: the one
+/// with the same index on its host, or, where there are fewer, that index modulo their number. So
+/// all members share the work, and what a host needs crosses its link once.
+class WideGroup {
+ public:
+  WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks,
+            Counters* counters);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int world_rank(int member) const { return ranks_[static_cast<size_t>(member)]; }
+
+  /// The members on this host; `members_on(host())` are their numbers in the set.
+  Group& local() { return local_; }
+  bool shares() const { return local_.size() > 1; }
+
+  int hosts() const { return static_cast<int>(members_.size()); }
+  int host() const { return host_of(rank_); }
+  int host_of(int member) const { return host_of_[static_cast<size_t>(member)]; }
+  const std::vector<int>& members_on(int host) const { return members_[static_cast<size_t>(host)]; }
+  /// A member's number among those of its host.
+  int index_of(int member) const { return index_of_[static_cast<size_t>(member)]; }
+
+  /// The member on `host` that deals with `member`; a member deals with itself.
+  int agent(int host, int member) const;
+  /// Members of other hosts this one deals with.
+  const std::vector<int>& wards() const { return wards_; }
+  /// As many members as every host has: those that can work in parallel, one a host.
+  int lanes() const { return lanes_; }
+
+  Sockets& sockets() { return *endpoint_.sockets; }
+  size_t chunk_bytes() const { return endpoint_.chunk_bytes; }
+  /// Connects to all agents and wards, if it was not done before; all members must do so.
+  void open();
+
+ private:
+  static std::vector<int> on_this_host(const Endpoint& endpoint, const HostMap& hosts,
+                                       const std::vector<int>& world_ranks);
+
+  Endpoint& endpoint_;
+  std::vector<int> ranks_;
+  Group local_;
+  int rank_ = 0;
+  std::vector<int> host_of_;
+  std::vector<int> index_of_;
+  std::vector<std::vector<int>> members_;
+  std::vector<int> wards_;
+  int lanes_ = 0;
+  bool open_ = false;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,26 @@
+"""Horovod's names for Sirtaki: `horovod.X` is `sirtaki.X`, the same module under another name."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from horovod import _alias
+
+if TYPE_CHECKING:
+    from horovod.runner import run
+
+# The version of Horovod whose interface this is; libraries compare it before they use a feature.
+__version__ = "0.28.1"
+
+__all__ = ["__version__", "run"]
+
+_alias.install(sys.meta_path)
+
+
+def __getattr__(name: str) -> object:
+    if name == "run":
+        from horovod.runner import run
+
+        return run
+    raise AttributeError(f"module 'horovod' has no attribute {name!r}")

@@ -1,0 +1,48 @@
+"""Imports `horovod.X` as the very module `sirtaki.X`, so that there is one of everything."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+# Modules with names or contents of their own in Horovod, written out in this package.
+_OWN = ("horovod.common", "horovod.runner", "horovod._alias")
+
+
+class _AliasLoader(Loader):
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._target)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # It has been executed under its own name; the import system has just given it the alias's.
+        module.__spec__ = self._spec
+
+
+class _AliasFinder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, rest = fullname.partition(".")
+        if package != "horovod" or not rest or fullname.startswith(_OWN):
+            return None
+        real = f"sirtaki.{rest}"
+        if importlib.util.find_spec(real) is None:
+            return None
+        return ModuleSpec(fullname, _AliasLoader(real))
+
+
+def install(meta_path: list[Any]) -> None:
+    """Put the finder in front of the ones that look for files, once."""
+    if not any(isinstance(finder, _AliasFinder) for finder in meta_path):
+        meta_path.insert(0, _AliasFinder())

@@ -1,0 +1,1 @@
+"""What Horovod's modules for the frameworks have in common."""

@@ -1,0 +1,84 @@
+"""What can be used here, and other small helpers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sirtaki.core import state
+
+
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Tell whether the binding of a framework can be imported: "torch", "tensorflow", "jax"."""
+    installed = importlib.util.find_spec(ext_base_name) is not None
+    return installed and importlib.util.find_spec(f"sirtaki.{ext_base_name}") is not None
+
+
+def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Tell whether the framework sees a GPU; False for those without a binding."""
+    if ext_base_name != "torch" or not extension_available(ext_base_name):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Tell whether MPI can be used."""
+    return state.mpi_built()
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """Tell whether the native transport, which takes Gloo's place, can be used."""
+    return state.gloo_built()
+
+
+def nccl_built(verbose: bool = False) -> bool:
+    """Tell whether NCCL can be used."""
+    return bool(state.nccl_built())
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """Tell whether IBM DDL can be used."""
+    return state.ddl_built()
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """Tell whether Intel oneCCL can be used."""
+    return state.ccl_built()
+
+
+def cuda_built(verbose: bool = False) -> bool:
+    """Tell whether CUDA tensors are reduced on the GPU."""
+    return state.cuda_built()
+
+
+def rocm_built(verbose: bool = False) -> bool:
+    """Tell whether ROCm tensors are reduced on the GPU."""
+    return state.rocm_built()
+
+
+def num_rank_is_power_2(num_rank: int) -> bool:
+    """Tell whether a number is a power of two."""
+    return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+@contextmanager
+def env(**variables: str | None) -> Iterator[None]:
+    """Set environment variables, or unset those given as None, until the context is left."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set(variables)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,1 @@
+from sirtaki.data import *

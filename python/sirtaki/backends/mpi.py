@@ -1,0 +1,474 @@
+"""The collectives on MPI, through mpi4py.
+
+What the ranks do and in which order stays the engine's business; MPI only moves the data.  MPI
+reduces where its result is what the core's kernels would give; else it moves slices to the member
+that reduces them: 16-bit floats (rounded once), bools, short integers (which wrap around), and the
+minimum and maximum of floats (where any NaN gives NaN).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sirtaki import _core
+from sirtaki.backends import adasum, memory
+from sirtaki.backends.memory import Stream
+from sirtaki.core import dtypes, reduce_ops
+
+NAME = "mpi"
+
+# The core's numbers of the kinds of operations.
+_ALLREDUCE, _ALLGATHER, _BROADCAST, _ALLTOALL, _REDUCESCATTER, _BARRIER = range(6)
+_REDUCE, _GATHER, _SCATTER, _SEND, _RECV = range(6, 11)
+
+_SIZES = {
+    **dict.fromkeys((dtypes.BOOL, dtypes.U8, dtypes.I8), 1),
+    **dict.fromkeys((dtypes.I16, dtypes.F16, dtypes.BF16), 2),
+    **dict.fromkeys((dtypes.I32, dtypes.F32), 4),
+    **dict.fromkeys((dtypes.I64, dtypes.F64), 8),
+}
+_TYPES = {
+    dtypes.BOOL: "UINT8_T",
+    dtypes.U8: "UINT8_T",
+    dtypes.I8: "INT8_T",
+    dtypes.I16: "INT16_T",
+    dtypes.I32: "INT32_T",
+    dtypes.I64: "INT64_T",
+    dtypes.F16: "UINT16_T",
+    dtypes.BF16: "UINT16_T",
+    dtypes.F32: "FLOAT",
+    dtypes.F64: "DOUBLE",
+}
+# Open MPI's vector code saturates sums of shorter ones instead of wrapping around.
+_LONG_INTEGERS = frozenset((dtypes.I32, dtypes.I64))
+_FULL_FLOATS = frozenset((dtypes.F32, dtypes.F64))
+_SUMS = {reduce_ops.Average: "SUM", reduce_ops.Sum: "SUM", reduce_ops.Product: "PROD"}
+_ORDERS = {reduce_ops.Min: "MIN", reduce_ops.Max: "MAX"}
+
+# Most bytes in one call where all members can cut alike: bounds the scratch memory.
+_RUN_BYTES = 16 << 20
+_GROUP_TAG = 5172
+
+# Communicators by their members' ranks in MPI's world. An MPI library has few of them and our
+# worlds come and go, so they are kept until the process ends.
+_communicators: dict[tuple[int, ...], Any] = {}
+
+
+def built() -> bool:
+    """Tell whether mpi4py is installed, without importing it."""
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def library(multiple_threads: bool = True) -> Any:
+    """Start MPI in this process, unless it runs already, and return ``mpi4py.MPI``.
+
+    Args:
+        multiple_threads: Whether the script may call MPI at the same time as the engine does.
+
+    Raises:
+        ValueError: mpi4py or the MPI library is missing, MPI has been finalised, or it was started
+            without the thread level that is needed.
+    """
+    level = "multiple" if multiple_threads else "serialized"
+    try:
+        import mpi4py
+
+        mpi4py.rc.thread_level = level
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise ValueError(
+            f"the collectives are to run on MPI but mpi4py cannot be used ({error}); install "
+            "mpi4py for the MPI library of your mpirun, or choose SIRTAKI_BACKEND=native"
+        ) from error
+    if MPI.Is_finalized():
+        raise ValueError("MPI has been finalised in this process and cannot be started again")
+    if not MPI.Is_initialized():
+        MPI.Init_thread(getattr(MPI, f"THREAD_{level.upper()}"))
+    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        raise ValueError(
+            "MPI runs without support for threads, but the engine calls it from a thread of its "
+            "own: leave mpi4py.rc.threads on, or ask MPI_Init_thread for MPI_THREAD_MULTIPLE"
+        )
+    return MPI
+
+
+def threads_supported() -> bool:
+    """Tell whether several threads may call the running MPI at a time."""
+    from mpi4py import MPI
+
+    return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+
+def is_communicator(comm: object) -> bool:
+    """Tell whether `comm` is an mpi4py communicator, without importing mpi4py."""
+    return any(kind.__module__.startswith("mpi4py") for kind in type(comm).__mro__)
+
+
+def ranks_of(comm: Any, rank: int, size: int) -> list[int]:
+    """Return the launcher's ranks of the processes of a communicator, in its order.
+
+    Args:
+        comm: An mpi4py intracommunicator that this process is in.
+        rank: This process's rank at the launcher.
+        size: How many processes the launcher started.
+
+    Raises:
+        ValueError: `comm` is null, has two groups or processes that the launcher has not started,
+            or MPI counts the ranks differently.
+    """
+    mpi = library()
+    if comm == mpi.COMM_NULL or comm.Is_inter():
+        raise ValueError("init(comm=...) needs an intracommunicator that this process is in")
+    require_same_world(mpi, rank, size)
+    group = comm.Get_group()
+    members = list(range(group.Get_size()))
+    ranks: list[int] = group.Translate_ranks(members, mpi.COMM_WORLD.Get_group())
+    if min(ranks) < 0:
+        raise ValueError("init(comm=...): the communicator has processes of another MPI world")
+    return ranks
+
+
+def require_same_world(mpi: Any, rank: int, size: int) -> None:
+    """Raise ValueError unless MPI's world is the launcher's."""
+    world = mpi.COMM_WORLD
+    if (world.Get_rank(), world.Get_size()) != (rank, size):
+        raise ValueError(
+            f"this process is rank {rank} of {size}, but for MPI rank {world.Get_rank()} of "
+            f"{world.Get_size()}: start the job with mpirun or horovodrun --mpi, and use mpi4py "
+            "with the MPI library of that mpirun"
+        )
+
+
+def _communicator(mpi: Any, ranks: Sequence[int]) -> Any:
+    key = tuple(ranks)
+    if key not in _communicators:
+        group = mpi.COMM_WORLD.Get_group().Incl(ranks)
+        _communicators[key] = mpi.COMM_WORLD.Create_group(group, _GROUP_TAG)
+        group.Free()
+    return _communicators[key]
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """What is asked for; root is a member of the communicator."""
+
+    comm: Any
+    dtype: int
+    op: int
+    pre: float
+    post: float
+    root: int
+
+    @property
+    def is_root(self) -> bool:
+        return int(self.comm.Get_rank()) == self.root
+
+
+class MpiBackend:
+    """Moves the data of one world; see callback_backend.h for what the engine asks.
+
+    Args:
+        mpi: What `library` returned.
+        ranks: The rank in MPI's world of each rank of ours.
+    """
+
+    name = NAME
+
+    def __init__(self, mpi: Any, ranks: Sequence[int]) -> None:
+        self._mpi = mpi
+        self._ranks = list(ranks)
+        self._scratch = memory.Scratch()
+        self._sets = {0: _communicator(mpi, self._ranks)}
+        self._types = {dtype: getattr(mpi, name) for dtype, name in _TYPES.items()}
+        self._kinds = {
+            _ALLREDUCE: self._allreduce,
+            _ALLGATHER: self._allgather,
+            _BROADCAST: self._broadcast,
+            _ALLTOALL: self._alltoall,
+            _REDUCESCATTER: self._reducescatter,
+            _BARRIER: self._barrier,
+            _REDUCE: self._reduce,
+            _GATHER: self._gather,
+            _SCATTER: self._scatter,
+            _SEND: self._send,
+            _RECV: self._recv,
+        }
+
+    def add_set(self, number: int, ranks: Sequence[int]) -> None:
+        """Make a process set usable; every rank calls it."""
+        if self._sets[0].Get_rank() in ranks:
+            self._sets[number] = _communicator(self._mpi, [self._ranks[rank] for rank in ranks])
+
+    def remove_set(self, number: int) -> None:
+        """Forget a process set."""
+        self._sets.pop(number, None)
+
+    def run(
+        self,
+        kind: int,
+        dtype: int,
+        op: int,
+        pre: float,
+        post: float,
+        root: int,
+        set_id: int,
+        inputs: list[Stream],
+        outputs: list[Stream],
+    ) -> None:
+        """Run one operation; the numbers are the core's."""
+        operation = _Operation(self._sets[set_id], dtype, op, pre, post, root)
+        try:
+            self._kinds[kind](operation, inputs, outputs)
+        finally:
+            self._scratch.trim()
+
+    # ---- Reductions ----
+
+    def _allreduce(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
+        if ask.op == reduce_ops.Adasum:
+            return self._adasum(ask, inputs[0], outputs[0])
+        for run in memory.runs(inputs[0], _RUN_BYTES):
+            self._reduce_run(ask, run.of(inputs[0]), run.of(outputs[0]))
+
+    def _reduce(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
+        for run in memory.runs(inputs[0], _RUN_BYTES):
+            target = run.of(outputs[0]) if ask.is_root else None
+            self._reduce_run(ask, run.of(inputs[0]), target, everyone=False)
+
+    def _reduce_run(
+        self, ask: _Operation, source: Stream, target: Stream | None, everyone: bool = True
+    ) -> None:
+        """Reduce a run; its result goes to `target`, None where it is not wanted."""
+        size = memory.total(source)
+        begin = end = self._contiguous(source, "source")
+        direct = target is None or len(target) == 1
+        if target is not None:
+            end = target[0][0] if direct else self._scratch.address("target", size)
+        reducer = self._mpi_op(ask)
+        if reducer is not None:
+            self._reduce_by_mpi(ask, reducer, (begin, end, size), everyone)
+        else:
+            self._reduce_by_slices(ask, (begin, end, size), everyone)
+        if target is not None and not direct:
+            memory.unpack(end, target)
+
+    def _mpi_op(self, ask: _Operation) -> Any:
+        if ask.dtype in _LONG_INTEGERS:
+            return getattr(self._mpi, {**_SUMS, **_ORDERS}[ask.op])
+        if ask.dtype in _FULL_FLOATS and ask.op in _SUMS:
+            return getattr(self._mpi, _SUMS[ask.op])
+        return None
+
+    def _reduce_by_mpi(
+        self, ask: _Operation, reducer: Any, where: tuple[int, int, int], everyone: bool
+    ) -> None:
+        begin, end, size = where
+        if ask.pre != 1.0:
+            begin = self._scaled(ask, ask.pre, begin, self._scratch.address("source", size), size)
+        source = self._mpi.IN_PLACE if begin == end else self._data(begin, size, ask.dtype)
+        if everyone:
+            ask.comm.Allreduce(source, self._data(end, size, ask.dtype), reducer)
+        elif ask.is_root:
+            ask.comm.Reduce(source, self._data(end, size, ask.dtype), reducer, ask.root)
+        else:
+            ask.comm.Reduce(self._data(begin, size, ask.dtype), None, reducer, ask.root)
+        if ask.post != 1.0 and (everyone or ask.is_root):
+            self._scaled(ask, ask.post, end, end, size)
+
+    def _scaled(self, ask: _Operation, factor: float, source: int, target: int, size: int) -> int:
+        count = size // _SIZES[ask.dtype]
+        _core.reduce(target, [source], ask.dtype, reduce_ops.Sum, count, factor)
+        return target
+
+    def _reduce_by_slices(
+        self, ask: _Operation, where: tuple[int, int, int], everyone: bool
+    ) -> None:
+        """Every member reduces its slice in the members' order, so all get the same bits."""
+        begin, end, size = where
+        parts, counts = self._exchange_slices(ask, begin, size)
+        own = counts[ask.comm.Get_rank()]
+        reduced = self._scratch.address("slice", own)
+        self._fold(ask, parts, own, reduced)
+        mine = self._data(reduced, own, ask.dtype)
+        offsets = [sum(counts[:member]) for member in range(len(counts))]
+        whole = self._parts(end, counts, offsets, ask.dtype)
+        if everyone:
+            ask.comm.Allgatherv(mine, whole)
+        else:
+            ask.comm.Gatherv(mine, whole if ask.is_root else None, ask.root)
+
+    def _exchange_slices(
+        self, ask: _Operation, begin: int, size: int
+    ) -> tuple[list[int], list[int]]:
+        """Return where all members' data for this member's slice is, and all slices' bytes."""
+        members, unit = ask.comm.Get_size(), _SIZES[ask.dtype]
+        counts = [count * unit for count in memory.slices(size // unit, members)]
+        own = counts[ask.comm.Get_rank()]
+        received = self._scratch.address("received", own * members)
+        offsets = [sum(counts[:member]) for member in range(members)]
+        places = [own * member for member in range(members)]
+        ask.comm.Alltoallv(
+            self._parts(begin, counts, offsets, ask.dtype),
+            self._parts(received, [own] * members, places, ask.dtype),
+        )
+        return [received + place for place in places], counts
+
+    def _fold(self, ask: _Operation, sources: list[int], size: int, target: int) -> None:
+        count = size // _SIZES[ask.dtype]
+        _core.reduce(target, sources, ask.dtype, ask.op, count, ask.pre, ask.post)
+
+    def _reducescatter(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
+        members = len(inputs)
+        sent = memory.block(inputs, self._scratch, "source")
+        memory.fill(sent, inputs)
+        own = sent.counts[ask.comm.Get_rank()]
+        received = self._scratch.address("received", own * members)
+        places = [own * member for member in range(members)]
+        ask.comm.Alltoallv(
+            self._parts(sent.address, sent.counts, sent.offsets, ask.dtype),
+            self._parts(received, [own] * members, places, ask.dtype),
+        )
+        reduced = self._scratch.address("slice", own)
+        self._fold(ask, [received + place for place in places], own, reduced)
+        memory.unpack(reduced, outputs[0])
+
+    def _adasum(self, ask: _Operation, source: Stream, target: Stream) -> None:
+        grams = self._products(ask, source)
+        rank, unit = ask.comm.Get_rank(), _SIZES[ask.dtype]
+        scale = ask.pre * ask.post
+        for (begin, size), (end, _), gram in zip(source, target, grams, strict=True):
+            own = float(adasum.coefficients(gram)[rank])
+            _core.reduce(end, [begin], ask.dtype, reduce_ops.Sum, size // unit, own * scale)
+        total = _Operation(ask.comm, ask.dtype, reduce_ops.Sum, 1.0, 1.0, 0)
+        self._allreduce(total, [target], [target])
+
+    def _products(self, ask: _Operation, source: Stream) -> Any:
+        """Return the products of the members' vectors with each other, for each segment."""
+        members, rank = ask.comm.Get_size(), ask.comm.Get_rank()
+        grams = np.zeros((len(source), members, members))
+        for run in memory.runs(source, _RUN_BYTES):
+            pieces = run.of(source)
+            begin = self._contiguous(pieces, "source")
+            parts, counts = self._exchange_slices(ask, begin, memory.total(pieces))
+            first = sum(counts[:rank])
+            for index, start, end in _overlaps(pieces, first, first + counts[rank]):
+                data = [memory.view(part + start - first, end - start) for part in parts]
+                vectors = np.stack([adasum.to_double(each, ask.dtype) for each in data])
+                grams[run.first + index] += vectors @ vectors.T
+        ask.comm.Allreduce(self._mpi.IN_PLACE, grams)
+        return grams
+
+    # ---- The others ----
+
+    def _allgather(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
+        size = memory.total(inputs[0])
+        mine = self._data(self._contiguous(inputs[0], "source"), size, ask.dtype)
+        received = memory.block(outputs, self._scratch, "received")
+        ask.comm.Allgatherv(mine, self._block(received, ask.dtype))
+        memory.empty(received, outputs)
+
+    def _gather(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
+        size = memory.total(inputs[0])
+        mine = self._data(self._contiguous(inputs[0], "source"), size, ask.dtype)
+        if not ask.is_root:
+            ask.comm.Gatherv(mine, None, ask.root)
+            return
+        received = memory.block(outputs, self._scratch, "received")
+        ask.comm.Gatherv(mine, self._block(received, ask.dtype), ask.root)
+        memory.empty(received, outputs)
+
+    def _scatter(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
+        size = memory.total(outputs[0])
+        target = self._scratch.address("received", size)
+        mine = self._data(target, size, ask.dtype)
+        if ask.is_root:
+            sent = memory.block(inputs, self._scratch, "source")
+            memory.fill(sent, inputs)
+            ask.comm.Scatterv(self._block(sent, ask.dtype), mine, ask.root)
+        else:
+            ask.comm.Scatterv(None, mine, ask.root)
+        memory.unpack(target, outputs[0])
+
+    def _alltoall(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
+        sent = memory.block(inputs, self._scratch, "source")
+        memory.fill(sent, inputs)
+        received = memory.block(outputs, self._scratch, "received")
+        ask.comm.Alltoallv(self._block(sent, ask.dtype), self._block(received, ask.dtype))
+        memory.empty(received, outputs)
+
+    def _broadcast(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
+        for run in memory.runs(outputs[0], _RUN_BYTES):
+            target = run.of(outputs[0])
+            if ask.is_root:
+                source = run.of(inputs[0])
+                place = self._contiguous(source, "source")
+                ask.comm.Bcast(self._data(place, run.bytes, ask.dtype), ask.root)
+                if source != target:
+                    memory.unpack(place, target)
+                continue
+            with_copy = len(target) > 1
+            place = self._scratch.address("received", run.bytes) if with_copy else target[0][0]
+            ask.comm.Bcast(self._data(place, run.bytes, ask.dtype), ask.root)
+            if with_copy:
+                memory.unpack(place, target)
+
+    def _send(self, ask: _Operation, inputs: list[Stream], _: list[Stream]) -> None:
+        size = memory.total(inputs[0])
+        place = self._contiguous(inputs[0], "source")
+        for offset in range(0, size, _RUN_BYTES):
+            part = self._data(place + offset, min(_RUN_BYTES, size - offset), ask.dtype)
+            ask.comm.Send(part, ask.root)
+
+    def _recv(self, ask: _Operation, _: list[Stream], outputs: list[Stream]) -> None:
+        size = memory.total(outputs[0])
+        place = self._scratch.address("received", size)
+        for offset in range(0, size, _RUN_BYTES):
+            part = self._data(place + offset, min(_RUN_BYTES, size - offset), ask.dtype)
+            ask.comm.Recv(part, ask.root)
+        memory.unpack(place, outputs[0])
+
+    def _barrier(self, ask: _Operation, _inputs: list[Stream], _outputs: list[Stream]) -> None:
+        ask.comm.Barrier()
+
+    # ---- What mpi4py wants ----
+
+    def _contiguous(self, stream: Stream, purpose: str) -> int:
+        """Return where the stream lies in one piece, copied if it does not."""
+        made = memory.block([stream], self._scratch, purpose)
+        memory.fill(made, [stream])
+        return made.address
+
+    def _data(self, address: int, size: int, dtype: int) -> list[Any]:
+        data = self._mpi.buffer.fromaddress(address, size)
+        return [data, size // _SIZES[dtype], self._types[dtype]]
+
+    def _parts(
+        self, address: int, counts: Sequence[int], offsets: Sequence[int], dtype: int
+    ) -> list[Any]:
+        """Describe a block; counts and offsets in bytes."""
+        unit = _SIZES[dtype]
+        ends = [offset + count for offset, count in zip(offsets, counts, strict=True)]
+        return [
+            self._mpi.buffer.fromaddress(address, max(ends)),
+            [count // unit for count in counts],
+            [offset // unit for offset in offsets],
+            self._types[dtype],
+        ]
+
+    def _block(self, made: memory.Block, dtype: int) -> list[Any]:
+        return self._parts(made.address, made.counts, made.offsets, dtype)
+
+
+def _overlaps(stream: Stream, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (segment, begin, end) for what each segment has of bytes `first` to `last`."""
+    at = 0
+    for index, (_, size) in enumerate(stream):
+        begin, end = max(at, first), min(at + size, last)
+        if begin < end:
+            yield index, begin, end
+        at += size

@@ -1,0 +1,1 @@
+"""The framework-neutral layer: lifecycle, topology, process sets, handles, collectives."""

@@ -1,0 +1,244 @@
+"""Settings of a rank; the only module that reads environment variables in a training process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sirtaki.rendezvous.started_by import Start, find_start
+from sirtaki.rendezvous.topology import Topology
+
+__all__ = ["Autotune", "Config", "Topology"]
+
+_TOPOLOGY = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+_TRUE = frozenset(("1", "true", "yes", "on"))
+_FALSE = frozenset(("", "0", "false", "no", "off"))
+_DEFAULT_STALL_WARNING_SECONDS = 10.0
+_CPU_OPERATIONS = ("native", "gloo", "mpi", "ccl")
+_LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
+
+
+@dataclass(frozen=True)
+class Autotune:
+    """How the engine looks for good settings by itself; what the user set stays as it is."""
+
+    enabled: bool = False
+    log: str = ""
+    warmup_samples: int = 3
+    steps_per_sample: int = 10
+    max_samples: int = 20
+    chunk_fixed: bool = False
+    fusion_fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything the environment can set, validated.
+
+    Sizes are in bytes, times in seconds.  ``SIRTAKI_X`` is read before ``HOROVOD_X``.
+    """
+
+    topology: Topology = field(default_factory=Topology)
+    hostname: str = "localhost"
+    rendezvous: str = ""
+    start: Start = field(default_factory=lambda: Start(Topology()))
+    secret_file: str = ""
+    interfaces: tuple[str, ...] = ()
+    shared_folder: str = "~/.sirtaki/jobs"
+    host_id: str = ""
+    tls: bool = False
+    host_timeout: float = 5.0
+    sockets_per_peer: int = 1
+    start_timeout: float = 30.0
+    fusion_threshold: int = 128 << 20
+    chunk_bytes: int = 96 << 10
+    cache_capacity: int = 1024
+    stall_warning_seconds: float = _DEFAULT_STALL_WARNING_SECONDS
+    stall_shutdown_seconds: float = 0.0
+    timeline: str = ""
+    timeline_mark_cycles: bool = False
+    dynamic_process_sets: bool = False
+    elastic: bool = False
+    log_level: int = _LOG_LEVELS.index("warning")
+    log_time: bool = True
+    autotune: Autotune = field(default_factory=Autotune)
+    backend: str = "native"
+    mpi_threads: bool = True
+
+    @staticmethod
+    def from_env(environ: Mapping[str, str] | None = None) -> Config:
+        """Read the settings of this process.
+
+        Args:
+            environ: Variables to read; default ``os.environ``.
+
+        Raises:
+            ValueError: A value cannot be parsed, or the description of the world is incomplete or
+                contradicts itself; the message lists what was found.
+        """
+        env = _Reader(os.environ if environ is None else environ)
+        start = _read_start(env)
+        warning = env.number("STALL_CHECK_TIME_SECONDS", _DEFAULT_STALL_WARNING_SECONDS)
+        return Config(
+            topology=start.topology,
+            hostname=env.text("HOSTNAME", "") or socket.gethostname(),
+            rendezvous=env.text("RENDEZVOUS", ""),
+            start=start,
+            secret_file=env.text("SECRET_FILE", ""),
+            interfaces=_read_interfaces(env),
+            shared_folder=env.text("SHARED_DIR", "") or "~/.sirtaki/jobs",
+            host_id=env.text("HOST_ID", "") or start.node,
+            tls=env.flag("TLS"),
+            host_timeout=env.number("HOST_TIMEOUT_SECONDS", 5.0),
+            sockets_per_peer=env.integer("SOCKETS_PER_PEER", 1, least=1),
+            start_timeout=env.number("START_TIMEOUT", 30.0),
+            fusion_threshold=env.integer("FUSION_THRESHOLD", 128 << 20),
+            chunk_bytes=env.integer("CHUNK_BYTES", 96 << 10, least=4096),
+            cache_capacity=env.integer("CACHE_CAPACITY", 1024),
+            stall_warning_seconds=0.0 if env.flag("STALL_CHECK_DISABLE") else warning,
+            stall_shutdown_seconds=env.number("STALL_SHUTDOWN_TIME_SECONDS", 0.0),
+            timeline=env.text("TIMELINE", ""),
+            timeline_mark_cycles=env.flag("TIMELINE_MARK_CYCLES"),
+            dynamic_process_sets=env.flag("DYNAMIC_PROCESS_SETS"),
+            elastic=env.flag("ELASTIC"),
+            log_level=env.choice("LOG_LEVEL", _LOG_LEVELS, "warning"),
+            log_time=not env.flag("LOG_HIDE_TIME"),
+            autotune=_read_autotune(env),
+            backend=_read_backend(env),
+            mpi_threads=not env.flag("MPI_THREADS_DISABLE"),
+        )
+
+
+class _Reader:
+    """Looks names up as SIRTAKI_<name>, then HOROVOD_<name>."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def _find(self, name: str) -> tuple[str, str | None]:
+        for prefix in ("SIRTAKI_", "HOROVOD_"):
+            value = self._environ.get(prefix + name)
+            if value is not None:
+                return prefix + name, value.strip()
+        return "HOROVOD_" + name, None
+
+    def start(self) -> Start | None:
+        """How this process was started by something else than our launcher."""
+        return find_start(self._environ)
+
+    def has(self, name: str) -> bool:
+        return self._find(name)[1] is not None
+
+    def text(self, name: str, default: str) -> str:
+        value = self._find(name)[1]
+        return default if value is None else value
+
+    def number(self, name: str, default: float, least: float = 0.0) -> float:
+        variable, value = self._find(name)
+        if not value:
+            return default
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError(f"{variable}={value!r} is not a number") from None
+        if not number >= least:
+            raise ValueError(f"{variable}={value} must be >= {least:g}")
+        return number
+
+    def integer(self, name: str, default: int, least: int = 0) -> int:
+        variable, value = self._find(name)
+        if not value:
+            return default
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(f"{variable}={value!r} is not a whole number") from None
+        if number < least:
+            raise ValueError(f"{variable}={value} must be >= {least}")
+        return number
+
+    def flag(self, name: str) -> bool:
+        variable, value = self._find(name)
+        word = (value or "").lower()
+        if word not in _TRUE | _FALSE:
+            raise ValueError(f"{variable}={value!r} must be 0 or 1")
+        return word in _TRUE
+
+    def choice(self, name: str, words: tuple[str, ...], default: str) -> int:
+        """The number of the word that is set, in any case."""
+        variable, value = self._find(name)
+        word = (value or default).lower()
+        if word not in words:
+            raise ValueError(f"{variable}={value!r} must be one of {', '.join(words)}")
+        return words.index(word)
+
+    def found(self, names: tuple[str, ...]) -> str:
+        """What is set of these variables, for messages."""
+        lines = [f"{key}={value}" for key, value in map(self._find, names) if value is not None]
+        return ", ".join(lines) or "none of them"
+
+
+def _read_autotune(env: _Reader) -> Autotune:
+    return Autotune(
+        enabled=env.flag("AUTOTUNE"),
+        log=env.text("AUTOTUNE_LOG", ""),
+        warmup_samples=env.integer("AUTOTUNE_WARMUP_SAMPLES", 3),
+        steps_per_sample=env.integer("AUTOTUNE_STEPS_PER_SAMPLE", 10, least=1),
+        max_samples=env.integer("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", 20, least=1),
+        chunk_fixed=env.has("CHUNK_BYTES"),
+        fusion_fixed=env.has("FUSION_THRESHOLD"),
+    )
+
+
+def _read_backend(env: _Reader) -> str:
+    """What moves the data; Horovod's other names for operations on CPUs mean our transports."""
+    if env.text("BACKEND", ""):
+        return ("native", "mpi")[env.choice("BACKEND", ("native", "mpi"), "native")]
+    chosen = _CPU_OPERATIONS[env.choice("CPU_OPERATIONS", _CPU_OPERATIONS, "native")]
+    return "mpi" if chosen == "mpi" else "native"
+
+
+def _read_interfaces(env: _Reader) -> tuple[str, ...]:
+    names = env.text("IFACE", "") or env.text("GLOO_IFACE", "")
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def _read_start(env: _Reader) -> Start:
+    """Find this process's place: as a launcher of ours says, otherwise what else started it."""
+    if not any(env.has(name) for name in _TOPOLOGY):
+        start = env.start()
+        return Start(Topology()) if start is None or start.topology.size == 1 else start
+    topology = _read_topology(env)
+    if topology.size > 1 and not env.text("RENDEZVOUS", ""):
+        raise ValueError(
+            "the environment describes a world of several ranks but SIRTAKI_RENDEZVOUS is not "
+            f"set; start the script with horovodrun. Found: {env.found(_TOPOLOGY)}"
+        )
+    return Start(topology, by="horovodrun")
+
+
+def _read_topology(env: _Reader) -> Topology:
+    present = [name for name in _TOPOLOGY if env.has(name)]
+    missing = [f"HOROVOD_{name}" for name in _TOPOLOGY if name not in present]
+    if missing:
+        raise ValueError(
+            "the environment describes this process's place in the world incompletely: "
+            f"{', '.join(missing)} missing. Found: {env.found(_TOPOLOGY)}. Start the script with "
+            "horovodrun, or unset these variables to run alone"
+        )
+    topology = Topology(*(env.integer(name, 0) for name in _TOPOLOGY))
+    pairs = (
+        ("RANK", topology.rank, "SIZE", topology.size),
+        ("LOCAL_RANK", topology.local_rank, "LOCAL_SIZE", topology.local_size),
+        ("CROSS_RANK", topology.cross_rank, "CROSS_SIZE", topology.cross_size),
+        ("LOCAL_SIZE", topology.local_size - 1, "SIZE", topology.size),
+    )
+    for name, value, limit_name, limit in pairs:
+        if value >= limit:
+            raise ValueError(
+                "the environment contradicts itself: "
+                f"HOROVOD_{name} does not fit HOROVOD_{limit_name}. Found: {env.found(_TOPOLOGY)}"
+            )
+    return topology

@@ -1,0 +1,36 @@
+"""The errors of Sirtaki: what they mean and what a caller can do about them."""
+
+from __future__ import annotations
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective failed; base of the errors that end or reject an operation.
+
+    Raised when waiting for an operation, or when submitting one before ``init()``, after
+    ``shutdown()`` or after the world has failed.  The caller can restore its state and
+    initialise again.
+    """
+
+
+class PeerLostError(HorovodInternalError):
+    """A rank died or its connection closed; the message names it. Every pending operation fails."""
+
+
+class CollectiveTimeoutError(HorovodInternalError):
+    """Some ranks never submitted an operation; the message names the tensor and those ranks."""
+
+
+class MismatchError(HorovodInternalError):
+    """Ranks disagree on an operation's shape, dtype, reduce op or root; the job can go on."""
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """The set of hosts changed; training continues in a new world.
+
+    Attributes:
+        skip_sync: True when ranks only left, so no state has to be broadcast.
+    """
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("the set of hosts changed")
+        self.skip_sync = skip_sync

@@ -1,0 +1,1 @@
+"""Starting a job: command lines, hosts, worker processes and their output."""

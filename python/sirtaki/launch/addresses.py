@@ -1,0 +1,73 @@
+"""Under which addresses the hosts of a job can reach this one."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+from sirtaki.launch.errors import LaunchError
+
+# Nothing is sent to it: connecting a datagram socket only asks the system for the route.
+_ANY_PORT = 9
+
+
+def own_addresses(hosts: Sequence[str], interfaces: Sequence[str]) -> list[str]:
+    """Return this machine's addresses on the way to `hosts`, all it has when one has no route.
+
+    interfaces: names that win over the routes. Raises LaunchError when this machine has none of
+    them, or no address at all that another host could use.
+    """
+    if interfaces:
+        return _of_interfaces(interfaces)
+    ways = [_on_the_way_to(host) for host in hosts]
+    if not all(ways):
+        # ssh may know names and ways of its own, through its configuration.
+        ways.extend(_by_interface().values())
+    found = {address for way in ways for address in way}
+    if not found:
+        raise LaunchError("this machine has no address that other hosts can reach")
+    return sorted(found)
+
+
+def _on_the_way_to(host: str) -> list[str]:
+    addresses = []
+    with contextlib.suppress(OSError, UnicodeError):
+        for family, kind, _, _, address in socket.getaddrinfo(
+            host, _ANY_PORT, type=socket.SOCK_DGRAM
+        ):
+            with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
+                probe.connect(address)
+                addresses.append(str(probe.getsockname()[0]))
+    return [address for address in addresses if _is_of_use(address)]
+
+
+def _of_interfaces(names: Sequence[str]) -> list[str]:
+    present = _by_interface()
+    found = [address for name in names for address in present.get(name, [])]
+    if not found:
+        has = "; ".join(f"{name}: {', '.join(own)}" for name, own in sorted(present.items()))
+        raise LaunchError(
+            f"--network-interfaces {','.join(names)}: no such interface with an address here; "
+            f"there are {has or 'none'}"
+        )
+    return found
+
+
+def _by_interface() -> dict[str, list[str]]:
+    # Here, because only few jobs need it.
+    import psutil
+
+    found: dict[str, list[str]] = {}
+    for name, entries in psutil.net_if_addrs().items():
+        for entry in entries:
+            if entry.family in (socket.AF_INET, socket.AF_INET6) and _is_of_use(entry.address):
+                found.setdefault(name, []).append(entry.address)
+    return found
+
+
+def _is_of_use(address: str) -> bool:
+    """Whether other hosts can use it: a link-local one means another interface on each host."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    return "%" not in address and not (parsed.is_loopback or parsed.is_link_local)

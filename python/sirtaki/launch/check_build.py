@@ -1,0 +1,38 @@
+"""`--check-build`: the frameworks, controllers and operations that work here."""
+
+from __future__ import annotations
+
+import shutil
+
+import sirtaki
+from sirtaki.launch.probe import CORE_MODULE, backends, has_adapter, probe_modules
+
+_FRAMEWORKS = {"TensorFlow": "tensorflow", "PyTorch": "torch", "MXNet": None}
+
+
+def print_check_build() -> None:
+    """Print the table; the native transport stands in the rows named Gloo, whose part it takes."""
+    modules = [module for module in _FRAMEWORKS.values() if module is not None]
+    found = probe_modules([CORE_MODULE, *modules])
+    native = found[CORE_MODULE].works
+    frameworks = {
+        name: native and module is not None and found[module].works and has_adapter(module)
+        for name, module in _FRAMEWORKS.items()
+    }
+    mpi = any(each.works for each in backends(found[CORE_MODULE]) if each.name == "mpi")
+    print(f"Horovod v{sirtaki.__version__}:")
+    _block("Available Frameworks", frameworks)
+    _block(
+        "Available Controllers",
+        {"MPI": native and shutil.which("mpirun") is not None, "Gloo": native},
+    )
+    _block(
+        "Available Tensor Operations",
+        {"NCCL": False, "DDL": False, "CCL": False, "MPI": mpi, "Gloo": native},
+    )
+
+
+def _block(heading: str, rows: dict[str, bool]) -> None:
+    print(f"\n{heading}:")
+    for name, works in rows.items():
+        print(f"    [{'X' if works else ' '}] {name}")

@@ -1,0 +1,80 @@
+"""The YAML file of `--config-file`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from pathlib import Path
+
+import yaml
+
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.options import CONTROLLERS, KNOBS, LOG_TIME, SWITCHES
+
+_KNOBS = {knob.key: knob for knob in KNOBS}
+_SWITCHES = {switch.key: switch for switch in (*SWITCHES, LOG_TIME)}
+_CONTROLLER = "controller"
+_KEYS = (*_KNOBS, *_SWITCHES, _CONTROLLER)
+
+
+def read_config(path: str) -> dict[str, str | bool]:
+    """Read the file; returns the values by the name of the flag's attribute.
+
+    Values of knobs are those of the variables, switches are bools. Raises LaunchError naming the
+    file, the key and what is wrong with it.
+    """
+    try:
+        document = yaml.safe_load(Path(path).read_bytes())
+    except OSError as error:
+        raise LaunchError(f"cannot read the config file {path!r}: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise LaunchError(f"the config file {path!r} is not valid YAML: {error}") from None
+    if document is None:
+        return {}
+    values: dict[str, str | bool] = {}
+    for key, value in _flattened(path, document):
+        if key not in _KEYS:
+            raise LaunchError(f"unknown key {key!r} in the config file {path!r}{_nearest(key)}")
+        try:
+            values[_dest(key)] = _converted(key, value)
+        except argparse.ArgumentTypeError as error:
+            raise LaunchError(f"{key} in the config file {path!r}: {error}") from None
+    return values
+
+
+def _flattened(path: str, document: object) -> list[tuple[str, object]]:
+    """Turn sections of names into "section.name"."""
+    if not isinstance(document, dict):
+        raise LaunchError(f"the config file {path!r} must hold keys and values")
+    flat: list[tuple[str, object]] = []
+    for section, content in document.items():
+        if isinstance(content, dict):
+            flat += [(f"{section}.{name}", value) for name, value in content.items()]
+        elif content is not None or "." in str(section):
+            flat.append((str(section), content))
+    return flat
+
+
+def _nearest(key: str) -> str:
+    near = difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.0)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _dest(key: str) -> str:
+    if key == _CONTROLLER:
+        return _CONTROLLER
+    return _KNOBS[key].dest if key in _KNOBS else _SWITCHES[key].dest
+
+
+def _converted(key: str, value: object) -> str | bool:
+    if key in _SWITCHES:
+        if not isinstance(value, bool):
+            raise argparse.ArgumentTypeError(f"{value!r} is not true or false")
+        return value
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise argparse.ArgumentTypeError(f"{value!r} is not a single value")
+    if key == _CONTROLLER:
+        if value not in CONTROLLERS:
+            raise argparse.ArgumentTypeError(f"{value!r} is not one of {', '.join(CONTROLLERS)}")
+        return str(value)
+    return _KNOBS[key].convert(str(value))

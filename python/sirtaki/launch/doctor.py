@@ -1,0 +1,129 @@
+"""`sirtaki doctor`: what works here, and why something does not."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import sirtaki
+from sirtaki.launch import probe
+from sirtaki.launch.probe import Finding
+
+_NOT_WORKING = 1
+
+_Row = tuple[bool | None, str, str]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the report; returns 0, or 1 when the core library does not load."""
+    parser = argparse.ArgumentParser(
+        prog="sirtaki doctor", description="Show what works here, and why something does not."
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args(arguments)
+    report = examine()
+    if args.json:
+        print(json.dumps(report, indent=2))
+    elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+        _print_rich(report)
+    else:
+        _print_plain(report)
+    return 0 if report["core"]["works"] else _NOT_WORKING
+
+
+def examine() -> dict[str, Any]:
+    """Look at everything; returns what `--json` prints."""
+    found = probe.probe_modules([probe.CORE_MODULE, *probe.FRAMEWORKS])
+    core = found[probe.CORE_MODULE]
+    model, features = probe.cpu()
+    return {
+        "version": sirtaki.__version__,
+        "python": {
+            "version": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "executable": sys.executable,
+        },
+        "platform": platform.platform(),
+        "cpu": {
+            "model": model,
+            "cores": os.cpu_count(),
+            "usable_cores": len(os.sched_getaffinity(0)),
+            "features": features,
+        },
+        "core": _plain(core),
+        "frameworks": [_plain(found[name]) for name in probe.FRAMEWORKS],
+        "backends": [_plain(finding) for finding in probe.backends(core)],
+        "scheduler": probe.schedulers(),
+        "system": [_plain(finding) for finding in probe.system()],
+    }
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    return dataclasses.asdict(finding)
+
+
+def _sections(report: dict[str, Any]) -> list[tuple[str, list[_Row]]]:
+    """Turn the report into headings with rows of (works or None, name, detail)."""
+    cpu = report["cpu"]
+    scheduler: list[_Row] = [(None, name, value) for name, value in report["scheduler"].items()]
+    return [
+        (
+            "Sirtaki",
+            [
+                (None, "version", report["version"]),
+                (
+                    None,
+                    "Python",
+                    f"{report['python']['version']}, {report['python']['executable']}",
+                ),
+                (None, "platform", report["platform"]),
+                (
+                    None,
+                    "CPU",
+                    f"{cpu['model']}, {cpu['usable_cores']} of {cpu['cores']} cores usable",
+                ),
+                (None, "CPU features", " ".join(cpu["features"]) or "none"),
+                _row(report["core"]),
+            ],
+        ),
+        ("Frameworks", [_row(finding) for finding in report["frameworks"]]),
+        ("Backends", [_row(finding) for finding in report["backends"]]),
+        ("Scheduler", scheduler or [(None, "none", "no variables of a job scheduler are set")]),
+        ("System", [_row(finding) for finding in report["system"]]),
+    ]
+
+
+def _row(finding: dict[str, Any]) -> _Row:
+    return finding["works"], finding["name"], finding["detail"]
+
+
+def _mark(works: bool | None) -> str:
+    return "   " if works is None else "[X]" if works else "[ ]"
+
+
+def _print_plain(report: dict[str, Any]) -> None:
+    for heading, rows in _sections(report):
+        print(heading)
+        for works, name, detail in rows:
+            print(f"  {_mark(works)} {name:14} {detail}")
+
+
+def _print_rich(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for heading, rows in _sections(report):
+        table = Table(title=heading, title_justify="left", show_header=False, box=None)
+        for works, name, detail in rows:
+            style = {None: "", True: "green", False: "yellow"}[works]
+            table.add_row(Text(_mark(works), style), Text(name), Text(detail))
+        console.print(table)

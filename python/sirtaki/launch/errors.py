@@ -1,0 +1,23 @@
+"""The errors of the launcher, and the exit codes that go with them."""
+
+from __future__ import annotations
+
+FAILED = 1
+USAGE = 2
+CANNOT_EXECUTE = 126
+NOT_FOUND = 127
+
+
+class LaunchError(ValueError):
+    """The job cannot be started as asked; `exit_code` is what the command line program returns."""
+
+    def __init__(self, message: str, exit_code: int = USAGE) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class JobError(LaunchError, RuntimeError):
+    """The job was started as asked, and something other than its processes' exit codes ended it."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message, exit_code)

@@ -1,0 +1,256 @@
+"""Watching a job whose ranks another program has started: by what its tasks record."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from sirtaki.launch.errors import CANNOT_EXECUTE, LaunchError
+from sirtaki.launch.settings import Settings
+from sirtaki.launch.slurm import scancel_command
+from sirtaki.launch.supervise import Failure, Outcome, SignalWatch
+from sirtaki.launch.task_folder import Log, Record
+
+_TETHER = Path(__file__).with_name("tether.py")
+_LOOK_SECONDS = 0.2
+_TOUCH_SECONDS = 10.0
+# How much longer than the grace the scheduler may take to end everything.
+_ENDING_MARGIN = 5.0
+
+
+class _Plan(Protocol):
+    @property
+    def commands(self) -> list[list[str]]: ...
+
+    @property
+    def environ(self) -> dict[str, str]: ...
+
+    @property
+    def listen(self) -> bool: ...
+
+
+class Follower:
+    """Executes what starts the ranks and follows their records until all is over.
+
+    plan: see `scheduled.Plan`. folder: of the job. report: called with sentences for the user.
+    signals: None to leave signals to the caller.
+    """
+
+    def __init__(
+        self,
+        plan: _Plan,
+        folder: Path,
+        settings: Settings,
+        report: Callable[[str], None],
+        signals: SignalWatch | None,
+    ) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._report = report
+        self._signals = signals
+        self._log = Log(folder)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._helpers: list[subprocess.Popen[bytes]] = []
+        self._step = ""
+        self._missing = set(range(len(settings.slots)))
+        self._ends: dict[int, Record] = {}
+        self._start_by = time.monotonic() + settings.start_timeout
+        self._kill_at: float | None = None
+        self._touched = time.monotonic()
+        self._outcome = Outcome()
+        self._broken: LaunchError | None = None
+
+    def run(self) -> Outcome:
+        """Run to the end. Raises LaunchError when the ranks cannot be started or vanish."""
+        try:
+            for command in self._plan.commands:
+                self._processes.append(self._start(command))
+            while any(process.poll() is None for process in self._processes):
+                self._wait()
+                self._look()
+                self._mind_the_time()
+            self._look()
+        finally:
+            self._clean_up()
+        return self._judge()
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        # In a session of its own: a terminal's Ctrl-C is for us, who pass it on with grace.
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *command],
+            stdin=subprocess.DEVNULL,
+            env=self._plan.environ,
+            start_new_session=True,
+        )
+
+    def _wait(self) -> None:
+        if self._signals is None:
+            time.sleep(_LOOK_SECONDS)
+            return
+        reader = self._signals.reader
+        if select.select([reader], [], [], _LOOK_SECONDS)[0]:
+            self._take_signal(reader.recv(1)[0])
+
+    def _take_signal(self, number: int) -> None:
+        if self._outcome.signal_number is None:
+            name = signal.Signals(number).name
+            self._report(f"{name} received: terminating all workers (once more to kill them).")
+            self._outcome.signal_number = number
+            self._end()
+        else:
+            self._kill()
+
+    def _look(self) -> None:
+        """Take in what tasks have recorded."""
+        try:
+            records, _ = self._log.read()
+        except OSError as error:
+            self._break_off(f"the folder of the job cannot be read any more: {error}")
+            return
+        for record in records:
+            self._step = self._step or record.step
+            if record.event == "started":
+                self._missing.discard(record.rank)
+            elif record.event == "failed":
+                why = os.strerror(record.code)
+                self._break_off(
+                    f"rank {record.rank} on {record.host}: cannot execute the command: {why}",
+                    CANNOT_EXECUTE,
+                )
+            elif record.event == "exited":
+                self._ends[record.rank] = record
+                if record.code != 0 and not record.asked and self._outcome == Outcome():
+                    self._fail(record)
+
+    def _fail(self, record: Record) -> None:
+        failure = Failure(record.rank, record.code)
+        if record.code < 0:
+            failure = Failure(record.rank, 128 - record.code, _signal_name(-record.code))
+        self._outcome.failure = failure
+        self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
+        if len(self._ends) < len(self._settings.slots):
+            self._report(f"Terminating remaining workers after failure of Process {failure.rank}.")
+        if self._plan.listen:
+            self._end()
+        else:
+            # The scheduler ends the others by itself; we only see that it does.
+            self._expect_the_end()
+
+    def _mind_the_time(self) -> None:
+        now = time.monotonic()
+        if self._missing and now > self._start_by and self._kill_at is None:
+            self._break_off(
+                f"{self._named(self._missing)} did not start within "
+                f"{self._settings.start_timeout:g} s (--start-timeout)"
+            )
+        if self._kill_at is not None and now > self._kill_at:
+            self._kill()
+        if self._plan.listen and now > self._touched + _TOUCH_SECONDS:
+            self._touched = now
+            with contextlib.suppress(OSError):
+                self._log.touch()
+
+    def _break_off(self, message: str, exit_code: int = 1) -> None:
+        self._broken = self._broken or LaunchError(message, exit_code)
+        self._end()
+
+    def _end(self) -> None:
+        """Let every rank end, with SIGTERM first."""
+        if self._kill_at is not None:
+            return
+        self._expect_the_end()
+        if self._plan.listen:
+            with contextlib.suppress(OSError):
+                self._log.append(Record("end"))
+        elif self._step:
+            self._help(scancel_command(self._step, "TERM"))
+        else:
+            self._kill()
+
+    def _expect_the_end(self) -> None:
+        self._kill_at = time.monotonic() + self._settings.grace + _ENDING_MARGIN
+
+    def _kill(self) -> None:
+        if self._step:
+            self._help(scancel_command(self._step, None))
+        for process in self._processes:
+            process.kill()
+
+    def _help(self, command: list[str]) -> None:
+        with contextlib.suppress(OSError):
+            self._helpers.append(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=self._plan.environ,
+                    start_new_session=True,
+                )
+            )
+
+    def _clean_up(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for helper in self._helpers:
+            try:
+                helper.wait(_ENDING_MARGIN)
+            except subprocess.TimeoutExpired:
+                helper.kill()
+                helper.wait()
+
+    def _judge(self) -> Outcome:
+        """Say how it ended: what the starter returns proves nothing."""
+        if self._broken is not None:
+            raise self._broken
+        if self._outcome != Outcome():
+            return self._outcome
+        program = self._plan.commands[0][0]
+        if len(self._missing) == len(self._settings.slots):
+            codes = [process.returncode for process in self._processes]
+            raise LaunchError(
+                f"{program} ended (code {max(codes, key=abs)}) before any rank had started; what "
+                "it said stands above",
+                exit_code=1,
+            )
+        silent = set(range(len(self._settings.slots))) - set(self._ends)
+        if silent:
+            raise LaunchError(
+                f"{self._named(silent)} ended without a word: the host failed or was cut off, or "
+                "the scheduler killed them",
+                exit_code=1,
+            )
+        ended = {rank for rank, record in self._ends.items() if record.code != 0}
+        if ended:
+            raise LaunchError(
+                f"{self._named(ended)} were ended from outside: the job was cancelled, its time "
+                "was over, or a host of it failed",
+                exit_code=1,
+            )
+        return self._outcome
+
+    def _named(self, ranks: set[int]) -> str:
+        by_host: dict[str, list[str]] = {}
+        for rank in sorted(ranks):
+            by_host.setdefault(self._settings.slots[rank].host, []).append(str(rank))
+        return "; ".join(
+            f"rank{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} on {host}"
+            for host, numbers in by_host.items()
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,151 @@
+"""How launcher and agent talk: one line of greeting, then frames of a kind, a length and bytes."""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+from typing import Any
+
+_HEADER = struct.Struct("!BI")  # kind, bytes that follow
+_OUTPUT = struct.Struct("!IB")  # rank, 0 for stdout and 1 for stderr; what was printed follows
+_GREETING = b"sirtaki-agent "
+# Start-up files of a shell may print before the agent does; a stream of that is a wrong program.
+_MAX_NOISE_BYTES = 1 << 20
+STREAMS = ("stdout", "stderr")
+
+PING_SECONDS = 1.0
+# Longer without any byte means that the connection is cut or the other end is stuck.
+SILENCE_SECONDS = 5.0
+
+
+class FrameError(ValueError):
+    """What arrived is not the protocol."""
+
+
+class Kind(enum.IntEnum):
+    """What a frame says: EVENT and OUTPUT the agent, PING both, all else the launcher.
+
+    PAUSE announces a silence that means nothing; whatever comes next ends it.
+    """
+
+    JOB = 1
+    TERMINATE = 2
+    KILL = 3
+    PING = 4
+    EVENT = 5
+    OUTPUT = 6
+    PAUSE = 7
+
+
+# The most bytes of each kind, so that a wrong length is found before it is waited for.
+_LIMITS = {
+    Kind.JOB: 64 << 20,
+    Kind.TERMINATE: 0,
+    Kind.KILL: 0,
+    Kind.PING: 0,
+    Kind.EVENT: 1 << 20,
+    Kind.OUTPUT: 1 << 20,
+    Kind.PAUSE: 0,
+}
+
+
+def pack(kind: Kind, payload: bytes = b"") -> bytes:
+    """Write one frame. Raises FrameError when the payload is longer than its kind allows."""
+    if len(payload) > _LIMITS[kind]:
+        raise FrameError(f"{kind.name} of {len(payload)} bytes: at most {_LIMITS[kind]} are sent")
+    return _HEADER.pack(kind, len(payload)) + payload
+
+
+def pack_json(kind: Kind, content: dict[str, Any]) -> bytes:
+    """Write one frame with JSON inside."""
+    return pack(kind, json.dumps(content).encode())
+
+
+def unpack_json(payload: bytes) -> dict[str, Any]:
+    """Read the JSON of a frame. Raises FrameError."""
+    try:
+        content = json.loads(payload)
+    except ValueError as error:
+        raise FrameError(f"not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise FrameError("not a JSON object")
+    return content
+
+
+def pack_output(rank: int, stream: str, data: bytes) -> bytes:
+    """Write what a rank has printed to `stream`, "stdout" or "stderr"."""
+    return pack(Kind.OUTPUT, _OUTPUT.pack(rank, STREAMS.index(stream)) + data)
+
+
+def unpack_output(payload: bytes) -> tuple[int, str, bytes]:
+    """Read rank, stream and bytes. Raises FrameError."""
+    if len(payload) < _OUTPUT.size:
+        raise FrameError(f"output of {len(payload)} bytes has no rank")
+    rank, stream = _OUTPUT.unpack_from(payload)
+    if stream >= len(STREAMS):
+        raise FrameError(f"there is no stream {stream}")
+    return rank, STREAMS[stream], payload[_OUTPUT.size :]
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
+        """Take more bytes; returns the frames completed by them. Raises FrameError."""
+        self._rest += data
+        frames = []
+        start = 0
+        while len(self._rest) - start >= _HEADER.size:
+            number, size = _HEADER.unpack_from(self._rest, start)
+            if number not in _LIMITS:
+                raise FrameError(f"there is no frame of kind {number}")
+            kind = Kind(number)
+            if size > _LIMITS[kind]:
+                raise FrameError(f"{kind.name} of {size} bytes: at most {_LIMITS[kind]} are taken")
+            end = start + _HEADER.size + size
+            if len(self._rest) < end:
+                break
+            frames.append((kind, bytes(self._rest[start + _HEADER.size : end])))
+            start = end
+        del self._rest[:start]
+        return frames
+
+
+def greeting(version: str) -> bytes:
+    """Write the agent's first line; one before it ends what else may have been printed."""
+    return b"\n" + _GREETING + version.encode() + b"\n"
+
+
+class GreetingReader:
+    """Finds the agent's greeting behind whatever the remote shell prints first.
+
+    noise: the lines before it. rest: the bytes behind it.
+    """
+
+    def __init__(self) -> None:
+        self.noise: list[str] = []
+        self.rest = b""
+        self._seen = bytearray()
+        self._taken = 0
+
+    def feed(self, data: bytes) -> str | None:
+        """Take more bytes; returns the agent's version once it is there. Raises FrameError."""
+        self._seen += data
+        self._taken += len(data)
+        start = 0
+        while (end := self._seen.find(b"\n", start)) >= 0:
+            line = bytes(self._seen[start:end])
+            start = end + 1
+            if line.startswith(_GREETING):
+                self.rest = bytes(self._seen[start:])
+                return line[len(_GREETING) :].decode(errors="replace").strip()
+            if line.strip():
+                self.noise.append(line.decode(errors="replace").rstrip())
+        del self._seen[:start]
+        if self._taken > _MAX_NOISE_BYTES:
+            raise FrameError("the remote shell printed a megabyte but no agent answered")
+        return None

@@ -1,0 +1,241 @@
+"""Starts the workers of this host and kills what is left of them, whatever happens to the launcher.
+
+A program of its own that imports nothing but a few standard modules, so that it starts in a few
+milliseconds and outlives the launcher's memory, threads and death. It is the subreaper of all
+workers: a process that a worker leaves behind becomes its child, in whatever session it is. Run as
+`guardian.py <fd>` with the job as JSON on standard input; the descriptor is a SOCK_SEQPACKET
+socket on which it reports events as JSON and takes the words "terminate" and "kill". Its end of
+file means that the launcher is gone. It also holds the job's secret, in a file in memory that the
+workers open through /proc: it is on no disk, and gone with the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_KILL_INTERVAL = 0.01
+# Processes that sit in the kernel do not even die of SIGKILL; do not wait for them for ever.
+_KILL_PATIENCE = 10.0
+
+
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below `root`, zombies left out."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - without importing pathlib
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:  # noqa: PTH123
+                # The command in parentheses may itself contain any character.
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if state != b"Z":
+            children.setdefault(int(parent), []).append(int(entry))
+    found: list[int] = []
+    frontier = [root]
+    while frontier:
+        below = children.get(frontier.pop(), [])
+        found += below
+        frontier += below
+    return found
+
+
+class Guardian:
+    """The workers, from the first fork to the last grave."""
+
+    def __init__(self, control: socket.socket, grace: float) -> None:
+        self._control = control
+        self._grace = grace
+        self._ranks: dict[int, int] = {}  # of the running workers, by process id
+        self._has_children = True
+        self._terminate_by: float | None = None
+        self._killing_since: float | None = None
+        self._wake_reader, wake_writer = os.pipe()
+        os.set_blocking(wake_writer, False)
+        os.set_blocking(self._wake_reader, False)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self._terminate())
+
+    def start(self, command: list[str], environments: list[dict[str, str]]) -> None:
+        """Start one process a rank and report each, with the read ends of its output."""
+        outcomes = []
+        for rank, environment in enumerate(environments):
+            pid, streams, outcome = self._spawn(command, {**os.environ, **environment})
+            self._ranks[pid] = rank
+            outcomes.append((rank, outcome))
+            self._tell({"event": "started", "rank": rank, "pid": pid}, streams)
+            for descriptor in streams:
+                os.close(descriptor)
+        for rank, outcome in outcomes:
+            with open(outcome, "rb") as file:  # noqa: PTH123
+                error = file.read()
+            if error:
+                self._tell({"event": "failed", "rank": rank, "errno": int(error)})
+
+    def watch(self) -> None:
+        """Report exits and obey the launcher until no process is left."""
+        poll = select.poll()
+        poll.register(self._wake_reader, select.POLLIN)
+        poll.register(self._control, select.POLLIN)
+        while True:
+            self._reap()
+            if not self._has_children:
+                return
+            if not self._ranks:
+                # The job is over; what its processes left running goes with it.
+                self._terminate()
+            if not self._hurry():
+                return
+            for descriptor, _ in poll.poll(self._patience()):
+                if descriptor == self._wake_reader:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(descriptor, 4096)
+                elif not self._obey():
+                    poll.unregister(self._control)
+
+    def _spawn(self, command: list[str], environment: dict[str, str]) -> tuple[int, list[int], int]:
+        """Fork and execute; returns the process id, read ends of its output, and of its error."""
+        out_reader, out_writer = os.pipe()
+        err_reader, err_writer = os.pipe()
+        outcome_reader, outcome_writer = os.pipe()
+        guardian = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become(command, environment, guardian, (out_writer, err_writer, outcome_writer))
+        for descriptor in (out_writer, err_writer, outcome_writer):
+            os.close(descriptor)
+        return pid, [out_reader, err_reader], outcome_reader
+
+    def _tell(self, event: dict[str, object], descriptors: list[int] | None = None) -> None:
+        with contextlib.suppress(ConnectionError):
+            socket.send_fds(self._control, [json.dumps(event).encode()], descriptors or [])
+
+    def _obey(self) -> bool:
+        """Do as the launcher says; False when it is gone."""
+        try:
+            word = self._control.recv(64)
+        except ConnectionError:
+            word = b""
+        self._terminate()
+        if word == b"kill":
+            self._terminate_by = time.monotonic()
+        return bool(word)
+
+    def _reap(self) -> None:
+        ended = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._has_children = False
+                break
+            if pid == 0:
+                break
+            if pid in self._ranks:
+                ended.append((self._ranks.pop(pid), os.waitstatus_to_exitcode(status)))
+        # Of those found dead together, one killed by a signal is the likelier cause of the others.
+        for rank, code in sorted(ended, key=lambda end: end[1] >= 0):
+            self._tell({"event": "exited", "rank": rank, "code": code})
+
+    def _terminate(self) -> None:
+        if self._terminate_by is None:
+            self._terminate_by = time.monotonic() + self._grace
+            # A stopped process takes SIGTERM only once it continues.
+            _signal_all(signal.SIGTERM, signal.SIGCONT)
+
+    def _hurry(self) -> bool:
+        """Kill what has outlived its grace; False when even that does not help."""
+        now = time.monotonic()
+        if self._terminate_by is None or now < self._terminate_by:
+            return True
+        if self._killing_since is None:
+            self._killing_since = now
+        if now - self._killing_since > _KILL_PATIENCE:
+            return False
+        _signal_all(signal.SIGKILL)
+        return True
+
+    def _patience(self) -> float | None:
+        """Milliseconds until there is something to do without being told."""
+        if self._terminate_by is None:
+            return None
+        if self._killing_since is not None:
+            return _KILL_INTERVAL * 1000
+        return max(0.0, self._terminate_by - time.monotonic()) * 1000 + 1
+
+
+def _keep_secret(secret: bytes) -> str:
+    """Put the secret where the workers find it for as long as we live; returns the path."""
+    descriptor = os.memfd_create("sirtaki-secret", os.MFD_CLOEXEC)
+    os.fchmod(descriptor, 0o600)
+    os.write(descriptor, secret)
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def _signal_all(*signals: signal.Signals) -> None:
+    for pid in descendants(os.getpid()):
+        for number in signals:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def _become(
+    command: list[str],
+    environment: dict[str, str],
+    guardian: int,
+    writers: tuple[int, int, int],
+) -> NoReturn:
+    """Turn this fork into the worker, or write the errno of the failure to the last writer."""
+    out_writer, err_writer, outcome_writer = writers
+    try:
+        os.setsid()
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == guardian:
+            # Python ignores these two, and what is ignored stays so in the program executed.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(out_writer, 1)
+            os.dup2(err_writer, 2)
+            os.execvpe(command[0], command, environment)
+    except OSError as error:
+        os.write(outcome_writer, str(error.errno).encode())
+    finally:
+        os._exit(127)
+
+
+def main() -> int:
+    """Run the job on standard input; see the module."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    job = json.load(sys.stdin)
+    # What is read stays readable through /proc otherwise, for as long as this process lives.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ["SIRTAKI_SECRET_FILE"] = _keep_secret(bytes.fromhex(job["secret"]))
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    guardian = Guardian(control, job["grace"])
+    guardian.start(job["command"], job["environments"])
+    guardian.watch()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

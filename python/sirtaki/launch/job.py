@@ -1,0 +1,43 @@
+"""One job from its settings to its outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TextIO
+
+from sirtaki.launch.local import require_command
+from sirtaki.launch.output import Outputs
+from sirtaki.launch.plan import Job, describe
+from sirtaki.launch.supervise import Outcome, SignalWatch, Supervisor
+
+
+def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | None) -> Outcome:
+    """Start the workers and watch them to the end.
+
+    job: with its store started. stdout, stderr: where the workers' lines go. signals: the watched
+    signals of this process, None when they are the caller's. Raises LaunchError.
+    """
+    settings = job.settings
+    if any(plan.argv is None for plan in job.plans):
+        require_command(settings.command)
+    outputs = Outputs(
+        len(settings.slots), stdout, stderr, settings.output_directory, settings.timestamps
+    )
+    outputs.prepare()
+    report = _reporter(stderr)
+    if settings.verbose:
+        for line in describe(settings):
+            report(line)
+    hosts = job.hosts(os.environ)
+    return Supervisor(hosts, outputs, report, signals, settings.start_timeout).run()
+
+
+def _reporter(stderr: TextIO) -> Callable[[str], None]:
+    def report(message: str) -> None:
+        with contextlib.suppress(OSError):
+            stderr.write(message + "\n")
+            stderr.flush()
+
+    return report

@@ -1,0 +1,168 @@
+"""The processes of this host: started, reported on and ended through one guardian."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sirtaki.launch.errors import CANNOT_EXECUTE, NOT_FOUND, LaunchError
+from sirtaki.launch.events import Event
+
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+_EVENT_BYTES = 4096
+_STREAMS_OF_A_WORKER = 2
+# How much longer than the grace the guardian may take to end everything.
+_ENDING_MARGIN = 20.0
+
+
+def require_command(command: Sequence[str], path: str | None = None) -> None:
+    """Raise LaunchError (exit code 127 or 126) unless the command's program can be executed."""
+    program = command[0]
+    if shutil.which(program, path=path) is not None:
+        return
+    on_path = os.sep not in program
+    if not on_path and Path(program).is_dir():
+        raise LaunchError(f"cannot execute {program!r}: it is a directory", CANNOT_EXECUTE)
+    if not on_path and Path(program).exists():
+        raise LaunchError(f"cannot execute {program!r}: permission denied", CANNOT_EXECUTE)
+    where = "no such program on the PATH" if on_path else "no such file"
+    if on_path and Path(program).is_file():
+        where += f"; a script here is run as 'python {program}' or './{program}'"
+    raise LaunchError(f"command not found: {program!r} ({where})", NOT_FOUND)
+
+
+class LocalProcesses:
+    """Some ranks on this machine, one process each, in sessions of their own under a guardian.
+
+    host: the name for messages. command: program and arguments, executed without a shell. base: the
+    environment of all. environments: what each of the ranks has in addition. secret: the job's.
+    grace: seconds between SIGTERM and SIGKILL. The guardian ends everything when this process dies,
+    even by SIGKILL.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        command: Sequence[str],
+        base: Mapping[str, str],
+        environments: Mapping[int, Mapping[str, str]],
+        secret: bytes,
+        grace: float,
+    ) -> None:
+        self.host = host
+        self.ranks = list(environments)
+        self._base = dict(base)
+        self._job = {
+            "command": list(command),
+            "environments": list(environments.values()),
+            "secret": secret.hex(),
+            "grace": grace,
+        }
+        self._grace = grace
+        self._sessions: set[int] = set()
+        self._control: socket.socket | None = None
+        self._guardian: subprocess.Popen[bytes] | None = None
+
+    def connect(self) -> None:
+        """Nothing has to be reached."""
+
+    def start(self) -> None:
+        """Start the guardian, and it the ranks."""
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Through a file in memory: an environment on a command line would be visible to everybody.
+        with theirs, os.fdopen(os.memfd_create("sirtaki-job"), "w+b") as file:
+            file.write(json.dumps(self._job).encode())
+            file.seek(0)
+            self._guardian = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARDIAN), str(theirs.fileno())],
+                stdin=file,
+                stdout=subprocess.DEVNULL,
+                env=self._base,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def channels(self) -> list[int]:
+        """The guardian's socket once it is started."""
+        return [] if self._control is None else [self._control.fileno()]
+
+    def deadline(self) -> float | None:
+        """The guardian is never silent: it ends with a word or with its socket."""
+        return None
+
+    def expire(self) -> list[Event]:
+        """See `deadline`."""
+        return []
+
+    def pause(self) -> None:
+        """The guardian waits for as long as we are there."""
+
+    def resume(self) -> None:
+        """See `pause`."""
+
+    def receive(self) -> list[Event]:
+        """Return the guardian's next event, waiting for it; "done" from the end on."""
+        try:
+            data, ancillary = self._receive_message()
+        except ConnectionResetError:
+            # Said once when the guardian ended without hearing us out; its reports still follow.
+            data, ancillary = self._receive_message()
+        if not data:
+            return [Event("done")]
+        streams = [
+            int.from_bytes(payload[at : at + 4], sys.byteorder)
+            for level, kind, payload in ancillary
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+            for at in range(0, len(payload) // 4 * 4, 4)
+        ]
+        message: dict[str, Any] = json.loads(data)
+        kind, rank = message["event"], self.ranks[message["rank"]]
+        if kind == "started":
+            self._sessions.add(message["pid"])
+            return [Event(kind, rank, pid=message["pid"], streams=streams)]
+        return [Event(kind, rank, code=message["errno"] if kind == "failed" else message["code"])]
+
+    def _receive_message(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+        assert self._control is not None
+        space = socket.CMSG_SPACE(_STREAMS_OF_A_WORKER * 4)
+        return self._control.recvmsg(_EVENT_BYTES, space, socket.MSG_CMSG_CLOEXEC)[:2]
+
+    def terminate(self) -> None:
+        """Ask all processes to end: SIGTERM, SIGKILL after the grace."""
+        self._say(b"terminate")
+
+    def kill(self) -> None:
+        """Kill all processes at once."""
+        self._say(b"kill")
+
+    def close(self) -> bool:
+        """End what still runs and wait for it; False when the guardian itself had come to harm."""
+        if self._control is None or self._guardian is None:
+            return True
+        self._control.close()
+        self._control = None
+        try:
+            healthy = self._guardian.wait(self._grace + _ENDING_MARGIN) == 0
+        except subprocess.TimeoutExpired:
+            self._guardian.kill()
+            self._guardian.wait()
+            healthy = False
+        if not healthy:
+            for session in self._sessions:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(session, signal.SIGKILL)
+        return healthy
+
+    def _say(self, word: bytes) -> None:
+        if self._control is not None:
+            with contextlib.suppress(ConnectionError):
+                self._control.send(word)

@@ -1,0 +1,255 @@
+"""Starting a job with the system's mpirun: its command line, and becoming it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+
+from sirtaki.launch.environment import base_environment, sent_environment
+from sirtaki.launch.errors import NOT_FOUND, LaunchError
+from sirtaki.launch.settings import MpiArguments, Settings
+
+_VERSION_SECONDS = 60.0
+# Open MPI starts its daemons through each other; beyond so many hosts one by one is safer.
+_MANY_HOSTS = 64
+_BINDING = ("--bind-to", "none", "--map-by", "slot")
+_SPECTRUM_BINDING = ("-bind-to", "socket", "-map-by", "socket")
+# A job in one of these knows its hosts, and so does mpirun.
+_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+# What the launcher's own flags say.
+_RESERVED = frozenset(
+    (
+        *("-np", "-n", "--np", "-ppn", "-perhost", "-H", "-host", "--host", "-hosts"),
+        *("-hostfile", "--hostfile", "-machinefile", "--machinefile"),
+    )
+)
+
+
+class Kind(Enum):
+    """The families of mpirun, by their names in messages."""
+
+    OPEN_MPI = "Open MPI"
+    SPECTRUM = "IBM Spectrum MPI"
+    MPICH = "MPICH"
+    INTEL = "Intel MPI"
+
+    @property
+    def is_hydra(self) -> bool:
+        """Whether it is MPICH's launcher or descends from it."""
+        return self in (Kind.MPICH, Kind.INTEL)
+
+
+# Text in what `mpirun --version` prints; Intel's launcher calls itself HYDRA as well.
+_MARKS = (
+    ("Spectrum MPI", Kind.SPECTRUM),
+    ("Open MPI", Kind.OPEN_MPI),
+    ("OpenRTE", Kind.OPEN_MPI),
+    ("Intel(R) MPI", Kind.INTEL),
+    ("HYDRA", Kind.MPICH),
+)
+
+
+@dataclass(frozen=True)
+class MpiLaunch:
+    """What to execute: the program by its path and arguments, and variables for it."""
+
+    argv: list[str]
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def recognise(version: str) -> Kind:
+    """Tell which mpirun prints this text for --version. Raises LaunchError."""
+    for mark, kind in _MARKS:
+        if mark in version:
+            return kind
+    first = version.strip().splitlines()[:1]
+    raise LaunchError(
+        f"this mpirun is none of {', '.join(kind.value for kind in Kind)}: --version says "
+        f"{first[0] if first else 'nothing'!r}; start the script with mpirun itself, its ranks "
+        "find each other"
+    )
+
+
+def compose(
+    kind: Kind, mpirun: str, settings: Settings, passed: Sequence[str], allocated: bool = False
+) -> MpiLaunch:
+    """Return the command line that starts the job.
+
+    mpirun: its path. passed: names of the variables that the ranks of other hosts get too.
+    allocated: a scheduler tells mpirun the hosts, unless they are given. Raises LaunchError for
+    settings that this mpirun does not have.
+    """
+    asked = settings.mpi or MpiArguments()
+    own = _RESERVED.intersection(asked.extra)
+    if own:
+        raise LaunchError(
+            f"--mpi-args contains {', '.join(sorted(own))}: give the number of processes and the "
+            "hosts to the launcher (-np, -H, --hostfile)"
+        )
+    hosts = {} if allocated and not asked.hosts_given else _counts(settings)
+    if kind.is_hydra:
+        return _compose_hydra(kind, mpirun, settings, hosts, passed)
+    return _compose_open_mpi(kind, mpirun, settings, hosts, passed)
+
+
+def _counts(settings: Settings) -> dict[str, int]:
+    counts = {host: len(slots) for host, slots in settings.by_host().items()}
+    for host in counts:
+        if ":" in host:
+            raise LaunchError(
+                f"mpirun cannot be given the IPv6 address {host}: use the host's name"
+            )
+    return counts
+
+
+def _compose_open_mpi(
+    kind: Kind, mpirun: str, settings: Settings, hosts: Mapping[str, int], passed: Sequence[str]
+) -> MpiLaunch:
+    asked = settings.mpi or MpiArguments()
+    spectrum = kind is Kind.SPECTRUM
+    argv = [mpirun, "--allow-run-as-root", "--tag-output"]
+    if settings.timestamps:
+        argv.append("--timestamp-output")
+    argv += ["-np", str(len(settings.slots))]
+    if hosts:
+        argv += ["-H", ",".join(f"{host}:{count}" for host, count in hosts.items())]
+    argv += asked.binding or (_SPECTRUM_BINDING if spectrum else _BINDING)
+    if spectrum and settings.variables.get("NCCL_IB_DISABLE") == "1":
+        argv.append("-tcp")
+    parameters = {} if spectrum else {"pml": "ob1", "btl": "^openib"}
+    ssh = _ssh_arguments(settings)
+    if ssh:
+        parameters["plm_rsh_args"] = ssh
+    if settings.interfaces:
+        parameters["btl_tcp_if_include"] = ",".join(settings.interfaces)
+    if len(hosts) >= _MANY_HOSTS:
+        parameters["plm_rsh_no_tree_spawn"] = "true"
+        parameters["plm_rsh_num_concurrent"] = str(len(hosts))
+    for name, value in parameters.items():
+        # Open MPI refuses to start when a parameter has two values.
+        if name not in _parameters_of(asked.extra):
+            argv += ["-mca", name, value]
+    if settings.output_directory is not None:
+        argv += ["--output-filename", settings.output_directory]
+    for name in passed:
+        argv += ["-x", name]
+    return MpiLaunch([*argv, *asked.extra, *settings.command])
+
+
+def _parameters_of(extra: Sequence[str]) -> set[str]:
+    return {name for flag, name in pairwise(extra) if flag in ("-mca", "--mca", "-gmca", "--gmca")}
+
+
+def _compose_hydra(
+    kind: Kind, mpirun: str, settings: Settings, hosts: Mapping[str, int], passed: Sequence[str]
+) -> MpiLaunch:
+    asked = settings.mpi or MpiArguments()
+    if settings.timestamps:
+        raise LaunchError(f"--prefix-output-with-timestamp: {kind.value} has no such output")
+    if len(settings.interfaces) > 1:
+        raise LaunchError(
+            f"{kind.value} takes one network interface, not {', '.join(settings.interfaces)}"
+        )
+    argv = [mpirun, "-l", "-np", str(len(settings.slots)), *_hydra_hosts(kind, hosts)]
+    for interface in settings.interfaces:
+        argv += ["-iface", interface]
+    argv += asked.binding
+    variables = {}
+    ssh = _ssh_arguments(settings)
+    if ssh and kind is Kind.INTEL:
+        argv += ["-bootstrap", "ssh", "-bootstrap-exec-args", ssh]
+    elif ssh:
+        variables["HYDRA_LAUNCHER_EXTRA_ARGS"] = ssh
+    if settings.output_directory is not None:
+        folder = Path(settings.output_directory)
+        argv += ["-outfile-pattern", str(folder / "rank.%r.stdout")]
+        argv += ["-errfile-pattern", str(folder / "rank.%r.stderr")]
+    if passed:
+        argv += ["-genvlist", ",".join(passed)]
+    return MpiLaunch([*argv, *asked.extra, *settings.command], variables)
+
+
+def _hydra_hosts(kind: Kind, hosts: Mapping[str, int]) -> list[str]:
+    counts = list(hosts.values())
+    if not counts:
+        return []
+    # The last host may have places left.
+    if all(count == counts[0] for count in counts[:-1]) and counts[-1] <= counts[0]:
+        return ["-ppn", str(counts[0]), "-hosts", ",".join(hosts)]
+    if kind is Kind.MPICH:
+        return ["-hosts", ",".join(f"{host}:{count}" for host, count in hosts.items())]
+    raise LaunchError(
+        f"{kind.value} puts equally many processes on each host, not "
+        + ", ".join(f"{count} on {host}" for host, count in hosts.items())
+    )
+
+
+def _ssh_arguments(settings: Settings) -> str:
+    arguments = []
+    if settings.ssh.port is not None:
+        arguments += ["-p", str(settings.ssh.port)]
+    if settings.ssh.identity_file is not None:
+        if len(settings.ssh.identity_file.split()) != 1:
+            raise LaunchError("mpirun cannot be given a key for ssh with spaces in its path")
+        arguments += ["-i", settings.ssh.identity_file]
+    return " ".join(arguments)
+
+
+def prepare(settings: Settings, environ: Mapping[str, str]) -> MpiLaunch:
+    """Return the command line that starts the job here, with its whole environment.
+
+    environ: what we have ourselves. Raises LaunchError.
+    """
+    mpirun = shutil.which("mpirun", path=environ.get("PATH"))
+    if mpirun is None:
+        raise LaunchError(
+            "--mpi: there is no mpirun on the PATH; install Open MPI or MPICH, load its module, "
+            "or leave --mpi out to use the launcher's own way",
+            NOT_FOUND,
+        )
+    variables = {**settings.variables, **settings.forwarded}
+    environment = base_environment(environ, variables)
+    passed = sorted({*sent_environment(environ, variables), *settings.forwarded})
+    allocated = any(name in environ for name in _ALLOCATIONS)
+    launch = compose(recognise(_version_of(mpirun)), mpirun, settings, passed, allocated)
+    if settings.output_directory is not None and not settings.dry_run:
+        Path(settings.output_directory).mkdir(parents=True, exist_ok=True)
+    return replace(launch, variables={**environment, **launch.variables})
+
+
+def run(settings: Settings, environ: Mapping[str, str]) -> int:
+    """Become mpirun, so that output, signals and the exit code are its own.
+
+    Returns 0 after a dry run, which only prints the command. Raises LaunchError.
+    """
+    launch = prepare(settings, environ)
+    if settings.dry_run or settings.verbose:
+        print(f"start: {shlex.join(launch.argv)}", file=None if settings.dry_run else sys.stderr)
+    if settings.dry_run:
+        return 0
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(launch.argv[0], launch.argv, launch.variables)
+
+
+def _version_of(mpirun: str) -> str:
+    try:
+        done = subprocess.run(
+            [mpirun, "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_VERSION_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchError(f"{mpirun} --version does not work: {error}") from None
+    return done.stdout.decode(errors="replace")

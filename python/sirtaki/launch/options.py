@@ -1,0 +1,314 @@
+"""The flags that set variables of the workers: one table for command line and YAML file."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
+_MIB = 1 << 20
+
+
+def whole(text: str) -> str:
+    """Accept a whole number that is not negative."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{number} must be >= 0")
+    return str(number)
+
+
+def decimal(text: str) -> str:
+    """Accept a finite number that is not negative."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not math.isfinite(number) or number < 0:
+        raise argparse.ArgumentTypeError(f"{text} must be >= 0")
+    return text.strip()
+
+
+def fraction(text: str) -> str:
+    """Accept a number from 0 to 1."""
+    if float(decimal(text)) > 1:
+        raise argparse.ArgumentTypeError(f"{text} must be in [0, 1]")
+    return text.strip()
+
+
+def level(text: str) -> str:
+    """Accept the name of a log level, in any case."""
+    if text.upper() not in _LEVELS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(_LEVELS)}")
+    return text.upper()
+
+
+def cores(text: str) -> str:
+    """Accept a core, or a comma-separated list of one a local rank."""
+    return ",".join(whole(part) for part in text.split(","))
+
+
+def mebibytes(text: str) -> str:
+    """Accept a whole number of MiB; the variable holds bytes."""
+    return str(int(whole(text)) * _MIB)
+
+
+def plain(text: str) -> str:
+    """Accept any text that is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A flag with a value that becomes a variable of the workers.
+
+    flag: its long form. variable: what the workers see. key: in the YAML file, "section.name".
+    convert: from text to the variable's value. group: the heading in the help.
+    """
+
+    flag: str
+    variable: str
+    key: str
+    convert: Callable[[str], str]
+    group: str
+    help: str
+
+    @property
+    def dest(self) -> str:
+        """The name of the attribute of the parsed arguments."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A pair of flags, on and off, that becomes a variable of the workers.
+
+    inverse: the variable says the opposite, as in HOROVOD_STALL_CHECK_DISABLE.
+    """
+
+    on: str
+    off: str
+    variable: str
+    key: str
+    group: str
+    help: str
+    inverse: bool = False
+
+    @property
+    def dest(self) -> str:
+        """The name of the attribute of the parsed arguments."""
+        return self.on.lstrip("-").replace("-", "_")
+
+    def value(self, is_on: bool) -> str:
+        """What the variable is set to."""
+        return "1" if is_on != self.inverse else "0"
+
+
+TUNABLES = "tunable parameters"
+AUTOTUNE = "autotuning"
+TIMELINE = "timeline"
+STALL = "stall check"
+LIBRARY = "library options"
+LOGGING = "logging"
+
+KNOBS = (
+    Knob(
+        "--fusion-threshold-mb",
+        "HOROVOD_FUSION_THRESHOLD",
+        "params.fusion_threshold_mb",
+        mebibytes,
+        TUNABLES,
+        "most MiB of tensors reduced in one batch (default: 128)",
+    ),
+    Knob(
+        "--cycle-time-ms",
+        "HOROVOD_CYCLE_TIME",
+        "params.cycle_time_ms",
+        decimal,
+        TUNABLES,
+        "accepted for old scripts; work starts when it arrives, without cycles",
+    ),
+    Knob(
+        "--cache-capacity",
+        "HOROVOD_CACHE_CAPACITY",
+        "params.cache_capacity",
+        whole,
+        TUNABLES,
+        "how many tensors are remembered between steps (default: 1024)",
+    ),
+    Knob(
+        "--autotune-log-file",
+        "HOROVOD_AUTOTUNE_LOG",
+        "autotune.log_file",
+        plain,
+        AUTOTUNE,
+        "file that receives the values tried",
+    ),
+    Knob(
+        "--autotune-warmup-samples",
+        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
+        "autotune.warmup_samples",
+        whole,
+        AUTOTUNE,
+        "samples thrown away at the start (default: 3)",
+    ),
+    Knob(
+        "--autotune-steps-per-sample",
+        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
+        "autotune.steps_per_sample",
+        whole,
+        AUTOTUNE,
+        "steps a sample takes (default: 10)",
+    ),
+    Knob(
+        "--autotune-bayes-opt-max-samples",
+        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+        "autotune.bayes_opt_max_samples",
+        whole,
+        AUTOTUNE,
+        "most samples to take (default: 20)",
+    ),
+    Knob(
+        "--autotune-gaussian-process-noise",
+        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
+        "autotune.gaussian_process_noise",
+        fraction,
+        AUTOTUNE,
+        "expected noise of the samples, 0 to 1 (default: 0.8)",
+    ),
+    Knob(
+        "--timeline-filename",
+        "HOROVOD_TIMELINE",
+        "timeline.filename",
+        plain,
+        TIMELINE,
+        "file that receives a timeline of all collectives, or DYNAMIC",
+    ),
+    Knob(
+        "--stall-check-warning-time-seconds",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS",
+        "stall_check.warning_time_seconds",
+        whole,
+        STALL,
+        "warn when a collective waits that long for some ranks (default: 10)",
+    ),
+    Knob(
+        "--stall-check-shutdown-time-seconds",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+        "stall_check.shutdown_time_seconds",
+        whole,
+        STALL,
+        "fail a collective that waits that long (default: 0, never)",
+    ),
+    Knob(
+        "--num-nccl-streams",
+        "HOROVOD_NUM_NCCL_STREAMS",
+        "library_options.num_nccl_streams",
+        whole,
+        LIBRARY,
+        "streams for NCCL (default: 1)",
+    ),
+    Knob(
+        "--thread-affinity",
+        "HOROVOD_THREAD_AFFINITY",
+        "library_options.thread_affinity",
+        cores,
+        LIBRARY,
+        "core of the communication thread, or a comma-separated list, one a local rank",
+    ),
+    Knob(
+        "--gloo-timeout-seconds",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS",
+        "library_options.gloo_timeout_seconds",
+        whole,
+        LIBRARY,
+        "how long ranks wait for each other when they connect (default: 30)",
+    ),
+    Knob(
+        "--log-level",
+        "HOROVOD_LOG_LEVEL",
+        "logging.level",
+        level,
+        LOGGING,
+        f"least severity shown: {', '.join(_LEVELS)} (default: WARNING)",
+    ),
+)
+
+SWITCHES = (
+    Switch(
+        "--hierarchical-allreduce",
+        "--no-hierarchical-allreduce",
+        "HOROVOD_HIERARCHICAL_ALLREDUCE",
+        "params.hierarchical_allreduce",
+        TUNABLES,
+        "reduce inside the host first",
+    ),
+    Switch(
+        "--hierarchical-allgather",
+        "--no-hierarchical-allgather",
+        "HOROVOD_HIERARCHICAL_ALLGATHER",
+        "params.hierarchical_allgather",
+        TUNABLES,
+        "gather inside the host first",
+    ),
+    Switch(
+        "--torus-allreduce",
+        "--no-torus-allreduce",
+        "HOROVOD_TORUS_ALLREDUCE",
+        "params.torus_allreduce",
+        TUNABLES,
+        "reduce along both dimensions, hosts and local ranks",
+    ),
+    Switch(
+        "--autotune",
+        "--no-autotune",
+        "HOROVOD_AUTOTUNE",
+        "autotune.enabled",
+        AUTOTUNE,
+        "search for the best parameters while training",
+    ),
+    Switch(
+        "--timeline-mark-cycles",
+        "--no-timeline-mark-cycles",
+        "HOROVOD_TIMELINE_MARK_CYCLES",
+        "timeline.mark_cycles",
+        TIMELINE,
+        "mark the rounds of the engine in the timeline",
+    ),
+    Switch(
+        "--stall-check",
+        "--no-stall-check",
+        "HOROVOD_STALL_CHECK_DISABLE",
+        "stall_check.enabled",
+        STALL,
+        "watch for collectives that wait for some ranks (default)",
+        inverse=True,
+    ),
+    Switch(
+        "--mpi-threads-disable",
+        "--no-mpi-threads-disable",
+        "HOROVOD_MPI_THREADS_DISABLE",
+        "library_options.mpi_threads_disable",
+        LIBRARY,
+        "initialise MPI without threads",
+    ),
+)
+
+# Its flags share a group with the launcher's own -prefix-timestamp and have older names.
+LOG_TIME = Switch(
+    "--log-with-timestamp",
+    "--log-without-timestamp",
+    "HOROVOD_LOG_HIDE_TIME",
+    "logging.with_timestamp",
+    LOGGING,
+    "begin log lines with the time (default)",
+    inverse=True,
+)
+
+CONTROLLERS = ("gloo", "mpi")

@@ -1,0 +1,153 @@
+"""What workers print: whole lines with the rank in front, and raw copies in files."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import time
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from sirtaki.launch.errors import LaunchError
+
+_END = re.compile(r"\r\n|\r|\n")
+# A line without end would fill the memory.
+_MAX_LINE_CHARACTERS = 1 << 20
+
+
+class LineSplitter:
+    r"""Cuts a stream of bytes, UTF-8 with invalid ones replaced, behind every \n, \r or \r\n."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take more bytes; returns the lines completed by them, with their ends."""
+        return self._cut(self._decoder.decode(data))
+
+    def finish(self) -> list[str]:
+        """Take the end of the stream; returns what was left, of which the last has no end."""
+        lines = self._cut(self._decoder.decode(b"", final=True))
+        if self._rest:
+            lines.append(self._rest)
+            self._rest = ""
+        return lines
+
+    def _cut(self, text: str) -> list[str]:
+        lines = []
+        start = 0
+        for end in _END.finditer(text):
+            lines.append(self._rest + text[start : end.end()])
+            self._rest = ""
+            start = end.end()
+        self._rest += text[start:]
+        if len(self._rest) > _MAX_LINE_CHARACTERS:
+            lines.append(self._rest)
+            self._rest = ""
+        return lines
+
+
+class RankStream:
+    """One output stream of one rank.
+
+    target: where its lines go, each after "[rank]<name>:". timestamps: put the time before that.
+    copy: a file that takes the bytes as they are.
+    """
+
+    def __init__(
+        self, rank: int, name: str, target: TextIO, timestamps: bool, copy: BinaryIO | None
+    ) -> None:
+        self._prefix = f"[{rank}]<{name}>:"
+        self._target = target
+        self._timestamps = timestamps
+        self._copy = copy
+        self._splitter = LineSplitter()
+        self._after_return = False
+
+    def write(self, data: bytes) -> None:
+        """Pass on what the worker has printed, as far as its lines are complete.
+
+        Raises LaunchError when the copy cannot be written, BrokenPipeError when nobody reads.
+        """
+        if self._copy is not None:
+            try:
+                self._copy.write(data)
+            except OSError as error:
+                raise LaunchError(
+                    f"cannot write {self._copy.name!r}: {error.strerror}", exit_code=1
+                ) from error
+        self._show(self._splitter.feed(data))
+
+    def finish(self) -> None:
+        """Take the end of the stream: pass on an incomplete last line."""
+        self._show(self._splitter.finish())
+        if self._copy is not None:
+            self._copy.close()
+
+    def _show(self, lines: list[str]) -> None:
+        prefix = self._prefix
+        if self._timestamps:
+            prefix = time.strftime("%a %b %d %H:%M:%S %Y") + prefix
+        shown = []
+        for line in lines:
+            if line == "\r":
+                # Progress bars return before they write; there is nothing to show yet.
+                continue
+            bare = line == "\n" and self._after_return
+            self._after_return = line.endswith("\r")
+            shown.append(line if bare else prefix + line)
+            if not line.endswith(("\r", "\n")):
+                shown.append("\n")
+        if shown:
+            # One write for all, so that lines of different ranks never mix.
+            self._target.write("".join(shown))
+            self._target.flush()
+
+
+class Outputs:
+    """Makes the streams of all ranks of a job of `size` ranks.
+
+    stdout, stderr: where lines go. directory: receives rank.<zero padded>/stdout and stderr.
+    timestamps: begin every line with the time.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        stdout: TextIO,
+        stderr: TextIO,
+        directory: str | None = None,
+        timestamps: bool = False,
+    ) -> None:
+        self._digits = len(str(size - 1))
+        self._targets = {"stdout": stdout, "stderr": stderr}
+        self._directory = directory
+        self._timestamps = timestamps
+
+    def prepare(self) -> None:
+        """Create the directory now. Raises LaunchError when that is impossible."""
+        if self._directory is None:
+            return
+        try:
+            Path(self._directory).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LaunchError(
+                f"cannot create the output directory {self._directory!r}: {error.strerror}"
+            ) from None
+
+    def open(self, rank: int, name: str) -> RankStream:
+        """Open stream `name` ("stdout" or "stderr") of a rank. Raises LaunchError."""
+        return RankStream(
+            rank, name, self._targets[name], self._timestamps, self._open_copy(rank, name)
+        )
+
+    def _open_copy(self, rank: int, name: str) -> BinaryIO | None:
+        if self._directory is None:
+            return None
+        path = Path(self._directory) / f"rank.{rank:0{self._digits}d}" / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open("wb", buffering=0)
+        except OSError as error:
+            raise LaunchError(f"cannot create {str(path)!r}: {error.strerror}") from None

@@ -1,0 +1,306 @@
+"""What a scheduler starts for every rank: it runs the rank and records what becomes of it.
+
+Run as `scheduled_task.py FOLDER [RANK]`, see `task_folder`. Without RANK the scheduler's variables
+say which one it is. Standard output and standard error are the rank's, whole lines with the rank in
+front. Schedulers and their programs do not tell reliably how a rank ended, so this one does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if __name__ == "__main__":
+    # The folder of this file gives way to that of the package, wherever it is on this host.
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from sirtaki.launch.errors import CANNOT_EXECUTE, LaunchError
+from sirtaki.launch.guardian import descendants
+from sirtaki.launch.output import Outputs
+from sirtaki.launch.task_folder import Log, Record, read_job
+
+if TYPE_CHECKING:
+    from sirtaki.launch.output import RankStream
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_READ_BYTES = 1 << 16
+_LISTEN_SECONDS = 1.0
+_KILL_SECONDS = 0.05
+_LATE_SECONDS = 0.1
+_LAUNCHER_SILENCE_SECONDS = 60.0
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def rank_and_size(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return the rank and the number of ranks of this task, from a step's own variables only.
+
+    Raises LaunchError when this is no task of a step.
+    """
+    for needed, rank, size in (
+        ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+        ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ):
+        if needed in environ:
+            with contextlib.suppress(KeyError, ValueError):
+                return int(environ[rank]), int(environ[size])
+    raise LaunchError("this process was started neither by srun nor by jsrun: its rank is unknown")
+
+
+class Task:
+    """One rank, from its fork to the record of its end.
+
+    rank: in the job. job: as `read_job` returns it. log: where its records go.
+    """
+
+    def __init__(self, rank: int, job: dict[str, Any], log: Log) -> None:
+        self._rank = rank
+        self._job = job
+        self._log = log
+        self._host = socket.gethostname()
+        self._pid = 0
+        self._status: int | None = None
+        self._asked = False
+        self._kill_at: float | None = None
+        self._heard_at = time.monotonic()
+        self._changed = 0.0
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> int:
+        """Run the rank to its end; returns the exit code for the scheduler."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        wake = self._catch_signals()
+        self._record("started", step=_step(os.environ))
+        streams, outcome = self._start()
+        for descriptor, stream in streams:
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ, stream)
+        with os.fdopen(outcome, "rb") as file:
+            error = file.read()
+        if error:
+            os.waitpid(self._pid, 0)
+            self._record("failed", code=int(error))
+            return CANNOT_EXECUTE
+        self._selector.register(wake, selectors.EVENT_READ, None)
+        self._watch(wake)
+        return self._finish()
+
+    def _catch_signals(self) -> int:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, *_END, *_PASSED_ON):
+            signal.signal(number, lambda *_: None)
+        return reader
+
+    def _start(self) -> tuple[list[tuple[int, RankStream]], int]:
+        """Fork and execute; returns the read ends of the output, and of the error of that."""
+        job = self._job
+        outputs = Outputs(
+            len(job["environments"]), sys.stdout, sys.stderr, job["output"], job["timestamps"]
+        )
+        outputs.prepare()
+        out_reader, out_writer = os.pipe()
+        err_reader, err_writer = os.pipe()
+        outcome_reader, outcome_writer = os.pipe()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            environment = {**os.environ, **job["environment"], **job["environments"][self._rank]}
+            _become(job, environment, parent, (out_writer, err_writer, outcome_writer))
+        for descriptor in (out_writer, err_writer, outcome_writer):
+            os.close(descriptor)
+        streams = [
+            (out_reader, outputs.open(self._rank, "stdout")),
+            (err_reader, outputs.open(self._rank, "stderr")),
+        ]
+        return streams, outcome_reader
+
+    def _watch(self, wake: int) -> None:
+        while self._status is None:
+            for key, _ in self._selector.select(self._patience()):
+                if key.fd == wake:
+                    self._take_signals(os.read(wake, 4096))
+                else:
+                    self._forward(key.fd, key.data)
+            self._reap()
+            if self._status is not None and self._status < 0:
+                # A scheduler may have signalled the rank before us.
+                self._hear_late_signals(wake)
+            if self._job["listen"]:
+                self._listen()
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                _signal_all(signal.SIGKILL)
+
+    def _patience(self) -> float | None:
+        if self._kill_at is not None:
+            return max(_KILL_SECONDS, self._kill_at - time.monotonic())
+        return _LISTEN_SECONDS if self._job["listen"] else None
+
+    def _take_signals(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number in _END:
+                self._end()
+            elif number in _PASSED_ON:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, number)
+
+    def _hear_late_signals(self, wake: int) -> None:
+        time.sleep(_LATE_SECONDS)
+        with contextlib.suppress(BlockingIOError):
+            self._take_signals(os.read(wake, 4096))
+
+    def _end(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._kill_at = time.monotonic() + self._job["grace"]
+            # A stopped process takes SIGTERM only once it continues.
+            _signal_all(signal.SIGTERM, signal.SIGCONT)
+
+    def _listen(self) -> None:
+        """Hear whether the launcher wants the end, or is gone."""
+        try:
+            records, changed = self._log.read()
+        except OSError:
+            records, changed = [], self._changed
+        now = time.monotonic()
+        if changed != self._changed:
+            self._changed, self._heard_at = changed, now
+        silent = now - self._heard_at > _LAUNCHER_SILENCE_SECONDS
+        if silent or any(record.event == "end" for record in records):
+            self._end()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._pid:
+                self._status = os.waitstatus_to_exitcode(status)
+
+    def _forward(self, descriptor: int, stream: RankStream) -> bool:
+        """Pass on what has been printed; False when there is nothing (yet, or any more)."""
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        try:
+            if data:
+                stream.write(data)
+                return True
+            self._selector.unregister(descriptor)
+            stream.finish()
+        except BrokenPipeError:
+            self._end()
+        return False
+
+    def _finish(self) -> int:
+        """End what the rank left running, pass on the rest of its output, record its end."""
+        assert self._status is not None
+        self._record("exited", code=self._status)
+        _signal_all(signal.SIGKILL)
+        for key in list(self._selector.get_map().values()):
+            if key.data is not None:
+                while self._forward(key.fd, key.data):
+                    pass
+                if key.fd in self._selector.get_map():
+                    with contextlib.suppress(BrokenPipeError):
+                        key.data.finish()
+        return 128 - self._status if self._status < 0 else self._status
+
+    def _record(self, event: str, code: int = 0, step: str = "") -> None:
+        record = Record(event, self._rank, self._host, code, self._asked, step)
+        try:
+            self._log.append(record)
+        except OSError as error:
+            print(
+                f"rank {self._rank} on {self._host}: cannot record that it has {event} ({code}) "
+                f"for the launcher: {error}",
+                file=sys.stderr,
+            )
+
+
+def _step(environ: Mapping[str, str]) -> str:
+    if "SLURM_STEP_ID" in environ and "SLURM_JOB_ID" in environ:
+        return f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+    return ""
+
+
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def _signal_all(*numbers: signal.Signals) -> None:
+    for pid in descendants(os.getpid()):
+        for number in numbers:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def _become(
+    job: dict[str, Any],
+    environment: dict[str, str],
+    parent: int,
+    writers: tuple[int, int, int],
+) -> NoReturn:
+    """Turn this fork into the rank, or write the errno of the failure to the last writer."""
+    out_writer, err_writer, outcome_writer = writers
+    try:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            for number in (*_END, *_PASSED_ON, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            os.chdir(job["directory"])
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(out_writer, 1)
+            os.dup2(err_writer, 2)
+            os.execvpe(job["command"][0], job["command"], environment)
+    except OSError as error:
+        os.write(outcome_writer, str(error.errno).encode())
+    finally:
+        os._exit(127)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the rank that the arguments and the environment tell; returns its exit code."""
+    folder = Path(arguments[0])
+    for output in (sys.stdout, sys.stderr):
+        output.reconfigure(errors="replace")  # type: ignore[union-attr]
+    where = f"on {socket.gethostname()}"
+    try:
+        job = read_job(folder)
+        size = len(job["environments"])
+        rank, found = (int(arguments[1]), size) if arguments[1:] else rank_and_size(os.environ)
+        if found != size or not 0 <= rank < size:
+            raise LaunchError(f"rank {rank} of {found} was started in a job of {size} ranks")
+        return Task(rank, job, Log(folder)).run()
+    except LaunchError as error:
+        print(f"a rank {where} cannot start: {error}", file=sys.stderr)
+    except OSError as error:
+        print(
+            f"a rank {where} cannot start: {error}; every host of the job must see that folder: "
+            "set SIRTAKI_SHARED_DIR to one on a file system that they share",
+            file=sys.stderr,
+        )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""Which scheduler gave us hosts, and which of them a job is to use."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sirtaki.launch import lsf, pbs, slurm
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.hosts import Host, is_local, parse_hosts, read_hostfile
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a scheduler gave to this job.
+
+    scheduler: "slurm", "pbs" or "lsf". job: its id there. hosts: with the ranks each may take.
+    starter: the program that starts ranks inside the job: "srun", "pbsdsh", "jsrun", or "" where
+    they are started over ssh.
+    """
+
+    scheduler: str
+    job: str
+    hosts: list[Host]
+    starter: str
+
+
+def find_allocation(environ: Mapping[str, str]) -> Allocation | None:
+    """Return the allocation that the variables describe, None outside of all.
+
+    environ: of a process inside the job; the files that it names are read, and the programs of the
+    scheduler are looked for on its PATH. Raises LaunchError when it cannot be understood.
+    """
+    if job := slurm.job_id(environ):
+        return Allocation("slurm", job, slurm.hosts_of(environ), "srun")
+    if job := pbs.job_id(environ):
+        return Allocation("pbs", job, pbs.hosts_of(environ), _present("pbsdsh", environ))
+    if job := lsf.job_id(environ):
+        starter = _present("jsrun", environ)
+        return Allocation("lsf", job, lsf.hosts_of(environ, starter == "jsrun"), starter)
+    return None
+
+
+def take_allocation(args: argparse.Namespace, environ: Mapping[str, str]) -> Allocation | None:
+    """Return the allocation in which the job is to run, None when it starts its ranks itself.
+
+    args: the parsed flags. Hosts that were given narrow the allocation; where its ranks are started
+    over ssh, its hosts become the hosts given. Raises LaunchError.
+    """
+    wanted = _given_hosts(args)
+    try:
+        found = find_allocation(environ)
+    except LaunchError:
+        if wanted is None:
+            raise
+        return None
+    if found is None or args.controller == "mpi" or args.host_discovery_script is not None:
+        return None
+    if wanted is not None and not is_part(found.hosts, wanted):
+        return None
+    if found.scheduler != "slurm" and found.starter != "jsrun" and not _is_here(found.hosts):
+        return None  # variables of a job that ran elsewhere
+    if found.scheduler == "slurm" and slurm.is_task_of_many(environ):
+        raise LaunchError(
+            f"srun has started this launcher as one of {environ['SLURM_STEP_NUM_TASKS']} tasks; "
+            "start it once, in the job's script, or let srun start the program itself"
+        )
+    if wanted is not None:
+        found = replace(found, hosts=narrow(found.hosts, wanted))
+    if args.num_proc is None:
+        args.num_proc = sum(host.slots for host in found.hosts)
+    if found.starter:
+        return found
+    args.hosts, args.hostfile = _as_flag(found.hosts), None
+    return None
+
+
+def _given_hosts(args: argparse.Namespace) -> list[Host] | None:
+    if args.hosts is not None:
+        return parse_hosts(args.hosts)
+    return None if args.hostfile is None else read_hostfile(args.hostfile)
+
+
+def _as_flag(hosts: list[Host]) -> str:
+    return ",".join(f"{host.name}:{host.slots}" for host in hosts)
+
+
+def _is_here(hosts: list[Host]) -> bool:
+    here = [Host(socket.gethostname(), 1)]
+    return is_part(hosts, here) or any(is_local(host.name) for host in hosts)
+
+
+def _present(program: str, environ: Mapping[str, str]) -> str:
+    return program if shutil.which(program, path=environ.get("PATH", "")) else ""
+
+
+def narrow(hosts: Sequence[Host], wanted: Sequence[Host]) -> list[Host]:
+    """Return the part of an allocation that was asked for, under the allocation's names.
+
+    Names are the same when they are equal up to the first dot. Raises LaunchError for a host that
+    is not in the allocation, or has fewer slots there.
+    """
+    given = {_short(host.name): host for host in hosts}
+    narrowed = []
+    for host in wanted:
+        there = given.get(_short(host.name))
+        if there is None:
+            raise LaunchError(
+                f"{host.name} is not one of the hosts of this job: "
+                f"{', '.join(f'{known.name}:{known.slots}' for known in hosts)}"
+            )
+        if host.slots > there.slots:
+            raise LaunchError(
+                f"{host.slots} slots are asked for on {host.name}, and the scheduler gave "
+                f"{there.slots}"
+            )
+        narrowed.append(Host(there.name, host.slots))
+    return narrowed
+
+
+def is_part(hosts: Sequence[Host], wanted: Sequence[Host]) -> bool:
+    """Whether any of the hosts wanted is in the allocation."""
+    return bool({_short(host.name) for host in hosts} & {_short(host.name) for host in wanted})
+
+
+def _short(name: str) -> str:
+    return name.partition(".")[0].lower()

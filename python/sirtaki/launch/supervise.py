@@ -1,0 +1,349 @@
+"""Watching a job: output on its way, exits, signals, and the end of all when one fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
+from sirtaki.launch.events import Event, HostProcesses
+from sirtaki.launch.frames import STREAMS
+from sirtaki.launch.output import Outputs, RankStream
+
+_READ_BYTES = 1 << 16
+# How long other hosts may still say why they cannot take the job once one has.
+_LAST_CALL_SECONDS = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first worker that did not end well: exit code, 128 + n when signal n killed it."""
+
+    rank: int
+    exit_code: int
+    signal_name: str | None = None
+
+
+@dataclass
+class Outcome:
+    """How a job ended: well, with a first failure, or by a signal to the launcher."""
+
+    failure: Failure | None = None
+    signal_number: int | None = None
+
+
+class SignalWatch:
+    """While entered, turns SIGINT, SIGTERM, SIGHUP and SIGTSTP into bytes readable at `reader`."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = socket.socketpair()
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> SignalWatch:
+        self._writer.setblocking(False)
+        for number in _SIGNALS:
+            # Whoever started us with a signal ignored (nohup, a shell's background) wants it so.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._notice)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self.reader.close()
+        self._writer.close()
+
+    def _notice(self, number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._writer.send(bytes([number]))
+
+
+class Supervisor:
+    """Watches the processes of a job, on all its hosts, until none is left.
+
+    hosts: at least one; no rank starts before all hosts are ready. report: called with sentences
+    for the user. signals: None to leave signals to the caller. start_timeout: seconds for all
+    processes to start.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[HostProcesses],
+        outputs: Outputs,
+        report: Callable[[str], None],
+        signals: SignalWatch | None,
+        start_timeout: float,
+    ) -> None:
+        self._hosts = hosts
+        self._outputs = outputs
+        self._report = report
+        self._signals = signals
+        self._absent: list[HostProcesses] = []
+        self._refusals: dict[str, Event] = {}
+        self._starting = {rank for host in hosts for rank in host.ranks}
+        self._start_by = time.monotonic() + start_timeout
+        self._start_timeout = start_timeout
+        self._running: set[int] = set()
+        self._open: dict[HostProcesses, list[int]] = {}
+        self._streams: dict[tuple[int, str], RankStream] = {}
+        self._selector = selectors.DefaultSelector()
+        self._outcome = Outcome()
+        self._broken: LaunchError | None = None
+        self._ending = False
+
+    def run(self) -> Outcome:
+        """Watch to the end.
+
+        Raises JobError when a host cannot be reached or is lost or a worker cannot start,
+        LaunchError when their output cannot be kept.
+        """
+        healthy = True
+        try:
+            if self._signals is not None:
+                self._selector.register(
+                    self._signals.reader, selectors.EVENT_READ, self._take_signal
+                )
+            self._connect()
+            while self._open:
+                for key, _ in self._selector.select(self._patience()):
+                    key.data()
+                self._check_time()
+            self._drain()
+        finally:
+            for host in self._hosts:
+                healthy = host.close() and healthy
+            self._close_streams()
+        if self._broken is not None:
+            raise self._broken
+        if not healthy and self._outcome == Outcome():
+            raise JobError("the process that watches the workers was killed")
+        return self._outcome
+
+    def _connect(self) -> None:
+        """Reach all hosts at the same time."""
+        for host in self._hosts:
+            host.connect()
+            if host.channels():
+                self._absent.append(host)
+                self._watch(host)
+        self._start_when_complete()
+
+    def _start_when_complete(self) -> None:
+        if self._absent or self._ending or self._refusals:
+            return
+        for host in self._hosts:
+            host.start()
+            if host not in self._open:
+                self._watch(host)
+
+    def _watch(self, host: HostProcesses) -> None:
+        self._open[host] = host.channels()
+        for channel in self._open[host]:
+            self._selector.register(channel, selectors.EVENT_READ, lambda: self._take_events(host))
+
+    def _patience(self) -> float | None:
+        deadlines = [deadline for host in self._open if (deadline := host.deadline()) is not None]
+        if self._starting and not self._ending:
+            deadlines.append(self._start_by)
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _check_time(self) -> None:
+        now = time.monotonic()
+        for host in list(self._open):
+            deadline = host.deadline()
+            if deadline is not None and now > deadline:
+                self._take(host, host.expire())
+        if self._starting and not self._ending and now > self._start_by:
+            self._give_up_start()
+
+    def _give_up_start(self) -> None:
+        """Say which hosts did not come and why; or, where all came, which rank."""
+        if self._refusals:
+            reasons = [f"host {host}: {event.text}" for host, event in self._refusals.items()]
+            self._break_off("\n".join(reasons), max(e.code for e in self._refusals.values()))
+            return
+        late = f"within {self._start_timeout:g} s (--start-timeout)"
+        if self._absent:
+            names = ", ".join(host.host for host in self._absent)
+            self._break_off(f"no answer from {names} {late}")
+        else:
+            self._break_off(f"rank {min(self._starting)} did not start {late}")
+
+    def _take_events(self, host: HostProcesses) -> None:
+        if host in self._open:
+            self._take(host, host.receive())
+        if host in self._open:
+            self._forget_channels(host, set(self._open[host]) - set(host.channels()))
+
+    def _forget_channels(self, host: HostProcesses, channels: set[int]) -> None:
+        for channel in channels:
+            self._selector.unregister(channel)
+            self._open[host].remove(channel)
+
+    def _take(self, host: HostProcesses, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.kind == "ready":
+                self._absent.remove(host)
+                self._start_when_complete()
+            elif event.kind == "started":
+                self._running.add(event.rank)
+                self._starting.discard(event.rank)
+                self._open_output(event)
+            elif event.kind == "output":
+                stream = self._streams.get((event.rank, event.stream))
+                if stream is not None:
+                    self._write(stream, event.data)
+            elif event.kind == "exited":
+                self._running.discard(event.rank)
+                if event.code != 0 and not self._ending:
+                    self._fail(event)
+            elif event.kind == "said":
+                self._report(f"{host.host}: {event.text}")
+            elif event.kind == "done":
+                self._forget_channels(host, set(self._open[host]))
+                del self._open[host]
+            else:
+                self._take_trouble(host, event)
+
+    def _take_trouble(self, host: HostProcesses, event: Event) -> None:
+        """The host or a rank on it is no use to the job."""
+        if event.kind == "failed":
+            self._break_off(
+                f"rank {event.rank} on {host.host}: cannot execute the command: "
+                f"{os.strerror(event.code)}",
+                CANNOT_EXECUTE,
+            )
+        elif event.kind == "refused":
+            self._refusals[host.host] = event
+            if host in self._absent:
+                self._absent.remove(host)
+            # Others may have the same reason; one list of all is more use than the first alone.
+            soon = time.monotonic() + _LAST_CALL_SECONDS if self._absent else 0.0
+            self._start_by = min(self._start_by, soon)
+        else:
+            ranks = ", ".join(map(str, host.ranks))
+            message = f"host {host.host} (ranks {ranks}) was lost: {event.text}"
+            self._running -= set(host.ranks)
+            if self._outcome.signal_number is not None or self._broken is not None:
+                self._report(message)
+            else:
+                self._break_off(message)
+
+    def _open_output(self, event: Event) -> None:
+        for name in STREAMS:
+            try:
+                self._streams[event.rank, name] = self._outputs.open(event.rank, name)
+            except LaunchError as error:
+                self._broken = self._broken or error
+                self._end()
+        for name, descriptor in zip(STREAMS, event.streams, strict=False):
+            stream = self._streams.get((event.rank, name))
+            if stream is None:
+                os.close(descriptor)
+                continue
+            os.set_blocking(descriptor, False)
+            self._selector.register(
+                descriptor, selectors.EVENT_READ, partial(self._forward, descriptor, stream)
+            )
+
+    def _forward(self, descriptor: int, stream: RankStream) -> bool:
+        """Pass on what has been printed; False when there is nothing (yet, or any more)."""
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+        self._write(stream, data)
+        return bool(data)
+
+    def _write(self, stream: RankStream, data: bytes) -> None:
+        """Show what has been printed; nothing is the end of the stream."""
+        try:
+            if data:
+                stream.write(data)
+            else:
+                stream.finish()
+        except BrokenPipeError:
+            # Nobody reads us any more: end as a program in a pipe does.
+            self._outcome.signal_number = self._outcome.signal_number or signal.SIGPIPE
+            self._end()
+        except LaunchError as error:
+            self._broken = self._broken or error
+            self._end()
+
+    def _drain(self) -> None:
+        """Pass on what dead processes left in their pipes."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, partial):
+                while key.data():
+                    pass
+        for stream in self._streams.values():
+            with contextlib.suppress(BrokenPipeError):
+                stream.finish()
+
+    def _close_streams(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, partial):
+                os.close(key.data.args[0])
+        self._selector.close()
+
+    def _fail(self, event: Event) -> None:
+        failure = Failure(event.rank, event.code)
+        if event.code < 0:
+            failure = Failure(event.rank, 128 - event.code, _signal_name(-event.code))
+        self._outcome.failure = failure
+        self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
+        if self._running:
+            self._report(f"Terminating remaining workers after failure of Process {failure.rank}.")
+        self._end()
+
+    def _take_signal(self) -> None:
+        assert self._signals is not None
+        number = self._signals.reader.recv(1)[0]
+        if number == signal.SIGTSTP:
+            self._stop_for_a_while()
+        elif self._outcome.signal_number is None:
+            name = _signal_name(number)
+            self._report(f"{name} received: terminating all workers (once more to kill them).")
+            self._outcome.signal_number = number
+            self._end()
+        else:
+            for host in self._hosts:
+                host.kill()
+
+    def _stop_for_a_while(self) -> None:
+        """Do as Ctrl-Z wants, but not before the other hosts have been told."""
+        for host in self._hosts:
+            host.pause()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for host in self._hosts:
+            host.resume()
+
+    def _break_off(self, message: str, exit_code: int = FAILED) -> None:
+        self._broken = self._broken or JobError(message, exit_code)
+        self._starting.clear()
+        self._end()
+
+    def _end(self) -> None:
+        self._ending = True
+        for host in self._hosts:
+            host.terminate()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

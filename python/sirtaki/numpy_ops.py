@@ -1,0 +1,324 @@
+"""Collectives on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sirtaki import _core
+from sirtaki.core import dtypes
+from sirtaki.core.collectives import Collectives
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.reduce_ops import Average
+
+Array = NDArray[Any]
+
+_CODES = {
+    np.dtype(np.bool_): dtypes.BOOL,
+    np.dtype(np.uint8): dtypes.U8,
+    np.dtype(np.int8): dtypes.I8,
+    np.dtype(np.int16): dtypes.I16,
+    np.dtype(np.int32): dtypes.I32,
+    np.dtype(np.int64): dtypes.I64,
+    np.dtype(np.float16): dtypes.F16,
+    np.dtype(np.float32): dtypes.F32,
+    np.dtype(np.float64): dtypes.F64,
+}
+
+
+class _NumpyTensors:
+    """The adapter for numpy; bfloat16 arrays are those of the ml_dtypes package."""
+
+    def view(self, tensor: Array) -> tuple[int, tuple[int, ...], int]:
+        if not isinstance(tensor, np.ndarray):
+            raise TypeError(f"expected a numpy array, not {type(tensor).__name__}")
+        code = _CODES.get(tensor.dtype)
+        if code is None:
+            if tensor.dtype.name != "bfloat16":
+                raise ValueError(f"Tensor type {tensor.dtype} is not supported.")
+            code = dtypes.BF16
+        return _core.address(tensor), tensor.shape, code
+
+    def contiguous(self, tensor: Array) -> Array:
+        if not isinstance(tensor, np.ndarray):
+            raise TypeError(f"expected a numpy array, not {type(tensor).__name__}")
+        return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")
+
+    def is_contiguous(self, tensor: Array) -> bool:
+        return tensor.flags.c_contiguous
+
+    def empty_like(self, tensor: Array) -> Array:
+        return np.empty(tensor.shape, tensor.dtype)
+
+    def from_buffer(self, buffer: object, like: Array, shape: tuple[int, ...]) -> Array:
+        assert isinstance(buffer, np.ndarray)
+        return buffer.view(like.dtype).reshape(shape)
+
+    def splits(self, splits: object) -> list[int]:
+        array = np.asarray(splits)
+        if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+            raise ValueError("splits must be a 1-D list or array of integers")
+        return [int(rows) for rows in array]
+
+    def wrap_splits(self, received: list[int], like: object) -> Array:
+        return np.asarray(received, like.dtype if isinstance(like, np.ndarray) else np.int32)
+
+
+_ops: Collectives[Array] = Collectives(_NumpyTensors())
+poll = _ops.poll
+
+
+def allreduce_async(
+    array: Array,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `allreduce`; return its handle."""
+    return _ops.allreduce_async(
+        [array],
+        None,
+        name=name,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
+    )
+
+
+def allreduce(
+    array: Array,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Array:
+    """Reduce an array over all ranks.
+
+    Args:
+        array: Any shape, equal on all ranks; bool, uint8, int8 to int64, float16 to float64.
+        name: Matches the call with the other ranks' calls; default the order of calls.
+        op: Average, Sum, Adasum, Min, Max or Product.
+        prescale_factor: Multiplies every rank's array before.
+        postscale_factor: Multiplies the result.
+        process_set: The ranks that take part; default all.
+
+    Returns:
+        A new array, the same bits on all ranks.
+
+    Raises:
+        TypeError, ValueError: An argument is wrong; nothing was sent.
+        MismatchError: The ranks' calls do not agree.
+        HorovodInternalError: No world, or the operation failed.
+    """
+    return _wait(
+        _ops.allreduce_async(
+            [array],
+            None,
+            name=name,
+            op=op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            process_set=process_set,
+            waits=True,
+        )
+    )
+
+
+def allreduce_(
+    array: Array,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Array:
+    """Reduce a contiguous array in place; as `allreduce` otherwise."""
+    if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
+        raise ValueError("an array that is reduced in place must be contiguous")
+    return _wait(
+        _ops.allreduce_async(
+            [array],
+            [array],
+            name=name,
+            op=op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            process_set=process_set,
+            waits=True,
+        )
+    )
+
+
+def grouped_allreduce(
+    arrays: Sequence[Array],
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[Array]:
+    """Reduce several arrays of one dtype as one operation; as `allreduce` otherwise."""
+    handle = _ops.allreduce_async(
+        arrays,
+        None,
+        name=name,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
+        waits=True,
+    )
+    return _ops.synchronize(handle)
+
+
+def allgather_async(
+    array: Array, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start `allgather`; return its handle."""
+    return _ops.allgather_async([array], name=name, process_set=process_set)
+
+
+def allgather(
+    array: Array, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Array:
+    """Concatenate all ranks' arrays along the first dimension, in rank order.
+
+    The first dimension may differ between ranks and be zero; a scalar is an error on all ranks.
+    Arguments and errors as `allreduce`.
+    """
+    return _wait(_ops.allgather_async([array], name=name, process_set=process_set, waits=True))
+
+
+def broadcast_async(
+    array: Array,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `broadcast`; return its handle."""
+    return _ops.broadcast_async(array, None, root_rank, name=name, process_set=process_set)
+
+
+def broadcast(
+    array: Array,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Array:
+    """Return the root's array on every rank; `root_rank` is a rank of the world, also within a set.
+
+    Shapes and dtypes must agree. Arguments and errors as `allreduce`.
+    """
+    return _wait(
+        _ops.broadcast_async(array, None, root_rank, name=name, process_set=process_set, waits=True)
+    )
+
+
+def alltoall_async(
+    array: Array,
+    splits: Sequence[int] | Array | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `alltoall`; its handle always gives (received rows, received splits)."""
+    return _ops.alltoall_async(array, splits, name=name, process_set=process_set)
+
+
+def alltoall(
+    array: Array,
+    splits: Sequence[int] | Array | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Array | tuple[Array, Array]:
+    """Send rows to every rank and receive rows from every rank, in rank order.
+
+    Args:
+        array: Rows; other dimensions must agree.
+        splits: Rows for each rank; default equal parts. What they leave over is not sent.
+        name: As `allreduce`.
+        process_set: As `allreduce`.
+
+    Returns:
+        The received rows; with `splits` also how many came from each rank.
+    """
+    handle = _ops.alltoall_async(array, splits, name=name, process_set=process_set, waits=True)
+    rows, received = _ops.synchronize(handle)
+    return rows if splits is None else (rows, received)
+
+
+def reducescatter_async(
+    array: Array,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `reducescatter`; return its handle."""
+    return _ops.reducescatter_async(
+        [array],
+        name=name,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
+    )
+
+
+def reducescatter(
+    array: Array,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Array:
+    """Reduce over all ranks and return this rank's block of rows.
+
+    Where rows do not divide evenly, the first ranks get one more. `op` is Sum or Average.
+    Arguments and errors as `allreduce`.
+    """
+    return _wait(
+        _ops.reducescatter_async(
+            [array],
+            name=name,
+            op=op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            process_set=process_set,
+            waits=True,
+        )
+    )
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Return once every rank has called it."""
+    _ops.barrier(process_set)
+
+
+def join() -> int:
+    """Add zeros to the others' allreduces until all have joined; return the last rank."""
+    return _ops.join(global_process_set)
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for a handle and return what its blocking form returns (alltoall: always a tuple).
+
+    Raises:
+        ValueError: No operation in flight has this handle.
+        HorovodInternalError: The operation failed; the subclass and message say how.
+    """
+    results = _ops.synchronize(handle)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _wait(handle: int) -> Array:
+    result: Array = _ops.synchronize(handle)[0]
+    return result

@@ -1,0 +1,76 @@
+"""`sirtaki bench`: how fast this machine reduces, beside how fast it copies."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sirtaki.launch.api import run
+from sirtaki.launch.errors import LaunchError
+from sirtaki.observe.machine import machine_facts
+from sirtaki.observe.measure import Plan, measure_own, sizes_between
+from sirtaki.observe.report import table
+
+_SMALLEST = 4
+_LARGEST = 256 << 20
+_WRONG_ARGUMENTS = 2
+_NOTE = """\
+A float32 sum over {ranks} ranks in place; medians; GB/s of one rank's payload.
+core: the compiled core alone. numpy: sirtaki.allreduce_. torch: hvd.allreduce_.
+memcpy: every rank copies as many bytes at the same time, none of them in a cache."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `sirtaki bench allreduce …`; returns the exit code."""
+    args = _parse(arguments)
+    if args.json and not Path(args.json).resolve().parent.is_dir():
+        print(f"sirtaki bench: error: no folder for {args.json}", file=sys.stderr)
+        return _WRONG_ARGUMENTS
+    plan = Plan(sizes_between(_SMALLEST, args.max_bytes), seconds=args.seconds)
+    facts = machine_facts()
+    print(f"Measuring {len(plan.sizes)} sizes on {args.num_proc} ranks ...", file=sys.stderr)
+    try:
+        timings = run(measure_own, (plan,), num_proc=args.num_proc)[0]
+    except LaunchError as error:
+        print(f"sirtaki bench: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except RuntimeError as error:
+        print(f"sirtaki bench: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(table(timings)))
+    print(_NOTE.format(ranks=args.num_proc))
+    if args.json:
+        result = {
+            "benchmark": args.operation,
+            "command": shlex.join(["sirtaki", "bench", *arguments]),
+            "ranks": args.num_proc,
+            "machine": facts,
+            "timings": timings,
+        }
+        Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("sirtaki bench", description=__doc__)
+    parser.add_argument("operation", choices=["allreduce"])
+    parser.add_argument("-np", "--num-proc", type=int, default=2, help="ranks (2)")
+    parser.add_argument(
+        "--max-bytes", type=_size, default=_LARGEST, help="largest array, in bytes (256 MiB)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=0.04, help="that each of 8 turns should take (0.04)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the measurements there")
+    return parser.parse_args(arguments)
+
+
+def _size(text: str) -> int:
+    size = int(text)
+    if size < _SMALLEST:
+        raise argparse.ArgumentTypeError(f"{size} is less than the {_SMALLEST} bytes of a float32")
+    return size

@@ -1,0 +1,115 @@
+"""Measuring contenders side by side, so that what disturbs one disturbs all."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import sirtaki
+from sirtaki.observe.contenders import COPY, Array, Contender, Copy, Run, own_contenders
+
+# Seconds by "median", "p10" and "p90".
+Quantiles = dict[str, float]
+# By the bytes of the array, and by contender.
+Timings = dict[int, dict[str, Quantiles]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to measure.
+
+    sizes: bytes, multiples of 4. rounds: turns of every contender at a size. seconds: that a
+    contender's turn should take; at least `fewest` repeats of it are made.
+    """
+
+    sizes: Sequence[int]
+    rounds: int = 8
+    seconds: float = 0.04
+    fewest: int = 2
+    most: int = 1000
+
+
+def sizes_between(smallest: int, largest: int) -> list[int]:
+    """Return `smallest` and each fourfold of it up to `largest`, all in bytes."""
+    sizes = [smallest]
+    while sizes[-1] * 4 <= largest:
+        sizes.append(sizes[-1] * 4)
+    return sizes
+
+
+def measure_own(plan: Plan) -> Timings:
+    """Measure Sirtaki's levels and the copy, on every rank of a new world.
+
+    Returns the same on all ranks. Raises RuntimeError when a contender gives a wrong sum.
+    """
+    sirtaki.init()
+    try:
+        return measure(plan, own_contenders())
+    finally:
+        sirtaki.shutdown()
+
+
+def measure(plan: Plan, contenders: Mapping[str, Contender]) -> Timings:
+    """As `measure_own` for these contenders and the copy, in the world as it is."""
+    copy = Copy(max(plan.sizes))
+    return {size: _measure_size(size, plan, contenders, copy) for size in plan.sizes}
+
+
+def _measure_size(
+    size: int, plan: Plan, contenders: Mapping[str, Contender], copy: Copy
+) -> dict[str, Quantiles]:
+    data = np.ones(size // 4, np.float32)
+    runs = {name: contender(data) for name, contender in contenders.items()}
+    for name, run in runs.items():
+        _check(name, run, data)
+    data.fill(0)  # stays zero, however often it is summed
+    runs[COPY] = copy(data)
+    repeats = {name: _repeats(run, plan) for name, run in runs.items()}
+    return interleave(runs, repeats, plan.rounds)
+
+
+def interleave(
+    runs: Mapping[str, Run], repeats: Mapping[str, int], rounds: int
+) -> dict[str, Quantiles]:
+    """Let the contenders take turns on all ranks; return the quantiles of each one's repeats.
+
+    The first repeat of a turn is not counted: it finds the caches as another left them. A rank
+    that has no part in a contender's turn returns no times there, and sleeps.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    order = list(runs)
+    for _ in range(rounds):
+        for name in order:
+            sirtaki.barrier()
+            seconds[name] += runs[name](1 + repeats[name])[1:]
+        order.append(order.pop(0))
+    return {name: _quantiles(values) for name, values in seconds.items()}
+
+
+def _check(name: str, run: Run, data: Array) -> None:
+    data.fill(1)
+    sirtaki.barrier()
+    run(1)
+    if not np.all(data == sirtaki.size()):
+        raise RuntimeError(
+            f"rank {sirtaki.rank()}: {name} summed {data.nbytes} bytes of ones over "
+            f"{sirtaki.size()} ranks to {data.min()} ... {data.max()}"
+        )
+
+
+def _repeats(run: Run, plan: Plan) -> int:
+    """Return how often to repeat in one turn, the same on all ranks."""
+    sirtaki.barrier()
+    estimate = statistics.median(run(5)[1:])
+    slowest = sirtaki.allreduce(np.array([estimate]), op=sirtaki.Max)[0]
+    return int(np.clip(plan.seconds / slowest, plan.fewest, plan.most))
+
+
+def _quantiles(seconds: Sequence[float]) -> Quantiles:
+    """Return quantiles of one rank's repeats, each the largest among all ranks."""
+    mine = np.quantile(seconds, [0.5, 0.1, 0.9]) if seconds else np.zeros(3)
+    median, p10, p90 = sirtaki.allreduce(mine, op=sirtaki.Max).tolist()
+    return {"median": median, "p10": p10, "p90": p90}

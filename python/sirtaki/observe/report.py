@@ -1,0 +1,53 @@
+"""Tables of measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sirtaki.observe.measure import Timings
+
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def show_bytes(count: int) -> str:
+    """Return for example "64 MiB"."""
+    for unit, name in _UNITS:
+        if count >= unit:
+            return f"{count / unit:g} {name}"
+    return f"{count} B"
+
+
+def show_seconds(seconds: float) -> str:
+    """Return for example "1.8 us", with three digits."""
+    if seconds < 1e-3:
+        return f"{_three_digits(seconds * 1e6)} us"
+    return f"{_three_digits(seconds * 1e3)} ms"
+
+
+def show_rate(count: int, seconds: float) -> str:
+    """Return GB/s of `count` payload bytes, for example "4.31"."""
+    return _three_digits(count / seconds / 1e9)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+
+
+def table(timings: Timings) -> list[str]:
+    """Return lines: for every size each contender's median time and its GB/s of payload."""
+    names = list(next(iter(timings.values())))
+    rows = [["", *(cell for name in names for cell in (name, "GB/s"))]]
+    for size, by_name in timings.items():
+        medians = [by_name[name]["median"] for name in names]
+        cells = [(show_seconds(median), show_rate(size, median)) for median in medians]
+        rows.append([show_bytes(size), *(text for cell in cells for text in cell)])
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows as lines, every column flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]

@@ -1,0 +1,224 @@
+"""The ranks of one host meet: they come to share a memory region and have links to their leader."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sirtaki.rendezvous import local_socket
+from sirtaki.rendezvous.local_meeting import Meeting
+from sirtaki.rendezvous.store import Store
+
+_HELLO = struct.Struct("!IIQ1024s")  # local rank, local size, bytes of the region, cores
+_VERDICT = struct.Struct("!IQI")  # the leader's local size, bytes of its region, number of cores
+_CORES = 8192
+_READY = b"\x01"
+
+
+@dataclass
+class HostLinks:
+    """What a rank holds after `join_host`: raw file descriptors that the caller owns.
+
+    memfd: the shared region. cores: how many the ranks of this host may use, all together. links:
+    on the leader one socket a member, index i for local rank i + 1; on a member one socket, to the
+    leader. All are close-on-exec; the sockets are non-blocking.
+    """
+
+    memfd: int
+    cores: int
+    links: list[int]
+
+
+def join_host(
+    store: Store,
+    prefix: str,
+    local_rank: int,
+    local_size: int,
+    region_bytes: int,
+    timeout: float,
+    secret: bytes | None = None,
+) -> HostLinks:
+    """Meet the other ranks of this host; every one of them calls it.
+
+    prefix: of the store's keys, used once only, by this host only. region_bytes: size of the shared
+    memory, equal on all. timeout: seconds. secret: the job's, where it has one. Returns the
+    descriptors. Raises ValueError for contradicting arguments, TimeoutError or ConnectionError
+    naming the local ranks that did not come, died or gave up; then nothing stays open.
+    """
+    if not 0 <= local_rank < local_size:
+        raise ValueError(f"local rank {local_rank} does not exist among {local_size} ranks")
+    if region_bytes <= 0:
+        raise ValueError(f"the shared region must have at least one byte, not {region_bytes}")
+    deadline = time.monotonic() + timeout
+    meeting = Meeting(store, f"{prefix}/leader", secret)
+    if local_rank == 0:
+        return _lead(meeting, local_size, region_bytes, deadline)
+    with _naming(
+        f"local rank {local_rank}: local rank 0", "during the meeting of this host's ranks"
+    ):
+        return _follow(meeting, local_rank, local_size, region_bytes, deadline)
+
+
+@contextlib.contextmanager
+def _naming(who: str, what: str) -> Iterator[None]:
+    """Say in a failure of the connection whose it is."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise TimeoutError(f"{who} did not answer {what} ({error})") from error
+    except (ConnectionError, PermissionError) as error:
+        raise ConnectionError(f"{who} closed its connection {what} ({error})") from error
+
+
+def _lead(meeting: Meeting, local_size: int, region_bytes: int, deadline: float) -> HostLinks:
+    with contextlib.ExitStack() as undo:
+        memfd = _create_region(region_bytes)
+        undo.callback(os.close, memfd)
+        links: list[int] = []
+        cores = _own_cores()
+        if local_size > 1:
+            members: dict[int, socket.socket] = {}
+            undo.callback(_close_all, members)
+            with meeting.listen() as listener:
+                cores |= _gather(listener, members, local_size, region_bytes, deadline)
+            verdict = _VERDICT.pack(local_size, region_bytes, cores.bit_count())
+            _share(members, memfd, verdict, deadline)
+            links = [_detach(members[rank]) for rank in range(1, local_size)]
+        undo.pop_all()
+        return HostLinks(memfd, cores.bit_count(), links)
+
+
+def _own_cores() -> int:
+    """Return the cores that this process may use, as a set of bits."""
+    return sum(1 << core for core in os.sched_getaffinity(0) if core < _CORES)
+
+
+def _create_region(region_bytes: int) -> int:
+    memfd = os.memfd_create("sirtaki", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(memfd, region_bytes)
+        # Shrinking a mapped file kills its readers with SIGBUS; nobody may do it by accident.
+        fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    except BaseException:
+        os.close(memfd)
+        raise
+    return memfd
+
+
+def _gather(
+    listener: socket.socket,
+    members: dict[int, socket.socket],
+    local_size: int,
+    region_bytes: int,
+    deadline: float,
+) -> int:
+    """Accept until every other local rank has come, filling `members`; return their cores."""
+    all_cores = 0
+    while len(members) < local_size - 1:
+        try:
+            local_socket.set_deadline(listener, deadline)
+            sock, _ = listener.accept()
+        except TimeoutError:
+            missing = sorted(set(range(1, local_size)) - set(members))
+            raise TimeoutError(
+                f"local rank 0: local ranks {missing} of {local_size} did not come in time"
+            ) from None
+        if not local_socket.is_same_user(sock):
+            sock.close()
+            continue
+        try:
+            rank, size, bytes_, cores = _HELLO.unpack(
+                local_socket.receive_exactly(sock, _HELLO.size, deadline)
+            )
+        except (TimeoutError, ConnectionError):
+            # It died before saying which one it is; the deadline will name who is missing.
+            sock.close()
+            continue
+        if rank in members or not 0 < rank < local_size:
+            sock.close()
+            raise ValueError(
+                f"local rank 0: a process came as local rank {rank} of {size}, which is "
+                f"{'already here' if rank in members else f'not among my {local_size}'}"
+            )
+        members[rank] = sock
+        if (size, bytes_) != (local_size, region_bytes):
+            # Both sides then find the same contradiction.
+            sock.sendall(_VERDICT.pack(local_size, region_bytes, 0))
+            raise ValueError(
+                f"local rank {rank} counts {size} ranks and {bytes_} bytes of shared memory, "
+                f"local rank 0 counts {local_size} and {region_bytes}"
+            )
+        all_cores |= int.from_bytes(cores, "big")
+    return all_cores
+
+
+def _share(members: dict[int, socket.socket], memfd: int, verdict: bytes, deadline: float) -> None:
+    """Hand the region to every member and wait until each has it."""
+    what = "during the meeting of this host's ranks"
+    for rank, sock in sorted(members.items()):
+        with _naming(f"local rank 0: local rank {rank}", what):
+            local_socket.set_deadline(sock, deadline)
+            socket.send_fds(sock, [verdict], [memfd])
+    for rank, sock in sorted(members.items()):
+        with _naming(f"local rank 0: local rank {rank}", what):
+            local_socket.receive_exactly(sock, len(_READY), deadline)
+
+
+def _follow(
+    meeting: Meeting, local_rank: int, local_size: int, region_bytes: int, deadline: float
+) -> HostLinks:
+    with contextlib.ExitStack() as undo:
+        sock = meeting.connect(deadline)
+        undo.callback(sock.close)
+        own_cores = _own_cores().to_bytes(_CORES // 8, "big")
+        sock.sendall(_HELLO.pack(local_rank, local_size, region_bytes, own_cores))
+        memfd, size, bytes_, cores = _receive_region(sock, deadline)
+        if memfd is not None:
+            undo.callback(os.close, memfd)
+        if (size, bytes_) != (local_size, region_bytes):
+            raise ValueError(
+                f"local rank {local_rank} counts {local_size} ranks and {region_bytes} bytes of "
+                f"shared memory, local rank 0 counts {size} and {bytes_}"
+            )
+        if memfd is None or os.fstat(memfd).st_size != region_bytes:
+            raise ConnectionError("local rank 0 did not hand over the shared memory")
+        sock.sendall(_READY)
+        undo.pop_all()
+        return HostLinks(memfd, cores, [_detach(sock)])
+
+
+def _receive_region(sock: socket.socket, deadline: float) -> tuple[int | None, int, int, int]:
+    """Read the leader's verdict, behind the memfd if one came along."""
+    local_socket.set_deadline(sock, deadline)
+    room = socket.CMSG_SPACE(struct.calcsize("i"))
+    data, ancillary, _flags, _address = sock.recvmsg(_VERDICT.size, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors = [
+        struct.unpack("i", payload[: struct.calcsize("i")])[0]
+        for level, kind, payload in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+    ]
+    memfd = descriptors[0] if descriptors else None
+    try:
+        data += local_socket.receive_exactly(sock, _VERDICT.size - len(data), deadline)
+    except BaseException:
+        if memfd is not None:
+            os.close(memfd)
+        raise
+    size, bytes_, cores = _VERDICT.unpack(data)
+    return memfd, size, bytes_, cores
+
+
+def _detach(sock: socket.socket) -> int:
+    sock.setblocking(False)
+    return sock.detach()
+
+
+def _close_all(members: dict[int, socket.socket]) -> None:
+    for sock in members.values():
+        sock.close()

@@ -1,0 +1,95 @@
+"""Abstract Unix sockets between processes of one user: named, authenticated, nothing on disk."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import time
+
+_CREDENTIALS = struct.Struct("iII")
+_RETRY_SECONDS = 0.005
+
+
+def listen(name: str = "", backlog: int = 4096) -> tuple[socket.socket, str]:
+    """Listen on the abstract Unix socket `name` ("@…"), default one with a fresh random name.
+
+    Returns the listening socket and its name. Raises OSError when another listens there.
+    """
+    name = name.removeprefix("@") or "sirtaki-" + secrets.token_hex(16)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind("\0" + name)
+        listener.listen(backlog)
+    except BaseException:
+        listener.close()
+        raise
+    return listener, "@" + name
+
+
+def connect(name: str, deadline: float) -> socket.socket:
+    """Connect to the abstract Unix socket `name` ("@…") of a process of this user.
+
+    deadline: a time of time.monotonic(). Returns a blocking socket. Raises ValueError for a name of
+    another form, PermissionError when another user listens there, TimeoutError, ConnectionError.
+    """
+    if not name.startswith("@") or len(name) < 2:
+        raise ValueError(f"not the name of an abstract Unix socket: {name!r}")
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        set_deadline(sock, deadline)
+        _connect_when_there_is_room(sock, "\0" + name[1:], deadline)
+        require_same_user(sock)
+        sock.settimeout(None)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connect_when_there_is_room(sock: socket.socket, address: str, deadline: float) -> None:
+    while True:
+        try:
+            sock.connect(address)
+            return
+        except BlockingIOError:
+            # A full backlog answers "try again" at once instead of waiting for the timeout.
+            if time.monotonic() >= deadline:
+                raise TimeoutError("the listener accepts no connections") from None
+            time.sleep(_RETRY_SECONDS)
+
+
+def is_same_user(sock: socket.socket) -> bool:
+    """Whether the process at the other end of a connected Unix socket has our effective user id."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _pid, uid, _gid = _CREDENTIALS.unpack(raw)
+    return bool(uid == os.geteuid())
+
+
+def require_same_user(sock: socket.socket) -> None:
+    """Raise PermissionError unless the peer has our effective user id."""
+    if not is_same_user(sock):
+        raise PermissionError("the process at the other end of the Unix socket is another user's")
+
+
+def set_deadline(sock: socket.socket, deadline: float) -> None:
+    """Let blocking calls on `sock` end at `deadline` (time.monotonic()) with TimeoutError."""
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError("timed out")
+    sock.settimeout(remaining)
+
+
+def receive_exactly(sock: socket.socket, count: int, deadline: float) -> bytes:
+    """Read `count` bytes. Raises ConnectionError when the peer closes first, TimeoutError."""
+    buffer = bytearray(count)
+    view = memoryview(buffer)
+    received = 0
+    while received < count:
+        set_deadline(sock, deadline)
+        step = sock.recv_into(view[received:])
+        if step == 0:
+            raise ConnectionError("the peer closed the connection")
+        received += step
+    return bytes(buffer)

@@ -1,0 +1,75 @@
+"""The server side of a store, whatever its sockets are."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Sequence
+
+from sirtaki.rendezvous import auth, wire
+from sirtaki.rendezvous.serving import Peer, RejectionLog, Server
+
+
+class StoreServer(Server):
+    """A store served from a thread; one request a connection, so a waiting `get` disturbs nobody.
+
+    address: what clients need to reach it. The other arguments are those of `Server`. It answers
+    once it is started.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        address: str,
+        guard: Callable[[], auth.Listener] | None = None,
+        rejections: RejectionLog | None = None,
+        tls: bool = False,
+    ) -> None:
+        super().__init__(listeners, "the rendezvous store", guard, rejections, tls)
+        self.address = address
+        self._values: dict[str, bytes] = {}
+        self._waiting: dict[str, list[Peer]] = {}
+
+    def peek(self, key: str) -> bytes | None:
+        """Return the value of `key`, None when nobody has set it."""
+        return self._values.get(key)
+
+    def put(self, key: str, value: bytes) -> None:
+        """Store a value for the clients; only before the server is started."""
+        self._values[key] = value
+
+    def handle(self, peer: Peer) -> bool:
+        """See `Server.handle`."""
+        if peer.context is not None:
+            # A request is all a client sends, so more after it is a fault.
+            raise ValueError("more than one request arrived")
+        request = wire.parse_request(peer.incoming)
+        if request is None:
+            return True
+        peer.incoming = bytearray()
+        if request.kind == wire.SET:
+            self._set(request.key, request.value)
+            self.answer(peer, wire.pack_answer(b""))
+        elif request.key in self._values:
+            self.answer(peer, wire.pack_answer(self._values[request.key]))
+        else:
+            peer.context = request.key
+            self._waiting.setdefault(request.key, []).append(peer)
+        return True
+
+    def forget(self, peer: Peer) -> None:
+        """See `Server.forget`."""
+        if not isinstance(peer.context, str):
+            return
+        waiting = self._waiting[peer.context]
+        waiting.remove(peer)
+        if not waiting:
+            del self._waiting[peer.context]
+
+    def _set(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+        for peer in self._waiting.pop(key, []):
+            peer.context = None
+            # One who has gone is noticed when its socket is looked at.
+            with contextlib.suppress(OSError):
+                self.answer(peer, wire.pack_answer(value))

@@ -1,0 +1,112 @@
+"""TCP sockets: where to connect, how to listen, and how soon a lost peer is noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+_BACKLOG = 4096
+_PORT_ATTEMPTS = 50
+_KEEPALIVE_IDLE_SECONDS = 2
+_KEEPALIVE_INTERVAL_SECONDS = 1
+_KEEPALIVE_PROBES = 2
+
+Endpoint = tuple[str, int]
+
+
+def parse_endpoints(text: str) -> list[Endpoint]:
+    """Read "HOST[,HOST...]:PORT", IPv6 addresses in brackets. Raises ValueError."""
+    hosts, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"{text!r} does not end in a port: expected HOST[,HOST...]:PORT")
+    return [(_host(part, text), int(port)) for part in hosts.split(",")]
+
+
+def _host(part: str, text: str) -> str:
+    bracketed = part.startswith("[") and part.endswith("]")
+    host = part[1:-1] if bracketed else part
+    strange = not host or any(c.isspace() or c in "[]/" or not c.isprintable() for c in host)
+    if strange or (":" in host) != bracketed:
+        raise ValueError(
+            f"{part!r} in {text!r} is not a host: expected a name, an IPv4 address or an IPv6 "
+            "address in brackets"
+        )
+    return host
+
+
+def format_endpoint(endpoint: Endpoint) -> str:
+    """Write one endpoint as people do."""
+    host, port = endpoint
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def format_endpoints(hosts: Sequence[str], port: int) -> str:
+    """Write several addresses of one server as `parse_endpoints` reads them."""
+    return ",".join(f"[{host}]" if ":" in host else host for host in hosts) + f":{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address reaches only its own machine."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def listen(host: str, port: int = 0) -> socket.socket:
+    """Listen on one address of this machine; port 0 is any that is free. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise OSError(
+            error.errno, f"cannot listen on {format_endpoint((host, port))}: {error.strerror}"
+        ) from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def listen_together(hosts: Sequence[str], port: int = 0) -> tuple[list[socket.socket], int]:
+    """Listen on several addresses of this machine at one port, any that is free on all if 0.
+
+    Returns the sockets and the port. Raises OSError.
+    """
+    for attempt in range(_PORT_ATTEMPTS):
+        with contextlib.ExitStack() as undo:
+            listeners: list[socket.socket] = []
+            chosen = port
+            try:
+                for host in hosts:
+                    listeners.append(undo.enter_context(listen(host, chosen)))
+                    chosen = listeners[0].getsockname()[1]
+            except OSError:
+                if port or not listeners or attempt == _PORT_ATTEMPTS - 1:
+                    raise
+                continue
+            undo.pop_all()
+            return listeners, chosen
+    raise AssertionError("the last attempt returns or raises")
+
+
+def tune(sock: socket.socket, unsent_seconds: float) -> None:
+    """Set what every connection of a job has.
+
+    A silent peer is noticed within about four seconds where nothing is under way, and within
+    `unsent_seconds` where bytes are on their way to it.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
+    milliseconds = int(unsent_seconds * 1000)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)

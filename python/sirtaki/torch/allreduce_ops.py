@@ -1,0 +1,311 @@
+"""Allreduce: of one tensor and of groups of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch.autograd.graph import increment_version
+from torch.compiler import is_compiling
+
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.torch.compression import Compression, Compressor
+from sirtaki.torch.handles import (
+    collectives,
+    return_inputs,
+    return_outputs,
+    stage_in_place,
+    stage_inputs,
+    start_group,
+    synchronize,
+)
+from sirtaki.torch.reduction import Reduction, check_one_device, resolve_op, wants_grad
+from sirtaki.torch.tensors import check_dense
+
+
+def start_allreduce(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    *,
+    in_place: bool,
+    waits: bool = False,
+) -> int:
+    """Start the reduction of CPU tensors, contiguous ones if in place; for `handles.wait`."""
+
+    def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
+        return _start(part, part if in_place else None, part_name, reduction, waits)
+
+    return start(tensors, name) if len(tensors) == 1 else start_group(tensors, name, start)
+
+
+def _start(
+    tensors: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor] | None,
+    name: str | None,
+    reduction: Reduction,
+    waits: bool,
+) -> int:
+    op, prescale_factor, postscale_factor, process_set = reduction
+    return collectives.allreduce_async(
+        tensors,
+        outputs,
+        name=name,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set=process_set,
+        waits=waits,
+    )
+
+
+def _submit(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    *,
+    single: bool,
+    waits: bool = False,
+) -> int:
+    for tensor in tensors:
+        check_dense(tensor)
+    check_one_device(tensors)
+    staged = stage_inputs(tensors)
+    handle = start_allreduce(staged, name, reduction, in_place=False, waits=waits)
+    return return_outputs(handle, tensors, single=single)
+
+
+def _submit_in_place(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    *,
+    single: bool,
+    waits: bool = False,
+) -> int:
+    for tensor in tensors:
+        check_dense(tensor)
+    check_one_device(tensors)
+    staged = stage_in_place(tensors)
+    handle = start_allreduce(staged, name, reduction, in_place=True, waits=waits)
+    return return_inputs(handle, tensors, staged, single=single)
+
+
+def _submit_one(
+    tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
+) -> int:
+    """Do what `_submit` does, with as little Python as possible in the usual case."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_cpu:
+        return _submit((tensor,), name, reduction, single=True, waits=waits)
+    return _start((tensor,), None, name, reduction, waits)
+
+
+def _submit_one_in_place(
+    tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
+) -> int:
+    """Do what `_submit_in_place` does, with as little Python as possible in the usual case."""
+    if not isinstance(tensor, torch.Tensor) or not (tensor.is_cpu and tensor.is_contiguous()):
+        return _submit_in_place((tensor,), name, reduction, single=True, waits=waits)
+    increment_version(tensor)  # so that autograd notices, as for any in-place operation
+    pair = (tensor,)
+    return _start(pair, pair, name, reduction, waits)
+
+
+def run(
+    tensors: Sequence[torch.Tensor], name: str | None, reduction: Reduction
+) -> list[torch.Tensor]:
+    """Return the reductions of a group of tensors, whatever autograd may want to know."""
+    handle = _submit(tensors, name, reduction, single=False, waits=True)
+    return cast("list[torch.Tensor]", synchronize(handle))
+
+
+class _Allreduce(torch.autograd.Function):
+    """The gradient of a reduction is the same reduction of the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, name: str | None, reduction: Reduction, *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.reduction = reduction
+        return tuple(run(tensors, name, reduction))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, None, *_reduce(grads, None, ctx.reduction)
+
+
+def _reduce(
+    tensors: Sequence[torch.Tensor], name: str | None, reduction: Reduction
+) -> list[torch.Tensor]:
+    if is_compiling():
+        return cast(
+            "list[torch.Tensor]",
+            torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers),
+        )
+    if wants_grad(tensors):
+        return list(_Allreduce.apply(name, reduction, *tensors))
+    return run(tensors, name, reduction)
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Return the reduction of a tensor over all ranks: their average unless `op` says otherwise.
+
+    Every rank gives a tensor of the same shape and dtype, and gets the same result, bit for bit.
+    Differentiable: the gradient is reduced in the same way.
+
+    Args:
+        tensor: any shape; a floating point type, an integer type, or bool.
+        average: deprecated; True means op=Average, False means op=Sum.
+        name: pairs the call with those of the other ranks; without one, calls are paired in the
+            order in which they are made.
+        compression: form of the tensor on the wire, from `Compression`.
+        op: Average (default), Sum, Min, Max, Product or Adasum. Averages of integers are
+            truncated toward zero.
+        prescale_factor: multiplies the tensor before the reduction.
+        postscale_factor: multiplies the result.
+        process_set: the ranks that take part.
+
+    Raises:
+        ValueError: an argument is wrong, or an operation of this name is still on its way.
+        HorovodInternalError: the ranks disagree on shape, dtype or op, or a rank was lost.
+    """
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    compressed, ctx = compression.compress(tensor)
+    if is_compiling() or wants_grad((check_dense(compressed),)):
+        (output,) = _reduce((compressed,), name, reduction)
+    else:
+        output = synchronize(_submit_one(compressed, name, reduction, waits=True))
+    return compression.decompress(output, ctx)
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `allreduce` and return a handle for `poll` and `synchronize`; not differentiable.
+
+    The tensor must not be changed before the operation has completed.
+    """
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    return _submit_one(tensor, name, reduction)
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Do `allreduce` in place and return the tensor; not differentiable."""
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    if is_compiling():
+        (output,) = torch.ops.sirtaki.allreduce([tensor], name, *reduction.numbers)
+        return tensor.copy_(output)
+    handle = _submit_one_in_place(tensor, name, reduction, waits=True)
+    return cast("torch.Tensor", synchronize(handle))
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `allreduce_` and return a handle for `poll` and `synchronize`.
+
+    The tensor must be neither read nor changed before `synchronize`. One that is not contiguous
+    or not in CPU memory is reduced in a copy and filled by `synchronize`.
+    """
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    return _submit_one_in_place(tensor, name, reduction)
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Return the reductions of several tensors, done together as one operation.
+
+    Like `allreduce` for each of the tensors, which may differ in shape and dtype; nothing of the
+    group is reduced before all ranks have given all of it.
+    """
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    compressed = [compression.compress(tensor) for tensor in tensors]
+    outputs = _reduce([tensor for tensor, _ in compressed], name, reduction)
+    return [
+        compression.decompress(output, ctx)
+        for output, (_, ctx) in zip(outputs, compressed, strict=True)
+    ]
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `grouped_allreduce` and return one handle for the group; not differentiable."""
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    return _submit(tensors, name, reduction, single=False)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Do `grouped_allreduce` in place and return the tensors; not differentiable."""
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    if is_compiling():
+        outputs = torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers)
+        return [t.copy_(output) for t, output in zip(tensors, outputs, strict=True)]
+    handle = _submit_in_place(tensors, name, reduction, single=False, waits=True)
+    return cast("list[torch.Tensor]", synchronize(handle))
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `grouped_allreduce_` and return one handle for the group."""
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    return _submit_in_place(tensors, name, reduction, single=False)

@@ -1,0 +1,229 @@
+"""DistributedOptimizer: an optimizer that steps with gradients reduced over all ranks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from sirtaki.core import state
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.torch.adasum_optimizer import distributed_adasum_optimizer
+from sirtaki.torch.allreduce_ops import allreduce
+from sirtaki.torch.compression import Compression, Compressor
+from sirtaki.torch.gradients import GradientReducer
+from sirtaki.torch.parameters import name_parameters, partition
+from sirtaki.torch.reduction import Reduction, size_of
+from sirtaki.torch.wrapping import adopt
+
+
+class _DistributedOptimizer(torch.optim.Optimizer):
+    """Mixed into the class of the optimizer it wraps, whose state it shares."""
+
+    _reducer: GradientReducer
+    _reduction: Reduction
+    _parameter_names: dict[torch.Tensor, str]
+    _active: bool
+    _synchronized: bool
+    _should_synchronize: bool
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """Backward passes whose gradients are summed before they are reduced."""
+        return self._reducer.passes
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Sum the gradients of `passes` backward passes before reducing them, from now on."""
+        if passes <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        self._reducer.passes = passes
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters; their gradients are reduced one by one."""
+        super().add_param_group(param_group)
+        group_index = len(self.param_groups) - 1
+        for i, p in enumerate(self.param_groups[group_index]["params"]):
+            name = self._parameter_names.setdefault(p, f"noname.{group_index}.{i}")
+            if self._active:
+                self._reducer.add_bucket([p], [name])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the wrapped optimizer's state; gradients under way are forgotten."""
+        self._reducer.reset()
+        self._synchronized = False
+        self._should_synchronize = True
+        super().load_state_dict(state_dict)
+
+    def synchronize(self) -> None:
+        """Wait until all gradients are reduced, in order to work on them before `step`.
+
+        Parameters that got no gradient take part with zeros. Use `skip_synchronize` around the
+        `step` that follows.
+
+        Raises:
+            HorovodInternalError: a reduction failed; the message says why.
+        """
+        if self._active:
+            self._reducer.finish()
+        self._synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within this context `step` takes the gradients as they are."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Wait until all gradients are reduced, then do the wrapped optimizer's step.
+
+        Args:
+            closure: computes loss and gradients; the latter are reduced each time it was called.
+
+        Returns:
+            What the wrapped optimizer returns: the closure's loss on this rank. With LBFGS, which
+            decides by the loss, it is reduced like the gradients.
+        """
+        if not self._should_synchronize:
+            self._synchronized = False
+            return super().step(closure)
+        if closure is not None:
+            return self._step_with(closure)
+        if self._synchronized:
+            warnings.warn(
+                "optimizer.step() called without optimizer.skip_synchronize() context after "
+                "optimizer.synchronize(). Put step() into that context if the gradients are "
+                "complete.",
+                stacklevel=2,
+            )
+        self._synchronize_once()
+        self._synchronized = False
+        return super().step()
+
+    def _synchronize_once(self) -> None:
+        if self._reducer.busy or not self._synchronized:
+            self.synchronize()
+
+    def _step_with(self, closure: Callable[[], Any]) -> Any:
+        if self._reducer.busy:
+            self.synchronize()
+
+        def reduced_closure() -> Any:
+            self._synchronized = False
+            loss = closure()
+            self._synchronize_once()
+            return self._reduce_loss(loss)
+
+        try:
+            return super().step(reduced_closure)
+        finally:
+            self._synchronized = False
+
+    def _reduce_loss(self, loss: Any) -> Any:
+        # Ranks that disagree on the loss would stop searching at different points.
+        if not self._active or not isinstance(self, torch.optim.LBFGS):
+            return loss
+        return allreduce(
+            torch.as_tensor(loss).detach(),
+            op=self._reduction.op,
+            process_set=self._reduction.process_set,
+        )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset the gradients.
+
+        Raises:
+            AssertionError: backward has run, but neither `step` nor `synchronize` after it.
+        """
+        if self._reducer.busy:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before "
+                "optimizer.step() or optimizer.synchronize(). This is prohibited: the gradients "
+                "are being reduced."
+            )
+        super().zero_grad(set_to_none=set_to_none)
+
+
+# torch wraps `step` of classes without this mark, to run hooks that the inner step runs already.
+_DistributedOptimizer.step.hooked = True  # type: ignore[attr-defined]
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> torch.optim.Optimizer:
+    """Return an optimizer that reduces gradients over all ranks before each step.
+
+    The result is an instance of a subclass of the optimizer's own class, with the same parameter
+    groups and state. Each gradient is reduced in place as soon as backward has computed it. It has
+    the methods `synchronize`, `skip_synchronize` and `set_backward_passes_per_step` in addition.
+
+    Args:
+        optimizer: any PyTorch optimizer.
+        named_parameters: names for error messages and the timeline, from
+            `model.named_parameters()`; if given, all parameters of the optimizer must be named.
+        compression: form of the gradients on the wire, from `Compression`.
+        backward_passes_per_step: how many gradients are summed on the rank before they are
+            reduced.
+        op: Average (default), Sum, or Adasum, which combines the steps of the ranks instead of
+            the gradients.
+        gradient_predivide_factor: with Average, the part f of the division by the number of ranks
+            n that is done before the sum: gradients are divided by f first, then by n / f.
+        num_groups: deprecated, use groups.
+        groups: parameters whose gradients are reduced together: lists of them (others go one by
+            one), or a number of groups to make. Without it each goes as soon as it can, but small
+            ones (16 KiB at most) go together.
+        sparse_as_dense: make sparse gradients dense before they are reduced.
+        process_set: the ranks that take part; elsewhere the optimizer works as it is.
+
+    Raises:
+        ValueError: an argument is wrong.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(optimizer, _DistributedOptimizer):
+        raise ValueError("the optimizer is a DistributedOptimizer already")
+    if backward_passes_per_step <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor is for op=Average only")
+    if num_groups:
+        warnings.warn("num_groups is deprecated, use groups", DeprecationWarning, stacklevel=2)
+        groups = num_groups if groups is None else groups
+
+    ranks = size_of(process_set)
+    names = name_parameters(optimizer.param_groups, named_parameters)
+    if op == Adasum and ranks > 1:
+        return distributed_adasum_optimizer(optimizer, names, compression, process_set)
+
+    factor = gradient_predivide_factor
+    reduction = Reduction(op, 1.0 / factor, factor, process_set)
+    reducer = GradientReducer(reduction, compression, backward_passes_per_step, sparse_as_dense)
+    distributed = adopt(optimizer, _DistributedOptimizer)
+    distributed._reduction = reduction
+    distributed._reducer = reducer
+    distributed._parameter_names = names
+    distributed._synchronized = False
+    distributed._should_synchronize = True
+    distributed._active = bool(process_set.included()) and (
+        ranks > 1 or state.current_world().config.elastic
+    )
+    buckets = partition(optimizer.param_groups, names, groups, process_set)
+    if distributed._active:
+        for bucket in buckets:
+            reducer.add_bucket(bucket, [names[p] for p in bucket])
+    return distributed

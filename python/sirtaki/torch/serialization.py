@@ -1,0 +1,55 @@
+"""Python objects as tensors of bytes."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import torch
+
+
+def to_bytes(obj: Any) -> torch.Tensor:
+    """Return the pickled object as a tensor of uint8."""
+    try:  # it pickles lambdas and what is defined in the main script, too
+        import cloudpickle as pickler
+    except ImportError:
+        pickler = pickle
+    data = bytearray(pickler.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL))
+    return torch.frombuffer(data, dtype=torch.uint8)
+
+
+def from_bytes(data: torch.Tensor) -> Any:
+    """Return the object whose pickled form the tensor holds."""
+    return pickle.loads(data.numpy().data)
+
+
+class TensorPickler(pickle.Pickler):
+    """Pickles an object without its tensors, which are set aside in `tensors` in order."""
+
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_id(self, obj: Any) -> Any:
+        """Set a tensor aside, and say what is needed to make one like it."""
+        if not isinstance(obj, torch.Tensor):
+            return None
+        self.tensors.append(obj.detach())
+        return tuple(obj.shape), obj.dtype, obj.is_cpu
+
+
+class TensorUnpickler(pickle.Unpickler):
+    """Unpickles what `TensorPickler` wrote, with new tensors, listed in `tensors`, to be filled."""
+
+    def __init__(self, stream: io.BytesIO, device: torch.device) -> None:
+        super().__init__(stream)
+        self._device = device
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        """Make a tensor like the one set aside."""
+        shape, dtype, on_cpu = pid
+        tensor = torch.empty(shape, dtype=dtype, device="cpu" if on_cpu else self._device)
+        self.tensors.append(tensor)
+        return tensor

@@ -1,0 +1,108 @@
+"""How the core reads and makes PyTorch tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import cast
+
+import torch
+
+from sirtaki.core import dtypes
+
+_CODES: dict[torch.dtype, int] = {
+    torch.bool: dtypes.BOOL,
+    torch.uint8: dtypes.U8,
+    torch.int8: dtypes.I8,
+    torch.int16: dtypes.I16,
+    torch.int32: dtypes.I32,
+    torch.int64: dtypes.I64,
+    torch.float16: dtypes.F16,
+    torch.bfloat16: dtypes.BF16,
+    torch.float32: dtypes.F32,
+    torch.float64: dtypes.F64,
+}
+
+
+def check_dense(tensor: object) -> torch.Tensor:
+    """Return the tensor if a collective can take it.
+
+    Raises:
+        TypeError: it is not a PyTorch tensor.
+        ValueError: its layout is sparse, its dtype is not supported, or it has no data.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise ValueError(
+            f"a tensor of layout {tensor.layout} cannot take part in this operation; convert it "
+            "with to_dense(), or use sparse_allreduce_async"
+        )
+    if tensor.dtype not in _CODES:
+        raise ValueError(f"tensors of type {tensor.dtype} are not supported")
+    if tensor.is_meta:
+        raise ValueError("a tensor on the meta device has no data to exchange")
+    return tensor
+
+
+class TorchTensors:
+    """The core's view of PyTorch tensors in CPU memory; others are staged by `host_copy`."""
+
+    def view(self, tensor: torch.Tensor) -> tuple[int, tuple[int, ...], int]:
+        """Return the data pointer, shape and dtype code of a CPU tensor."""
+        try:
+            return tensor.data_ptr(), tensor.shape, _CODES[tensor.dtype]
+        except (AttributeError, KeyError, RuntimeError):
+            check_dense(tensor)
+            raise
+
+    def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor itself if its elements lie in row order, a copy otherwise."""
+        try:
+            return tensor.contiguous()
+        except (AttributeError, RuntimeError):
+            check_dense(tensor)
+            raise
+
+    def is_contiguous(self, tensor: torch.Tensor) -> bool:
+        """Say whether the tensor's elements lie in row order without gaps."""
+        return tensor.is_contiguous()
+
+    def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a contiguous tensor of the same shape, dtype and device, not initialised."""
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
+
+    def from_buffer(
+        self, buffer: object, like: torch.Tensor, shape: tuple[int, ...]
+    ) -> torch.Tensor:
+        """Return a tensor of this shape and `like`'s dtype over the buffer's own memory."""
+        if 0 in shape:  # torch.frombuffer refuses empty buffers
+            return torch.empty(shape, dtype=like.dtype)
+        return torch.frombuffer(buffer, dtype=like.dtype).view(shape)
+
+    def splits(self, splits: object) -> list[int]:
+        """Return alltoall's row counts, given as a 1-D int32 tensor or as integers."""
+        if isinstance(splits, torch.Tensor):
+            if splits.dtype != torch.int32 or splits.dim() != 1:
+                raise ValueError(
+                    "alltoall: splits must be a 1-D tensor of int32, got "
+                    f"{splits.dtype} of shape {tuple(splits.shape)}"
+                )
+            return cast("list[int]", splits.tolist())
+        try:
+            return [operator.index(rows) for rows in cast("Iterable[int]", splits)]
+        except TypeError:
+            raise ValueError(f"alltoall: splits must be integers, got {splits!r}") from None
+
+    def wrap_splits(self, received: list[int], like: object) -> torch.Tensor:
+        """Return received row counts as int32, on the device of the splits that were given."""
+        device = like.device if isinstance(like, torch.Tensor) else None
+        return torch.tensor(received, dtype=torch.int32, device=device)
+
+
+def host_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor itself if it is in CPU memory, otherwise a copy that is.
+
+    Accelerators are served through CPU memory; the caller moves the result back.
+    """
+    return tensor if tensor.is_cpu else check_dense(tensor).detach().cpu()

@@ -1,0 +1,159 @@
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/frames.h"
+#include "doctest/doctest.h"
+#include "engine/engine.h"
+#include "engine_hosts.h"
+
+// Hosts and ranks that are gone: every rank on every host gets an error that names who it was.
+namespace sirtaki {
+namespace {
+
+using testing::contains;
+using testing::expect;
+using testing::sum_of;
+using testing::VirtualHosts;
+using Floats = std::vector<float>;
+
+EngineOptions quick_to_notice() {
+  EngineOptions options = testing::quick_options();
+  options.host_timeout_seconds = 0.5;
+  return options;
+}
+
+/// Runs one sum too many on each rank that has an engine; all must fail and name `lost`.
+/// `end(engine, rank)` is called on each rank before.
+void expect_lost(VirtualHosts& world, const std::vector<int>& ranks, const EngineOptions& options,
+                 const std::string& lost, const std::function<void(int)>& end) {
+  testing::run_threads(
+      static_cast<int>(ranks.size()),
+      [&](int i) {
+        const int rank = ranks[static_cast<size_t>(i)];
+        const auto engine = world.start(rank, options);
+        end(rank);
+        const Error error = testing::error_of([&] {
+          for (;;) {
+            Floats values(4);
+            testing::sum(*engine, "x", values);
+          }
+        });
+        expect(error.code == ErrorCode::kPeerLost, error.what());
+        expect(contains(error.what(), "lost peer " + lost), error.what());
+      },
+      [](int) {});
+}
+
+TEST_CASE("a broken connection between hosts ends the world everywhere") {
+  VirtualHosts world({0, 0, 1, 1, 2});
+  std::atomic<int> ready{0};
+  // Host 1 cannot know better than that rank 0 is gone; the others hear of its leader.
+  testing::run_threads(
+      5,
+      [&](int rank) {
+        const auto engine = world.start(rank, testing::quick_options());
+        testing::barrier(*engine);
+        if (++ready == 5) world.cut(1);
+        const Error error = testing::error_of([&] {
+          for (;;) {
+            Floats values(4);
+            testing::sum(*engine, "x", values);
+          }
+        });
+        expect(error.code == ErrorCode::kPeerLost, error.what());
+        const bool cut_off = rank == 2 || rank == 3;
+        expect(contains(error.what(), cut_off ? "rank 0 (node0)" : "rank 2 (node1)"), error.what());
+      },
+      [](int) {});
+}
+
+TEST_CASE("a rank that dies is named on all hosts") {
+  for (const int dies : {1, 3}) {
+    VirtualHosts world({0, 0, 1, 1, 2});
+    std::vector<int> ranks;
+    for (int r = 0; r < 5; ++r) {
+      if (r != dies) ranks.push_back(r);
+    }
+    const std::string who = "rank " + std::to_string(dies) + " (node" + std::to_string(dies / 2);
+    std::atomic<int> ready{0};
+    expect_lost(world, ranks, testing::quick_options(), who, [&](int) {
+      if (++ready == 4) world.links_of(dies).local.clear();
+    });
+  }
+}
+
+TEST_CASE("a rank that cannot go on is named on all hosts") {
+  VirtualHosts world({0, 1, 1, 2});
+  testing::run_threads(
+      4,
+      [&](int rank) {
+        const auto engine = world.start(rank, testing::quick_options());
+        testing::barrier(*engine);
+        const Error error = testing::error_of([&] {
+          Floats values(4);
+          Request request = sum_of("x");
+          if (rank == 2) request.shapes = {{4}};
+          // A negative number of elements cannot be: the engine of rank 2 gives up.
+          engine->with_backend([&](Backend&) {
+            if (rank == 2) world.regions[1]->down(1).write(std::string("\x01\0\0\0\xff", 5));
+          });
+          testing::sum(*engine, "x", values);
+          testing::sum(*engine, "x", values);
+        });
+        if (rank == 2) {
+          expect(contains(error.what(), "unknown control message"), error.what());
+        } else {
+          expect(contains(error.what(), "lost peer rank 2 (node1)"), error.what());
+        }
+      },
+      [](int) {});
+}
+
+/// Speaks for a host without an engine: heartbeats, then what the test wants.
+void beat(const LinkSet& links) {
+  std::string stream;
+  append_frame(stream, std::string(1, static_cast<char>(Hop::kHeartbeat)));
+  const Link& link = links.hosts.at(0);
+  REQUIRE(write(link.socket.get(), stream.data(), stream.size()) ==
+          static_cast<ssize_t>(stream.size()));
+}
+
+TEST_CASE("a host that falls silent is lost after the timeout") {
+  SUBCASE("a leader's") {
+    VirtualHosts world({0, 0, 1, 2});
+    beat(world.links_of(2));
+    expect_lost(world, {0, 1, 3}, quick_to_notice(), "rank 2 (node1)", [](int) {});
+  }
+  SUBCASE("rank 0's") {
+    VirtualHosts world({0, 1, 1});
+    const std::vector<Link>& links = world.links_of(0).hosts;
+    REQUIRE(links.size() == 1);
+    beat(world.links_of(0));
+    expect_lost(world, {1, 2}, quick_to_notice(), "rank 0 (node0)", [](int) {});
+  }
+}
+
+TEST_CASE("hosts that compute for longer than the timeout are not lost") {
+  testing::run_hosts({0, 0, 1, 1}, quick_to_notice(), [](Engine& engine, int rank) {
+    Floats values(4, 1.0f);
+    testing::sum(engine, "x", values);
+    if (rank >= 2) {  // not even when the driver is busy
+      engine.with_backend([](Backend&) { testing::sleep_ms(1'500); });
+    }
+    testing::sum(engine, "x", values);
+    expect(values[0] == 16.0f, "the sum is right");
+  });
+}
+
+TEST_CASE("garbage on the connection between hosts ends the world, and nothing else") {
+  VirtualHosts world({0, 0, 1});
+  std::string stream;
+  append_frame(stream, std::string("\0garbage", 8));
+  REQUIRE(write(world.links_of(2).hosts.at(0).socket.get(), stream.data(), stream.size()) > 0);
+  expect_lost(world, {0, 1}, testing::quick_options(), "rank 2 (node1)", [](int) {});
+}
+
+}  // namespace
+}  // namespace sirtaki

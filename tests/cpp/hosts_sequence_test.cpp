@@ -1,0 +1,255 @@
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "collective_case.h"
+#include "doctest/doctest.h"
+#include "virtual_hosts.h"
+
+// Many collectives between hosts one after the other, process sets, pairs, and what goes wrong.
+namespace sirtaki {
+namespace {
+
+using testing::Bytes;
+using testing::Case;
+using testing::CaseMaker;
+using testing::expect;
+using testing::HostedMember;
+using testing::op_of;
+
+constexpr int kRounds = testing::kSanitized ? 60 : 300;
+
+Case any_case(std::minstd_rand& random, int members) {
+  constexpr std::array kDtypes = {Dtype::kU8, Dtype::kI64, Dtype::kI32};
+  constexpr std::array<size_t, 6> kCounts = {0, 1, 100, 3000, 20'000, 60'000};
+  Op op;
+  op.kind = testing::kDataKinds[random() % std::size(testing::kDataKinds)];
+  op.dtype = kDtypes[random() % kDtypes.size()];
+  op.root = static_cast<int>(random() % static_cast<uint32_t>(members));
+  return CaseMaker(op, members, kCounts[random() % kCounts.size()], random() % 1000).make();
+}
+
+/// Process sets of the ranks of a world, and cases for each.
+struct SetsPlan {
+  std::map<int32_t, std::vector<int>> sets;
+  std::map<int32_t, std::vector<Case>> cases;
+
+  SetsPlan(int n, const std::vector<std::vector<int>>& more) {
+    for (int r = 0; r < n; ++r) sets[0].push_back(r);
+    for (size_t i = 0; i < more.size(); ++i) sets[static_cast<int32_t>(i) + 1] = more[i];
+    std::minstd_rand random(7);
+    for (const auto& [set, ranks] : sets) {
+      for (int i = 0; i < 12; ++i) {
+        cases[set].push_back(any_case(random, static_cast<int>(ranks.size())));
+        cases[set].back().op.set = set;
+      }
+    }
+  }
+
+  void run(HostedMember& member, int rounds) const {
+    for (const auto& [set, ranks] : sets) {
+      if (set != 0) member.backend->add_set(set, ranks);
+    }
+    std::minstd_rand order(1);
+    for (int round = 0; round < rounds; ++round) {
+      const auto set = static_cast<int32_t>(order() % sets.size());
+      const std::vector<Case>& of_set = cases.at(set);
+      const Case& c = of_set[order() % of_set.size()];
+      const std::vector<int>& ranks = sets.at(set);
+      const auto found = std::find(ranks.begin(), ranks.end(), member.rank);
+      if (found == ranks.end()) continue;
+      testing::run_case(*member.backend, c, static_cast<size_t>(found - ranks.begin()));
+    }
+    for (const auto& [set, ranks] : sets) {
+      if (set != 0) member.backend->remove_set(set);
+    }
+  }
+};
+
+TEST_CASE("process sets that span some of the hosts run collectives in any order") {
+  const SetsPlan five(5, {{0, 2}, {1, 2, 3}, {0, 1}, {3, 4}, {4}, {0, 1, 3, 4}});
+  testing::run_on_hosts({0, 0, 1, 2, 2}, testing::kSmallestChunk,
+                        [&](HostedMember& member) { five.run(member, 2 * kRounds); });
+  const SetsPlan six(6, {{0, 2, 4}, {1, 3, 5}, {0, 5}, {1, 2, 3, 4, 5}});
+  testing::run_on_hosts({0, 1, 0, 1, 0, 2}, testing::kSmallestChunk,
+                        [&](HostedMember& member) { six.run(member, kRounds); });
+}
+
+TEST_CASE("a process set's number may be used again for ranks on other hosts") {
+  testing::run_on_hosts({0, 0, 1, 1}, testing::kSmallestChunk, [](HostedMember& member) {
+    const std::vector<std::vector<int>> rank_lists = {{0, 1}, {1, 3}, {0, 1, 2, 3}, {2}, {0, 2}};
+    for (size_t round = 0; round < 20; ++round) {
+      const std::vector<int>& ranks = rank_lists[round % rank_lists.size()];
+      member.backend->add_set(1, ranks);
+      const auto found = std::find(ranks.begin(), ranks.end(), member.rank);
+      if (found != ranks.end()) {
+        std::minstd_rand random(static_cast<uint32_t>(round));
+        for (int i = 0; i < 5; ++i) {
+          Case c = any_case(random, static_cast<int>(ranks.size()));
+          c.op.set = 1;
+          testing::run_case(*member.backend, c, static_cast<size_t>(found - ranks.begin()));
+        }
+      }
+      member.backend->remove_set(1);
+    }
+  });
+}
+
+TEST_CASE("the last rank of a host may be very late") {
+  const std::vector<int> layout = {0, 0, 1, 1};
+  std::vector<Case> cases;
+  for (const Kind kind : testing::kDataKinds) {
+    cases.push_back(CaseMaker(op_of(kind, Dtype::kI32, 1), 4, 30'000, 1).make());
+  }
+  testing::run_on_hosts(layout, testing::kSmallestChunk, [&](HostedMember& member) {
+    for (const Case& c : cases) {
+      if (member.rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+    }
+  });
+}
+
+// ---- Pairs ----
+
+void transfer(HostedMember& member, Kind kind, int peer, Bytes& buffer) {
+  Op op = op_of(kind, Dtype::kU8, peer);
+  op.longest = buffer.size();
+  Streams stream(1);
+  stream[0].add(buffer.data(), buffer.size());
+  kind == Kind::kSend ? member.backend->run(op, stream, Streams(1))
+                      : member.backend->run(op, Streams(1), stream);
+}
+
+TEST_CASE("pairs on one host and on two send and receive, between collectives") {
+  const Case sum = CaseMaker(op_of(Kind::kAllreduce, Dtype::kI32), 4, 5000, 1).make();
+  testing::run_on_hosts({0, 0, 1, 1}, testing::kSmallestChunk, [&](HostedMember& member) {
+    const int next = (member.rank + 1) % 4;
+    const int previous = (member.rank + 3) % 4;
+    for (uint32_t round = 0; round < 10; ++round) {
+      for (const size_t size : {size_t{0}, size_t{1}, size_t{3'000'000}}) {
+        Bytes sent = testing::numbers(Dtype::kU8, size, round + static_cast<uint32_t>(member.rank));
+        Bytes received(size);
+        const bool first = member.rank % 2 == 0;
+        if (first) transfer(member, Kind::kSend, next, sent);
+        transfer(member, Kind::kRecv, previous, received);
+        if (!first) transfer(member, Kind::kSend, next, sent);
+        expect(
+            received == testing::numbers(Dtype::kU8, size, round + static_cast<uint32_t>(previous)),
+            "what the previous rank sent arrives");
+      }
+      testing::run_case(*member.backend, sum, static_cast<size_t>(member.rank));
+    }
+  });
+}
+
+// ---- What goes wrong ----
+
+TEST_CASE("a lost rank of another host ends every collective and is named") {
+  for (const Kind kind : testing::kDataKinds) {
+    const Case c = CaseMaker(op_of(kind, Dtype::kI32), 3, 50'000, 2).make();
+    std::atomic<int> failed{0};
+    testing::run_on_hosts({0, 1, 2}, testing::kSmallestChunk, [&](HostedMember& member) {
+      testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+      if (member.rank == 2) {
+        // As when the process ends: some hear of it from the socket, others from those that did.
+        member.backend.reset();
+        return;
+      }
+      try {
+        for (;;) testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+      } catch (const PeerLost& lost) {
+        expect(lost.rank == 2, "the lost rank is named");
+        failed.fetch_add(1);
+        member.tell_hosts(2);
+      }
+    });
+    CHECK(failed == 2);
+  }
+}
+
+TEST_CASE("a closed socket ends the operation of both ends") {
+  std::atomic<int> failed{0};
+  testing::run_on_hosts({0, 1}, testing::kSmallestChunk, [&](HostedMember& member) {
+    Bytes data(100'000);
+    if (member.rank == 0) {
+      transfer(member, Kind::kSend, 1, data);
+      member.backend.reset();
+      return;
+    }
+    transfer(member, Kind::kRecv, 0, data);
+    try {
+      transfer(member, Kind::kRecv, 0, data);
+    } catch (const PeerLost& lost) {
+      expect(lost.rank == 0, "the lost rank is named");
+      expect(member.endpoint.doorbell.aborted(), "the other ranks of the host are told");
+      failed.fetch_add(1);
+    }
+  });
+  CHECK(failed == 1);
+}
+
+TEST_CASE("a rank that waits for a silent host ends when the world does") {
+  std::atomic<bool> connected{false};
+  testing::run_on_hosts({0, 1}, testing::kSmallestChunk, [&](HostedMember& member) {
+    Bytes data(1000);
+    transfer(member, member.rank == 0 ? Kind::kSend : Kind::kRecv, 1 - member.rank, data);
+    if (member.rank == 0) {
+      connected.wait(false);
+      return member.tell_hosts(0);
+    }
+    connected = true;
+    connected.notify_all();
+    bool ended = false;
+    try {
+      transfer(member, Kind::kRecv, 0, data);
+    } catch (const PeerLost& lost) {
+      ended = lost.rank == 0;
+    }
+    expect(ended, "the wait ends");
+  });
+}
+
+TEST_CASE("ranks that run different operations get an error, not garbage") {
+  std::atomic<int> told{0};
+  testing::run_on_hosts({0, 1}, testing::kSmallestChunk, [&](HostedMember& member) {
+    Bytes data(member.rank == 0 ? 1000 : 2000);
+    Streams stream(1);
+    stream[0].add(data.data(), data.size());
+    Op op = op_of(Kind::kAllreduce, Dtype::kF32);
+    op.longest = data.size();
+    try {
+      member.backend->run(op, stream, stream);
+    } catch (const PeerLost&) {
+      // The other one was quicker to find it.
+    } catch (const Error& error) {
+      expect(error.code == ErrorCode::kMismatch, "it is a mismatch");
+      expect(std::string(error.what()).find("another operation") != std::string::npos,
+             "it says so");
+      told.fetch_add(1);
+    }
+  });
+  CHECK(told >= 1);
+}
+
+TEST_CASE("a peer that cannot be reached is named with the reason") {
+  const HostMap hosts({0, 1});
+  Endpoint endpoint(Region::anonymous(1), 0, 0, SpinPolicy{});
+  NativeBackend backend(endpoint, hosts,
+                        [](int, int) -> Fd { throw std::runtime_error("no route"); });
+  std::string text;
+  try {
+    backend.run(op_of(Kind::kBarrier, Dtype::kU8), Streams(1), Streams(1));
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  CHECK(text == "cannot connect to rank 1: no route");
+  CHECK(endpoint.doorbell.aborted());
+}
+
+}  // namespace
+}  // namespace sirtaki

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "math/half.h"
+#include "math/reduce.h"
+
+// The rules of math/reduce.h, one element after another, in the plainest way.
+namespace sirtaki::reference {
+
+using Bytes = std::vector<unsigned char>;
+
+struct F16 {
+  using Memory = uint16_t;
+  using Value = float;
+  static float decode(uint16_t half) { return f16_to_f32(half); }
+  static uint16_t encode(float value) { return f32_to_f16(value); }
+};
+
+struct BF16 {
+  using Memory = uint16_t;
+  using Value = float;
+  static float decode(uint16_t half) { return bf16_to_f32(half); }
+  static uint16_t encode(float value) { return f32_to_bf16(value); }
+};
+
+struct Bool {
+  using Memory = uint8_t;
+  using Value = bool;
+  static bool decode(uint8_t byte) { return byte != 0; }
+  static uint8_t encode(bool value) { return value ? 1 : 0; }
+};
+
+template <typename T>
+struct Same {
+  using Memory = T;
+  using Value = T;
+  static T decode(T value) { return value; }
+  static T encode(T value) { return value; }
+};
+
+template <typename T>
+T multiplied(T value, double factor) {
+  if (factor == 1.0 || std::is_same_v<T, bool>) return value;
+  if constexpr (std::is_floating_point_v<T>) {
+    return value * static_cast<T>(factor);
+  } else {
+    const double product = std::trunc(static_cast<double>(value) * factor);
+    if (std::isnan(product)) return 0;
+    if (product <= static_cast<double>(std::numeric_limits<T>::min())) {
+      return std::numeric_limits<T>::min();
+    }
+    if (product >= static_cast<double>(std::numeric_limits<T>::max())) {
+      return std::numeric_limits<T>::max();
+    }
+    return static_cast<T>(product);
+  }
+}
+
+template <typename T>
+T folded(T a, T b, ReduceOp op) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+  }
+  if (op == ReduceOp::kMin) return b < a ? b : a;
+  if (op == ReduceOp::kMax) return b > a ? b : a;
+  const bool product = op == ReduceOp::kProduct;
+  if constexpr (std::is_same_v<T, bool>) {
+    return product ? a && b : a || b;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return product ? a * b : a + b;
+  } else {
+    const auto x = static_cast<uint64_t>(a);
+    const auto y = static_cast<uint64_t>(b);
+    return static_cast<T>(product ? x * y : x + y);
+  }
+}
+
+template <typename Format>
+void reduce_as(ReduceOp op, const std::vector<Bytes>& srcs, size_t count, Scale scale, Bytes& out) {
+  using Memory = typename Format::Memory;
+  for (size_t i = 0; i < count; ++i) {
+    // volatile: nothing is fused with what comes next.
+    volatile typename Format::Value acc{};
+    for (size_t k = 0; k < srcs.size(); ++k) {
+      Memory raw;
+      std::memcpy(&raw, srcs[k].data() + i * sizeof raw, sizeof raw);
+      volatile typename Format::Value value = multiplied(Format::decode(raw), scale.pre);
+      acc = k == 0 ? value : folded<typename Format::Value>(acc, value, op);
+    }
+    acc = multiplied<typename Format::Value>(acc, scale.post);
+    const Memory raw = Format::encode(acc);
+    std::memcpy(out.data() + i * sizeof raw, &raw, sizeof raw);
+  }
+}
+
+inline void reduce(Dtype dtype, ReduceOp op, const std::vector<Bytes>& srcs, size_t count,
+                   Scale scale, Bytes& out) {
+  switch (dtype) {
+    case Dtype::kBool:
+      return reduce_as<Bool>(op, srcs, count, scale, out);
+    case Dtype::kU8:
+      return reduce_as<Same<uint8_t>>(op, srcs, count, scale, out);
+    case Dtype::kI8:
+      return reduce_as<Same<int8_t>>(op, srcs, count, scale, out);
+    case Dtype::kI16:
+      return reduce_as<Same<int16_t>>(op, srcs, count, scale, out);
+    case Dtype::kI32:
+      return reduce_as<Same<int32_t>>(op, srcs, count, scale, out);
+    case Dtype::kI64:
+      return reduce_as<Same<int64_t>>(op, srcs, count, scale, out);
+    case Dtype::kF16:
+      return reduce_as<F16>(op, srcs, count, scale, out);
+    case Dtype::kBF16:
+      return reduce_as<BF16>(op, srcs, count, scale, out);
+    case Dtype::kF32:
+      return reduce_as<Same<float>>(op, srcs, count, scale, out);
+    case Dtype::kF64:
+      return reduce_as<Same<double>>(op, srcs, count, scale, out);
+  }
+}
+
+// Replaces every NaN by one and the same: which one a reduction gives is left open.
+inline void unify_nans(Dtype dtype, Bytes& bytes) {
+  if (dtype < Dtype::kF16) return;
+  for (size_t i = 0; i < bytes.size() / size_of(dtype); ++i) {
+    double value = 0.0;
+    uint16_t half = 0;
+    const unsigned char* const at = bytes.data() + i * size_of(dtype);
+    std::memcpy(&half, at, sizeof half);
+    if (dtype == Dtype::kF16) value = static_cast<double>(f16_to_f32(half));
+    if (dtype == Dtype::kBF16) value = static_cast<double>(bf16_to_f32(half));
+    if (dtype == Dtype::kF32) {
+      float single;
+      std::memcpy(&single, at, sizeof single);
+      value = static_cast<double>(single);
+    }
+    if (dtype == Dtype::kF64) std::memcpy(&value, at, sizeof value);
+    if (std::isnan(value)) std::memset(bytes.data() + i * size_of(dtype), 0xff, size_of(dtype));
+  }
+}
+
+}  // namespace sirtaki::reference

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backends/native.h"
+#include "math_reference.h"
+#include "transport/group.h"
+
+// Ranks as threads of the test, over anonymous shared memory.
+namespace sirtaki::testing {
+
+using reference::Bytes;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+inline constexpr int kWorlds[] = {1, 2, 3, 4, 7};
+inline constexpr size_t kSmallestChunk = 4096;
+
+/// Fails the rank: doctest's own checks are too slow for every element.
+inline void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("expected that " + what);
+}
+
+/// Runs `body(rank)` on `n` threads. When one throws, `stop` is called so that the others do not
+/// wait for it, and the first exception comes out.
+inline void run_threads(int n, const std::function<void(int)>& body,
+                        const std::function<void(int)>& stop) {
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < n; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        body(r);
+      } catch (...) {
+        {
+          const std::lock_guard lock(mutex);
+          if (first == nullptr) first = std::current_exception();
+        }
+        stop(r);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
+/// One rank with its backend, driven by the test's thread.
+struct Member {
+  Member(std::shared_ptr<Region> region, int world_rank, size_t chunk_bytes)
+      : rank(world_rank),
+        size(region->ranks()),
+        hosts(HostMap::single(size)),
+        endpoint(std::move(region), world_rank, world_rank, SpinPolicy{0, 0}) {
+    endpoint.chunk_bytes = chunk_bytes;
+    endpoint.doorbell.drive_as_caller(true);
+    backend = std::make_unique<NativeBackend>(endpoint, hosts, Connect());
+  }
+
+  int rank;
+  int size;
+  HostMap hosts;
+  Endpoint endpoint;
+  std::unique_ptr<NativeBackend> backend;
+};
+
+/// Runs `body(member)` for each rank of a world of `n`.
+inline void run_members(int n, size_t chunk_bytes, const std::function<void(Member&)>& body) {
+  const std::shared_ptr<Region> region = Region::anonymous(n);
+  run_threads(
+      n,
+      [&](int r) {
+        Member member(region, r, chunk_bytes);
+        body(member);
+      },
+      [&](int r) { Doorbell(region, r, SpinPolicy{}).abort(r); });
+}
+
+/// `count` elements that depend on `seed` alone; folds of few of them stay finite in any dtype.
+inline Bytes numbers(Dtype dtype, size_t count, uint32_t seed) {
+  std::minstd_rand random(seed + 1);
+  Bytes bytes(count * size_of(dtype));
+  for (size_t i = 0; i < count; ++i) {
+    const auto bits = static_cast<uint32_t>(random());
+    const float single = static_cast<float>(bits % 1009) / 504.0f - 1.0f;
+    const double number = static_cast<double>(single) + 1e-9;
+    const uint64_t whole = bits % 7;
+    uint16_t half = 0;
+    const void* from = &whole;
+    if (dtype == Dtype::kF64) from = &number;
+    if (dtype == Dtype::kF32) from = &single;
+    if (dtype == Dtype::kF16) half = f32_to_f16(single);
+    if (dtype == Dtype::kBF16) half = f32_to_bf16(single);
+    if (dtype == Dtype::kF16 || dtype == Dtype::kBF16) from = &half;
+    std::memcpy(bytes.data() + i * size_of(dtype), from, size_of(dtype));
+  }
+  return bytes;
+}
+
+/// Cuts a buffer into segments of odd numbers of elements, some of them empty.
+inline Segments cut(Bytes& buffer, size_t element, uint32_t seed) {
+  std::minstd_rand random(seed + 1);
+  Segments segments;
+  size_t at = 0;
+  while (at < buffer.size()) {
+    const size_t most = (buffer.size() - at) / element;
+    const size_t piece = std::min<size_t>(most, random() % 3 == 0 ? 0 : random() % 30'011);
+    segments.add(buffer.data() + at, piece * element);
+    at += piece * element;
+  }
+  segments.add(buffer.data() + at, 0);
+  return segments;
+}
+
+}  // namespace sirtaki::testing

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <sys/socket.h>
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "ranks.h"
+
+// Ranks as threads, on several hosts that this process plays: one region a host, sockets between.
+namespace sirtaki::testing {
+
+/// Hands both ends of a pair the two sides of a socketpair, as soon as both have asked.
+class Switchboard {
+ public:
+  Fd connect(int rank, int peer, int lane) {
+    std::unique_lock lock(mutex_);
+    const auto key = std::make_tuple(std::min(rank, peer), std::max(rank, peer), lane);
+    const auto waiting = sides_.find(key);
+    if (waiting != sides_.end()) {
+      Fd side = std::move(waiting->second);
+      sides_.erase(waiting);
+      changed_.notify_all();
+      return side;
+    }
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+      throw std::runtime_error("no socketpair");
+    }
+    sides_[key] = Fd(pair[1]);
+    changed_.wait(lock, [&] { return closed_ || sides_.count(key) == 0; });
+    if (closed_) throw std::runtime_error("the test is over");
+    return Fd(pair[0]);
+  }
+
+  /// Nobody waits any longer for a peer that does not come.
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::tuple<int, int, int>, Fd> sides_;
+  bool closed_ = false;
+};
+
+/// One rank with its backend, driven by the test's thread.
+struct HostedMember {
+  HostedMember(const HostMap& hosts, std::shared_ptr<Region> region, int world_rank,
+               size_t chunk_bytes, Connect connect, int sockets)
+      : rank(world_rank),
+        size(hosts.size()),
+        endpoint(std::move(region), world_rank, hosts.place_of(world_rank), SpinPolicy{0, 0},
+                 sockets) {
+    endpoint.chunk_bytes = chunk_bytes;
+    endpoint.doorbell.drive_as_caller(true);
+    backend = std::make_unique<NativeBackend>(endpoint, hosts, std::move(connect));
+  }
+
+  int rank;
+  int size;
+  Endpoint endpoint;
+  std::unique_ptr<NativeBackend> backend;
+  /// Ends the world on all hosts, as the control connections do.
+  std::function<void(int lost_rank)> tell_hosts;
+};
+
+/// Runs `body(member)` for each rank; `host_of[r]` is the host of rank r, and `sockets` lead to
+/// each peer.
+inline void run_on_hosts(const std::vector<int>& host_of, size_t chunk_bytes,
+                         const std::function<void(HostedMember&)>& body, int sockets = 1) {
+  const HostMap hosts(host_of);
+  Switchboard switchboard;
+  std::vector<std::shared_ptr<Region>> regions;
+  for (int h = 0; h < hosts.hosts(); ++h) {
+    regions.push_back(Region::anonymous(static_cast<int>(hosts.ranks_on(h).size())));
+  }
+  const auto region_of = [&](int r) { return regions[static_cast<size_t>(hosts.host_of(r))]; };
+  const auto tell_hosts = [&](int lost_rank) {
+    for (const auto& region : regions) Doorbell(region, 0, SpinPolicy{}).abort(lost_rank);
+  };
+  run_threads(
+      hosts.size(),
+      [&](int r) {
+        const auto connect = [&, r](int peer, int lane) {
+          return switchboard.connect(r, peer, lane);
+        };
+        HostedMember member(hosts, region_of(r), r, chunk_bytes, connect, sockets);
+        member.tell_hosts = tell_hosts;
+        body(member);
+      },
+      [&](int r) {
+        switchboard.close();
+        tell_hosts(r);
+      });
+}
+
+}  // namespace sirtaki::testing

@@ -1,0 +1,259 @@
+"""Whatever ends a job, no process of it stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.single.launching import HOROVODRUN, LIMIT, Job, python
+
+pytestmark = pytest.mark.timeout(120)
+
+SLEEP = "import time; print('ready', flush=True); time.sleep(600)"
+STUBBORN = (
+    "import signal, time\n"
+    "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):\n"
+    "    signal.signal(number, signal.SIG_IGN)\n"
+    "print('ready', flush=True)\n"
+    "time.sleep(600)"
+)
+# A worker whose children leave its session and its parenthood, and do not mind SIGTERM.
+DAEMONS = (
+    "import os, signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0: time.sleep(600)\n"
+    "    os._exit(0)\n"
+    "os.wait()\n"
+)
+TREES = {
+    "one process": python(SLEEP),
+    "a shell around it": ("bash", "-c", f'{sys.executable} -c "{SLEEP}"; true'),
+    "a program that starts two": python(
+        "import subprocess, sys\n"
+        f"children = [subprocess.Popen([sys.executable, '-c', {SLEEP!r}]) for _ in 'ab']\n"
+        "[child.wait() for child in children]"
+    ),
+    "daemons": python(DAEMONS + SLEEP),
+    "stubborn": python(STUBBORN),
+}
+# Short, so that tests which need SIGKILL do not last.
+GRACE = ("--termination-grace-seconds", "0.3")
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    job = Job()
+    yield job
+    job.wait_until_gone()
+
+
+@pytest.fixture(params=TREES.values(), ids=TREES.keys())
+def tree(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    found: tuple[str, ...] = request.param
+    return found
+
+
+@contextlib.contextmanager
+def running(job: Job, *arguments: str, size: int = 2) -> Iterator[subprocess.Popen[str]]:
+    """A job whose every rank has said that it is ready."""
+    launcher = job.start("-np", str(size), *GRACE, *arguments)
+    assert launcher.stdout is not None
+    with launcher:
+        ready: set[str] = set()
+        while len(ready) < size:
+            line = launcher.stdout.readline()
+            assert line, "the job ended before its ranks were ready"
+            if "ready" in line:
+                ready.add(line.partition("]")[0])
+        try:
+            yield launcher
+        finally:
+            launcher.kill()
+
+
+def pids(job: Job, text: str) -> list[int]:
+    """Processes of the job whose command line contains `text`."""
+    return [pid for pid, command in job.processes().items() if text in command]
+
+
+def test_killing_the_launcher_kills_everything(job: Job, tree: tuple[str, ...]) -> None:
+    with running(job, *tree) as launcher:
+        launcher.kill()
+        launcher.wait(LIMIT)
+        job.wait_until_gone()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_to_the_launcher_ends_everything(
+    job: Job, tree: tuple[str, ...], number: signal.Signals, code: int
+) -> None:
+    with running(job, *tree) as launcher:
+        launcher.send_signal(number)
+        output, _ = launcher.communicate(timeout=LIMIT)
+        assert launcher.returncode == code
+        assert f"{number.name} received" in output
+        assert "Traceback" not in output.replace("]<stderr>:Traceback", "")
+        assert not job.processes()
+
+
+def test_a_second_signal_does_not_wait_for_the_grace(job: Job) -> None:
+    grace = ("--termination-grace-seconds", "500")
+    with running(job, *grace, *python(STUBBORN)) as launcher:
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.stdout is not None
+        assert "SIGINT received" in launcher.stdout.readline()
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(LIMIT) == 130
+        assert not job.processes()
+
+
+def test_workers_are_asked_before_they_are_killed(job: Job, tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, signal, sys, time\n"
+        "def save(*_):\n"
+        f"    pathlib.Path({str(tmp_path)!r}, os.environ['HOROVOD_RANK']).write_text('saved')\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\n" + SLEEP
+    )
+    with running(job, "--termination-grace-seconds", "60", *python(code)) as launcher:
+        launcher.kill()
+        job.wait_until_gone()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+def test_stopped_workers_are_ended_too(job: Job) -> None:
+    with running(job, *python(SLEEP)) as launcher:
+        for pid in pids(job, "ready"):
+            if pid != launcher.pid:
+                os.kill(pid, signal.SIGSTOP)
+        launcher.terminate()
+        assert launcher.wait(LIMIT) == 143
+        assert not job.processes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_killed_worker_ends_the_others_and_is_named(
+    job: Job, tree: tuple[str, ...], number: signal.Signals
+) -> None:
+    command = (
+        "bash",
+        "-c",
+        'if [ $HOROVOD_RANK = 1 ]; then echo ready $$; exec sleep 600; fi; "$@"',
+    )
+    launcher = job.start("-np", "2", *GRACE, *command, "-", *tree)
+    assert launcher.stdout is not None
+    with launcher:
+        victim = 0
+        others_ready = False
+        while not (victim and others_ready):
+            line = launcher.stdout.readline()
+            assert line
+            if line.startswith("[1]<stdout>:ready"):
+                victim = int(line.split()[1])
+            others_ready = others_ready or line.startswith("[0]<stdout>:ready")
+        os.kill(victim, number)
+        output, _ = launcher.communicate(timeout=LIMIT)
+    assert launcher.returncode == 1
+    assert f"Process 1 exit with status code {128 + number}." in output
+    assert "Process name: rank 1 on localhost" in output
+    assert f"killed by {number.name}" in output
+    assert not job.processes()
+
+
+def test_a_worker_that_fails_takes_its_own_children_along(job: Job) -> None:
+    done = job.run("-np", "1", *GRACE, *python(DAEMONS + "sys.exit(7)"))
+    assert done.returncode == 1
+    assert not job.processes()
+
+
+def test_what_workers_leave_running_ends_with_the_job(job: Job) -> None:
+    done = job.run("-np", "2", *GRACE, *python(DAEMONS))
+    assert done.returncode == 0
+    assert not job.processes()
+
+
+def test_a_killed_guardian_ends_the_job_with_an_error(job: Job) -> None:
+    with running(job, *python(SLEEP)) as launcher:
+        (guardian,) = pids(job, "guardian.py")
+        os.kill(guardian, signal.SIGKILL)
+        output, _ = launcher.communicate(timeout=LIMIT)
+        assert launcher.returncode == 1
+        assert "watches the workers" in output
+        job.wait_until_gone()
+
+
+def test_a_reader_that_goes_away_ends_the_job_quietly(job: Job) -> None:
+    code = "while True: print('line', flush=True)"
+    launcher = subprocess.Popen(
+        [*HOROVODRUN, "-np", "2", *GRACE, *python(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=job.environment,
+    )
+    assert launcher.stdout is not None
+    assert launcher.stderr is not None
+    launcher.stdout.readline()
+    launcher.stdout.close()
+    errors = launcher.stderr.read()
+    assert launcher.wait(LIMIT) == 128 + signal.SIGPIPE
+    launcher.stderr.close()
+    assert "BrokenPipe" not in errors.replace("]<stderr>:BrokenPipe", "")
+
+
+def test_a_job_in_the_background_keeps_ignoring_ctrl_c(job: Job) -> None:
+    # A shell without job control starts what is in the background with SIGINT ignored.
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code + HOROVODRUN[2], "-np", "1", *GRACE, *python(SLEEP)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=job.environment,
+    )
+    assert launcher.stdout is not None
+    with launcher:
+        assert "ready" in launcher.stdout.readline()
+        launcher.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            launcher.wait(0.5)
+        launcher.terminate()
+        assert launcher.wait(LIMIT) == 143
+
+
+def test_a_killed_launcher_in_the_middle_of_a_start_leaves_nothing(job: Job) -> None:
+    for delay in (0.02, 0.06, 0.1, 0.14, 0.2):
+        launcher = job.start("-np", "8", *GRACE, *python(SLEEP))
+        with launcher:
+            time.sleep(delay)
+            launcher.kill()
+        job.wait_until_gone()
+
+
+def test_a_disk_that_is_full_ends_the_job_with_the_files_name(job: Job, tmp_path: Path) -> None:
+    # A link to a device that is always full stands in for the rank's file.
+    (tmp_path / "rank.0").mkdir()
+    (tmp_path / "rank.0" / "stdout").symlink_to("/dev/full")
+    done = job.run(*("-np", "1", *GRACE, "--output-filename", str(tmp_path)), *python(SLEEP))
+    assert done.returncode == 1
+    assert "rank.0/stdout" in done.stderr
+    assert "No space left" in done.stderr
+    assert not job.processes()
+
+
+def test_processes_that_do_not_start_in_time_are_reported(job: Job) -> None:
+    done = job.run("-np", "2", *GRACE, "--start-timeout", "0", *python(SLEEP))
+    assert done.returncode == 1
+    assert "did not start within 0 s" in done.stderr
+    assert not job.processes()

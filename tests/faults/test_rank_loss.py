@@ -1,0 +1,216 @@
+"""A rank that dies or stops: what the others see, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.single.launching import Job, python
+
+pytestmark = pytest.mark.timeout(120)
+
+# The survivors report instead of failing, so that the launcher does not end them first.
+PRELUDE = """
+import os, signal, sys, time
+import numpy as np
+import sirtaki as hvd
+
+def die(after=0.0):
+    time.sleep(after)
+    print(f"died at {time.time()}", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def report(error):
+    text = f"at {time.time()} {type(error).__name__}: {error}"
+    open(os.path.join(os.environ["REPORTS"], str(hvd.rank())), "w").write(text)
+"""
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    job = Job()
+    yield job
+    job.wait_until_gone()
+
+
+def reports(job: Job, folder: Path, ranks: int, code: str) -> dict[int, str]:
+    """What the ranks that lived reported."""
+    # The launcher ends the others once it sees the death; their own error must come first.
+    done = job.run(
+        "--termination-grace-seconds",
+        "10",
+        "-np",
+        str(ranks),
+        *python(PRELUDE + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + code),
+        REPORTS=str(folder),
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "status code 137" in done.stderr
+    return {int(path.name): path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_killed_inside_an_allreduce_is_named_with_the_operation(
+    job: Job, tmp_path: Path, ranks: int
+) -> None:
+    code = """
+hvd.init()
+if hvd.rank() == 1:
+    import threading
+    threading.Thread(target=die, args=(0.5,)).start()
+try:
+    while True:
+        hvd.allreduce(np.ones(4 << 20, np.float32), name="grad")
+except hvd.PeerLostError as error:
+    report(error)
+"""
+    found = reports(job, tmp_path, ranks, code)
+    assert sorted(found) == [r for r in range(ranks) if r != 1]
+    for text in found.values():
+        assert "lost peer rank 1" in text
+        # The signal may hit the moment between two calls.
+        assert "grad" in text or "no operation was running" in text
+
+
+def test_a_rank_killed_outside_of_operations_fails_the_next_one(job: Job, tmp_path: Path) -> None:
+    code = """
+hvd.init()
+hvd.barrier()
+if hvd.rank() == 1:
+    die()
+time.sleep(1.5)
+try:
+    hvd.allreduce(np.ones(3))
+except hvd.PeerLostError as error:
+    report(error)
+"""
+    found = reports(job, tmp_path, 3, code)
+    assert sorted(found) == [0, 2]
+    assert all("lost peer rank 1" in text for text in found.values())
+
+
+def test_a_pending_operation_fails_although_its_rank_sleeps(job: Job, tmp_path: Path) -> None:
+    code = """
+hvd.init()
+if hvd.rank() == 1:
+    die(0.5)
+handle = hvd.allreduce_async(np.ones(3), name="waits")
+while not hvd.poll(handle):
+    time.sleep(0.001)
+try:
+    hvd.synchronize(handle)
+except hvd.PeerLostError as error:
+    report(error)
+"""
+    found = reports(job, tmp_path, 2, code)
+    assert "lost peer rank 1" in found[0]
+    assert "waits" in found[0]
+
+
+def test_a_dead_rank_is_noticed_though_its_children_live(job: Job, tmp_path: Path) -> None:
+    code = """
+hvd.init()
+if hvd.rank() == 1:
+    if os.fork() == 0:
+        time.sleep(5)
+        os._exit(0)
+    die(0.3)
+try:
+    while True:
+        hvd.allreduce(np.ones(3))
+except hvd.PeerLostError as error:
+    report(error)
+"""
+    assert "lost peer rank 1" in reports(job, tmp_path, 2, code)[0]
+
+
+def test_a_rank_killed_during_init_ends_the_job(job: Job) -> None:
+    done = job.run(
+        "-np", "2", *python(PRELUDE + "die() if '1' == os.environ['HOROVOD_RANK'] else hvd.init()")
+    )
+    assert done.returncode == 1
+    assert "Process 1 exit with status code 137" in done.stderr
+
+
+def test_a_rank_that_raises_is_named_and_the_others_end(job: Job) -> None:
+    code = """
+hvd.init()
+if hvd.rank() == 1:
+    raise RuntimeError("out of luck")
+hvd.allreduce(np.ones(3))
+"""
+    done = job.run("-np", "2", *python(PRELUDE + code))
+    assert done.returncode == 1
+    assert "[1]<stderr>:RuntimeError: out of luck" in done.stderr
+
+
+def test_a_rank_that_leaves_early_fails_the_others_with_a_reason(job: Job) -> None:
+    code = """
+hvd.init()
+if hvd.rank() == 0:
+    try:
+        hvd.allreduce(np.ones(3))
+    except hvd.HorovodInternalError as error:
+        print("told:", error)
+"""
+    done = job.run("-np", "2", *python(PRELUDE + code))
+    assert done.returncode == 0, done.stderr
+    assert "told: the world has been shut down: rank 1" in done.stdout
+
+
+def test_a_stopped_rank_delays_the_job_and_no_more(job: Job) -> None:
+    code = """
+import subprocess
+hvd.init()
+if hvd.rank() == 1:
+    pause = f"sleep 0.3; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"
+    subprocess.Popen(["sh", "-c", pause])
+total = 0.0
+end = time.time() + 4.5
+while hvd.allreduce(np.array([time.time() < end], np.int32), op=hvd.Min)[0]:
+    total = hvd.allreduce(np.ones(100_000, np.float32), op=hvd.Sum)[0]
+print("went on with", total)
+"""
+    done = job.run("-np", "2", *python(PRELUDE + code))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("went on with 2.0") == 2
+
+
+def test_the_loss_is_noticed_at_once(job: Job, tmp_path: Path) -> None:
+    code = """
+hvd.init()
+if hvd.rank() == 1:
+    die(0.5)
+try:
+    hvd.allreduce(np.ones(3))
+except hvd.PeerLostError as error:
+    report(error)
+"""
+    script = tmp_path / "script.py"
+    script.write_text(PRELUDE + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + code)
+    (tmp_path / "reports").mkdir()
+    done = job.run("-np", "2", sys.executable, str(script), REPORTS=str(tmp_path / "reports"))
+    died = float(done.stdout.split("died at ")[1].split()[0])
+    told = float((tmp_path / "reports" / "0").read_text().split()[1])
+    print(f"noticed after {(told - died) * 1e3:.1f} ms")
+    assert told - died < 10  # not the time of any timeout; a quiet machine needs milliseconds
+
+
+def test_nothing_is_left_in_shared_memory(job: Job) -> None:
+    before = set(Path("/dev/shm").iterdir())
+    code = "hvd.init(); print('up', flush=True); time.sleep(99)"
+    running = job.start("-np", "2", *python(PRELUDE + code))
+    assert running.stdout is not None
+    while "up" not in running.stdout.readline():
+        pass
+    for pid in job.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    running.wait()
+    assert set(Path("/dev/shm").iterdir()) <= before

@@ -1,0 +1,69 @@
+"""A coverage-guided search for bytes from strangers that a parser does not refuse properly.
+
+    make fuzz            (seconds: FUZZ_SECONDS=60)
+
+Every parser may raise what it documents; anything else is a find.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import atheris
+
+with atheris.instrument_imports():
+    from sirtaki.launch import frames
+    from sirtaki.rendezvous import auth, records, wire
+
+SECRET = bytes(32)
+IDENTITY = auth.own_identity("host")
+PURPOSE = 1
+
+
+def store_request(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        wire.parse_request(data)
+
+
+def handshake(data: bytes) -> None:
+    size = auth.GREETING_BYTES
+    with contextlib.suppress(auth.AuthenticationError):
+        listener = auth.Listener(SECRET, PURPOSE, IDENTITY)
+        listener.answer(data[:size].ljust(size, b"\0"))
+        listener.accept(data[size : size + auth.PROOF_BYTES].ljust(auth.PROOF_BYTES, b"\0"))
+        raise AssertionError("a stranger was let in")
+
+
+def answer(data: bytes) -> None:
+    with contextlib.suppress(auth.AuthenticationError):
+        dialer = auth.Dialer(SECRET, PURPOSE, IDENTITY)
+        dialer.prove(data[: auth.ANSWER_BYTES].ljust(auth.ANSWER_BYTES, b"\0"))
+        raise AssertionError("a stranger was believed")
+
+
+def host_record(data: bytes) -> None:
+    with contextlib.suppress(ValueError, ConnectionError, TimeoutError):
+        records.parse(data)
+
+
+def agent_frames(data: bytes) -> None:
+    with contextlib.suppress(frames.FrameError):
+        for kind, payload in frames.FrameReader().feed(data):
+            if kind == frames.Kind.OUTPUT:
+                frames.unpack_output(payload)
+            else:
+                frames.unpack_json(payload)
+
+
+TARGETS = (store_request, handshake, answer, host_record, agent_frames)
+
+
+def one(data: bytes) -> None:
+    if data:
+        TARGETS[data[0] % len(TARGETS)](data[1:])
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, one)
+    atheris.Fuzz()

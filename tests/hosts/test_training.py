@@ -1,0 +1,112 @@
+"""Collectives among virtual hosts, through the launcher."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.bed import SSH_PORT, Bed, signal_to
+from tests.hosts.jobs import RUN, run, running
+
+pytestmark = pytest.mark.timeout(180)
+
+SCRIPT = str(Path(__file__).with_name("train.py"))
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/pytorch_cifar10.py"
+TRAIN = (sys.executable, SCRIPT)
+FOR_EVER = (*TRAIN, "--for-ever")
+LIMIT = 60.0
+
+
+def places(output: str) -> list[tuple[int, ...]]:
+    """Rank, local rank, local size and cross rank of all that have come to the end."""
+    words = [line.split(":", 1)[1].split() for line in output.splitlines() if ":done " in line]
+    return sorted(tuple(map(int, line[1:])) for line in words)
+
+
+def test_three_hosts_agree_on_every_result(bed: Bed) -> None:
+    done = run(bed, *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == [(0, 0, 1, 0), (1, 0, 1, 1), (2, 0, 1, 2)]
+
+
+def test_three_hosts_of_two_ranks_agree_on_every_result(bed: Bed) -> None:
+    done = run(bed, *TRAIN, slots=2)
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == [(r, r % 2, 2, r // 2) for r in range(6)]
+
+
+def test_uneven_hosts_agree_on_every_result(bed: Bed) -> None:
+    hosts = "node3:2,node5:1"
+    done = bed.hosts[0].run(*RUN, "-np", "3", "-H", hosts, "-p", str(SSH_PORT), *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert places(done.stdout) == [(0, 0, 2, 0), (1, 1, 2, 0), (2, 0, 1, 1)]
+
+
+def test_encrypted_hosts_agree_on_every_result(bed: Bed) -> None:
+    done = run(bed, "--tls", *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert len(places(done.stdout)) == 3
+
+
+def test_hosts_with_several_sockets_between_two_ranks_agree_on_every_result(bed: Bed) -> None:
+    done = run(bed, *TRAIN, env={"SIRTAKI_SOCKETS_PER_PEER": "3"})
+    assert done.returncode == 0, done.stderr
+    assert len(places(done.stdout)) == 3
+
+
+def test_hosts_on_ipv6_agree_on_every_result(bed: Bed) -> None:
+    hosts = ",".join(f"[{host.address6}]:1" for host in bed.hosts)
+    done = bed.hosts[0].run(*RUN, "-np", "3", "-H", hosts, "-p", str(SSH_PORT), *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert len(places(done.stdout)) == 3
+
+
+def test_three_hosts_train_the_cifar_10_example(bed: Bed) -> None:
+    pytest.importorskip("torch")
+    done = run(bed, sys.executable, str(EXAMPLE), "--epochs", "2")
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"^\[0\]<stdout>:   3 +\d+\.\d\d +1\.00 +1?\d\d\.\d\d%", done.stdout, re.MULTILINE
+    )
+
+
+def test_a_host_that_stops_for_three_seconds_is_not_lost(bed: Bed) -> None:
+    with running(bed, *FOR_EVER) as process:
+        pids = list(bed.hosts[1].processes())
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(3)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(3)
+        signal_to(process, signal.SIGINT)
+        output, _ = process.communicate(timeout=LIMIT)
+        # Once they are told to end, one rank may see another go.
+        before, told, _ = output.partition("SIGINT received")
+        assert told
+        assert "lost:" not in before
+
+
+def test_a_killed_rank_ends_the_training_with_its_host_named(bed: Bed) -> None:
+    with running(bed, *FOR_EVER) as process:
+        found = bed.hosts[1].processes().items()
+        (rank,) = [p for p, command in found if SCRIPT in command and "launch" not in command]
+        os.kill(rank, signal.SIGKILL)
+        output, _ = process.communicate(timeout=LIMIT)
+        assert process.returncode == 1
+        assert "Process name: rank 1 on 192.168.11.5\nExit code: 137" in output
+
+
+def test_a_cut_link_ends_the_training_with_the_host_named(bed: Bed) -> None:
+    with running(bed, *FOR_EVER) as process:
+        bed.hosts[2].cut_off()
+        output, _ = process.communicate(timeout=LIMIT)
+        assert process.returncode == 1
+        assert "192.168.11.6" in output
+        bed.wait_until_idle()

@@ -1,0 +1,88 @@
+"""Jobs of the mpirun beside this Python: how they end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mpi4py")
+MPIRUN = Path(sys.executable).with_name("mpirun")
+if not MPIRUN.exists():
+    pytest.skip("there is no mpirun beside this Python", allow_module_level=True)
+
+LIMIT = 90.0
+ENVIRONMENT = {
+    **os.environ,
+    "SIRTAKI_BACKEND": "mpi",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+START = "import os, numpy as np, sirtaki as hvd\nhvd.init()\n"
+# In one piece: what ranks print piece by piece, mpirun mixes.
+SUM = "os.write(1, b'sum %d\\n' % int(hvd.allreduce(np.ones(1), op=hvd.Sum)[0]))\n"
+
+
+def run(*command: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Run to the end, which must come."""
+    return subprocess.run(
+        [str(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        env={**ENVIRONMENT, **extra},
+        check=False,
+    )
+
+
+def ranks(code: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    return run(str(MPIRUN), "-np", "2", sys.executable, "-c", code, **extra)
+
+
+def test_a_script_that_just_ends_leaves_in_good_order() -> None:
+    done = ranks(START + SUM)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 2") == 2
+
+
+def test_a_rank_that_is_killed_ends_the_job() -> None:
+    done = ranks(START + SUM + "if hvd.rank() == 1: os.kill(os.getpid(), 9)\n" + SUM * 3)
+    assert done.returncode != 0
+    assert done.stdout.count("sum 2") == 2
+
+
+def test_an_exception_on_one_rank_ends_the_job_with_an_error_on_the_other() -> None:
+    done = ranks(START + SUM + "if hvd.rank() == 1: raise SystemExit(3)\n" + SUM)
+    assert done.returncode != 0
+    assert done.stdout.count("sum 2") == 2
+
+
+def test_the_launcher_starts_a_job_with_mpirun() -> None:
+    horovodrun = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
+    path = f"{MPIRUN.parent}{os.pathsep}{os.environ['PATH']}"
+    flags = ("--mpi", "-np", "3", "-H", "localhost:3")
+    job = (sys.executable, "-c", START + SUM)
+    done = run(sys.executable, "-c", horovodrun, *flags, *job, PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 3") == 3
+    done = run(sys.executable, "-c", horovodrun, *flags, "sh", "-c", "exit 5", PATH=path)
+    assert done.returncode == 5
+
+
+def test_the_native_launcher_says_that_mpi_needs_mpirun() -> None:
+    horovodrun = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
+    done = run(sys.executable, "-c", horovodrun, "-np", "2", sys.executable, "-c", START)
+    assert done.returncode == 1
+    assert "start the job with mpirun or horovodrun --mpi" in done.stderr
+
+
+def test_an_mpi_without_threads_is_refused() -> None:
+    code = "import mpi4py; mpi4py.rc.threads = False\nfrom mpi4py import MPI\n" + START
+    done = ranks(code)
+    assert done.returncode != 0
+    assert "MPI runs without support for threads" in done.stderr

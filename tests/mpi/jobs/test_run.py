@@ -1,0 +1,59 @@
+"""`run` with the mpirun beside this Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from sirtaki import run
+
+pytest.importorskip("mpi4py")
+FOLDER = Path(sys.executable).parent
+if not (FOLDER / "mpirun").exists():
+    pytest.skip("there is no mpirun beside this Python", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def _this_mpirun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", f"{FOLDER}:{os.environ['PATH']}")
+    monkeypatch.setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
+    monkeypatch.setenv("SIRTAKI_SHARED_DIR", str(tmp_path / "jobs"))
+
+
+def test_the_results_of_all_ranks_come_back_in_order() -> None:
+    def together(start: float) -> tuple[int, float]:
+        import numpy as np
+
+        import sirtaki as hvd
+
+        hvd.init()
+        total = hvd.allreduce(np.full(1, start + hvd.rank()), op=hvd.Sum)
+        return hvd.rank(), float(total[0])
+
+    assert run(together, (5.0,), num_proc=2, use_mpi=True) == [(0, 11.0), (1, 11.0)]
+
+
+def test_what_a_rank_raises_is_told_with_its_rank() -> None:
+    def fails() -> None:
+        import sirtaki as hvd
+
+        hvd.init()
+        if hvd.rank() == 1:
+            raise ValueError("no such luck")
+
+    with pytest.raises(RuntimeError, match=r"(?s)rank 1 .*no such luck") as raised:
+        run(fails, num_proc=2, use_mpi=True)
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_ranks_that_die_without_a_result_are_named_with_the_end_of_mpirun() -> None:
+    with pytest.raises(RuntimeError, match=r"ranks \[0, 1\] .*mpirun exited with code \d+"):
+        run(lambda: os._exit(3), num_proc=2, use_mpi=True)
+
+
+def test_nothing_of_the_secret_stays_behind(tmp_path: Path) -> None:
+    assert run(lambda: 1, num_proc=1, use_mpi=True) == [1]
+    assert list((tmp_path / "jobs").iterdir()) == []

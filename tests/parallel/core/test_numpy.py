@@ -1,0 +1,161 @@
+"""The numpy front end, with exact values."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sirtaki as hvd
+
+INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64)
+FLOATS = (np.float16, np.float32, np.float64)
+SIZES = (0, 1, 10, 1000, 100_003)
+
+
+def of_rank(rank: int, count: int, dtype: Any) -> np.ndarray:
+    """Small whole numbers, so that sums are exact in every dtype."""
+    return ((np.arange(count) + rank) % 5).astype(dtype)
+
+
+@pytest.mark.parametrize("count", SIZES)
+@pytest.mark.parametrize("dtype", INTEGERS + FLOATS)
+def test_a_sum_is_exact(dtype: Any, count: int) -> None:
+    result = hvd.allreduce(of_rank(hvd.rank(), count, dtype), op=hvd.Sum)
+    expected = sum(of_rank(r, count, dtype) for r in range(hvd.size()))
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("op", "combine"),
+    [(hvd.Min, np.minimum), (hvd.Max, np.maximum), (hvd.Product, np.multiply)],
+)
+@pytest.mark.parametrize("dtype", INTEGERS + FLOATS)
+def test_min_max_and_product_are_exact(dtype: Any, op: int, combine: Any) -> None:
+    result = hvd.allreduce(of_rank(hvd.rank(), 1000, dtype), op=op)
+    expected = of_rank(0, 1000, dtype)
+    for r in range(1, hvd.size()):
+        expected = combine(expected, of_rank(r, 1000, dtype))
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_bools_are_combined_logically() -> None:
+    mine = np.arange(hvd.size()) == hvd.rank()
+    np.testing.assert_array_equal(hvd.allreduce(mine, op=hvd.Sum), np.ones(hvd.size(), bool))
+    everywhere = hvd.allreduce(mine, op=hvd.Product)
+    np.testing.assert_array_equal(everywhere, np.full(hvd.size(), hvd.size() == 1))
+
+
+def test_the_average_of_integers_is_truncated_toward_zero() -> None:
+    values = np.array([7, -7, 3, -3], np.int32) if hvd.rank() == 0 else np.zeros(4, np.int32)
+    expected = np.trunc(np.array([7, -7, 3, -3]) * (1.0 / hvd.size())).astype(np.int32)
+    np.testing.assert_array_equal(hvd.allreduce(values), expected)
+
+
+def test_integers_are_scaled_in_double_precision_and_truncated() -> None:
+    values = np.array([3, -3, 10], np.int32)
+    result = hvd.allreduce(values, op=hvd.Sum, prescale_factor=0.5)
+    np.testing.assert_array_equal(result, np.array([1, -1, 5]) * hvd.size())
+    result = hvd.allreduce(values, op=hvd.Sum, postscale_factor=0.5)
+    np.testing.assert_array_equal(result, np.trunc(values * hvd.size() * 0.5))
+
+
+def test_16_bit_floats_are_rounded_once() -> None:
+    # In float16 2048 + 1 is 2048: summing rank by rank in 16 bits would lose every 1.
+    value = 2048.0 if hvd.rank() == 0 else 1.0
+    result = hvd.allreduce(np.full(3, value, np.float16), op=hvd.Sum)
+    np.testing.assert_array_equal(result, np.full(3, 2048.0 + hvd.size() - 1).astype(np.float16))
+
+
+def test_results_are_bitwise_equal_on_all_ranks_and_from_run_to_run() -> None:
+    mine = np.random.default_rng(hvd.rank()).normal(size=70_001).astype(np.float32)
+    first = hvd.allreduce(mine, op=hvd.Sum)
+    for _ in range(3):
+        assert hvd.allreduce(mine, op=hvd.Sum).tobytes() == first.tobytes()
+    everyone = hvd.allgather(first[np.newaxis])
+    assert all(row.tobytes() == first.tobytes() for row in everyone)
+
+
+def test_a_sum_in_place_changes_the_array() -> None:
+    values = np.ones(10, np.float32)
+    assert hvd.allreduce_(values, op=hvd.Sum) is values
+    np.testing.assert_array_equal(values, np.full(10, hvd.size(), np.float32))
+
+
+def test_an_array_that_is_not_contiguous_is_reduced_as_it_reads() -> None:
+    values = np.arange(12.0).reshape(3, 4).T
+    np.testing.assert_array_equal(hvd.allreduce(values), values)
+
+
+def test_a_group_is_reduced_as_one() -> None:
+    arrays = [np.full(n, hvd.rank() + 1.0) for n in (1, 0, 5000)]
+    total = sum(range(1, hvd.size() + 1))
+    for array, result in zip(arrays, hvd.grouped_allreduce(arrays, op=hvd.Sum), strict=True):
+        np.testing.assert_array_equal(result, np.full(array.shape, total))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS, *FLOATS])
+def test_rows_are_gathered_in_rank_order_however_many_each_has(dtype: Any) -> None:
+    rows = [r * 3 % 4 for r in range(hvd.size())]
+    parts = [of_rank(r, rows[r] * 2, dtype).reshape(rows[r], 2) for r in range(hvd.size())]
+    np.testing.assert_array_equal(hvd.allgather(parts[hvd.rank()]), np.concatenate(parts))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS, *FLOATS])
+def test_every_rank_can_broadcast(dtype: Any) -> None:
+    for root in range(hvd.size()):
+        mine = of_rank(hvd.rank(), 100_003, dtype)
+        result = hvd.broadcast(mine, root)
+        np.testing.assert_array_equal(result, of_rank(root, 100_003, dtype))
+
+
+def test_equal_parts_are_exchanged_without_splits() -> None:
+    mine = np.arange(hvd.size() * 2) + 100 * hvd.rank()
+    expected = [100 * r + 2 * hvd.rank() + i for r in range(hvd.size()) for i in (0, 1)]
+    np.testing.assert_array_equal(hvd.alltoall(mine), expected)
+
+
+def test_splits_say_how_many_rows_go_where_and_come_from_where() -> None:
+    splits = [(hvd.rank() + r) % 3 for r in range(hvd.size())]
+    mine = np.full((sum(splits) + 1, 2), hvd.rank(), np.int32)  # the last row is not sent
+    rows, received = hvd.alltoall(mine, splits)
+    expected = [(r + hvd.rank()) % 3 for r in range(hvd.size())]
+    np.testing.assert_array_equal(received, expected)
+    np.testing.assert_array_equal(rows[:, 0], np.repeat(np.arange(hvd.size()), expected))
+
+
+def test_blocks_of_rows_are_scattered_and_the_first_ranks_get_one_more() -> None:
+    count = 2 * hvd.size() + 1
+    mine = np.arange(count * 3.0).reshape(count, 3) * (hvd.rank() + 1)
+    total = np.arange(count * 3.0).reshape(count, 3) * sum(range(1, hvd.size() + 1))
+    result = hvd.reducescatter(mine, op=hvd.Sum)
+    np.testing.assert_array_equal(result, np.array_split(total, hvd.size())[hvd.rank()])
+
+
+def test_named_operations_may_be_submitted_in_any_order() -> None:
+    order = list(range(50))
+    random.Random(hvd.rank()).shuffle(order)
+    handles = {
+        i: hvd.allreduce_async(np.full(i, i + hvd.rank()), name=f"t{i}", op=hvd.Sum) for i in order
+    }
+    ranks = sum(range(hvd.size()))
+    for i in range(50):
+        expected = np.full(i, i * hvd.size() + ranks)
+        np.testing.assert_array_equal(hvd.synchronize(handles[i]), expected)
+
+
+def test_many_operations_in_flight_complete() -> None:
+    handles = [hvd.allreduce_async(np.full(3, i), op=hvd.Max) for i in range(2000)]
+    assert [int(hvd.synchronize(handle)[0]) for handle in handles] == list(range(2000))
+
+
+def test_join_contributes_zeros_until_the_last_rank_has_joined() -> None:
+    for step in range(hvd.rank() + 1):
+        result = hvd.allreduce(np.ones(4), op=hvd.Sum, name=f"uneven.{step}")
+        np.testing.assert_array_equal(result, np.full(4, hvd.size() - step))
+    last = hvd.join()
+    assert 0 <= last < hvd.size()
+    assert np.all(hvd.allgather(np.array([last])) == last)

@@ -1,0 +1,203 @@
+"""Mistakes are told as Horovod tells them, and the job goes on after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import sirtaki.torch as hvd
+
+several = pytest.mark.skipif("hvd.size() == 1", reason="one rank cannot disagree with itself")
+
+
+@pytest.fixture(autouse=True)
+def the_job_goes_on() -> Iterator[None]:
+    yield
+    result = hvd.allreduce(torch.ones(2), op=hvd.Sum)
+    assert result.tolist() == [hvd.size()] * 2
+
+
+class TestRanksDisagree:
+    """All ranks get the error, when they wait for the operation."""
+
+    pytestmark = several
+
+    def mismatch(self, submit) -> str:
+        with pytest.raises(hvd.HorovodInternalError) as caught:
+            hvd.synchronize(submit(hvd.rank()))
+        assert isinstance(caught.value, RuntimeError)
+        return str(caught.value)
+
+    def test_on_the_shape_of_an_allreduce(self) -> None:
+        message = self.mismatch(lambda rank: hvd.allreduce_async(torch.ones(2 + rank), name="s"))
+        assert "allreduce 's'" in message
+
+    def test_on_the_number_of_dimensions(self) -> None:
+        self.mismatch(lambda rank: hvd.allreduce_async(torch.ones([1] * (rank + 1)), name="d"))
+
+    def test_on_the_dtype_of_an_allreduce(self) -> None:
+        dtypes = [torch.float32, torch.int32]
+        self.mismatch(
+            lambda rank: hvd.allreduce_async(torch.ones(2, dtype=dtypes[rank % 2]), name="t")
+        )
+
+    def test_on_the_op(self) -> None:
+        ops = [hvd.Sum, hvd.Average]
+        self.mismatch(lambda rank: hvd.allreduce_async(torch.ones(2), op=ops[rank % 2], name="o"))
+
+    def test_on_a_scale(self) -> None:
+        self.mismatch(
+            lambda rank: hvd.allreduce_async(
+                torch.ones(2), op=hvd.Sum, prescale_factor=1.0 + rank, name="f"
+            )
+        )
+
+    def test_on_the_root_of_a_broadcast(self) -> None:
+        self.mismatch(lambda rank: hvd.broadcast_async(torch.ones(2), rank % 2, name="r"))
+
+    def test_on_the_shape_of_a_broadcast(self) -> None:
+        self.mismatch(lambda rank: hvd.broadcast_async(torch.ones(2 + rank), 0, name="b"))
+
+    def test_on_other_dimensions_of_an_allgather(self) -> None:
+        self.mismatch(lambda rank: hvd.allgather_async(torch.ones(2, 2 + rank), name="g"))
+
+    def test_on_other_dimensions_of_an_alltoall(self) -> None:
+        rows = hvd.size()
+        self.mismatch(lambda rank: hvd.alltoall_async(torch.ones(rows, 2 + rank), name="a"))
+
+    def test_on_the_shape_of_a_reducescatter(self) -> None:
+        self.mismatch(lambda rank: hvd.reducescatter_async(torch.ones(2 + rank, 2), name="rs"))
+
+    def test_on_the_kind_of_operation(self) -> None:
+        """The names differ by the operation, so neither is ever complete: unnamed ones meet."""
+        self.mismatch(
+            lambda rank: (
+                hvd.allreduce_async(torch.ones(2))
+                if rank % 2
+                else hvd.allgather_async(torch.ones(2))
+            )
+        )
+
+    def test_in_place_as_well(self) -> None:
+        tensor = torch.ones(2 + hvd.rank())
+        self.mismatch(lambda _: hvd.allreduce_async_(tensor, name="p"))
+
+    def test_in_a_group(self) -> None:
+        self.mismatch(
+            lambda rank: hvd.grouped_allreduce_async(
+                [torch.ones(2), torch.ones(2 + rank)], name="group"
+            )
+        )
+
+
+def test_gathering_numbers_without_dimensions_fails() -> None:
+    with pytest.raises(hvd.HorovodInternalError):
+        hvd.allgather(torch.tensor(1.0))
+
+
+def test_sending_parts_of_a_number_without_dimensions_fails() -> None:
+    with pytest.raises((hvd.HorovodInternalError, ValueError)):
+        hvd.alltoall(torch.tensor(1.0))
+
+
+def test_scattering_a_number_without_dimensions_is_a_wrong_argument() -> None:
+    with pytest.raises(ValueError, match="dimension"):
+        hvd.reducescatter_async(torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("op", [hvd.Min, hvd.Max, hvd.Product])
+def test_only_sums_and_averages_can_be_scattered(op: int) -> None:
+    with pytest.raises(hvd.HorovodInternalError):
+        hvd.reducescatter(torch.ones(4), op=op)
+
+
+def test_a_name_can_be_under_way_only_once() -> None:
+    # Rank 0 gives its second tensor only after all others were refused theirs.
+    handle = None
+    if hvd.rank() != 0 or hvd.size() == 1:
+        handle = hvd.allreduce_async(torch.ones(2), name="twice")
+        if hvd.size() > 1:
+            with pytest.raises(ValueError, match="twice"):
+                hvd.allreduce_async(torch.ones(2), name="twice")
+    hvd.barrier()
+    if handle is None:
+        handle = hvd.allreduce_async(torch.ones(2), name="twice")
+    assert hvd.synchronize(handle).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "splits",
+    [
+        lambda size: torch.ones(size),
+        lambda size: torch.ones(size, dtype=torch.int64),
+        lambda size: torch.ones(size, 1, dtype=torch.int32),
+        lambda size: [1] * (size + 1),
+        lambda size: [2 * size] + [1] * (size - 1),
+        lambda size: [-1] + [1] * (size - 1),
+        lambda size: ["one"] * size,
+        lambda size: 3,
+    ],
+    ids=["floats", "int64", "2-D", "too many", "too large", "negative", "words", "a number"],
+)
+def test_wrong_splits_are_told_at_the_call(splits) -> None:
+    with pytest.raises(ValueError, match="split"):
+        hvd.alltoall_async(torch.ones(hvd.size()), splits(hvd.size()))
+
+
+@several
+def test_rows_that_cannot_be_shared_out_evenly_are_told_at_the_call() -> None:
+    with pytest.raises(ValueError, match="split"):
+        hvd.alltoall_async(torch.ones(hvd.size() + 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e5m2, torch.uint16], ids=str)
+def test_types_that_are_not_supported_are_told_at_the_call(dtype: torch.dtype) -> None:
+    tensor = torch.zeros(2).to(dtype)
+    for operation in (hvd.allreduce_async, hvd.allreduce_async_, hvd.allgather_async):
+        with pytest.raises(ValueError, match="not supported"):
+            operation(tensor)
+
+
+def test_sparse_tensors_are_refused_where_they_are_not_meant() -> None:
+    tensor = torch.eye(3).to_sparse()
+    for operation in (hvd.allreduce_async, hvd.allreduce_async_, hvd.allgather_async):
+        with pytest.raises(ValueError, match="sparse"):
+            operation(tensor)
+    with pytest.raises(ValueError, match="sparse"):
+        hvd.sparse_allreduce_async(torch.eye(3), name="dense", op=hvd.Sum)
+    with pytest.raises(ValueError, match="op"):
+        hvd.sparse_allreduce_async(tensor, name="max", op=hvd.Max)
+
+
+def test_only_tensors_are_taken() -> None:
+    for operation in (hvd.allreduce_async, hvd.allreduce_async_, hvd.allgather_async):
+        with pytest.raises(TypeError, match="list"):
+            operation([1.0, 2.0])
+    with pytest.raises(TypeError, match="int"):
+        hvd.broadcast_async_(3, root_rank=0)
+
+
+def test_op_and_average_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match="average"):
+        hvd.allreduce(torch.ones(2), average=True, op=hvd.Sum)
+
+
+def test_an_unknown_op_is_told_at_the_call() -> None:
+    with pytest.raises(ValueError, match="op"):
+        hvd.allreduce_async(torch.ones(2), op=17)
+
+
+def test_a_root_that_does_not_exist_fails() -> None:
+    with pytest.raises((ValueError, RuntimeError)):
+        hvd.broadcast(torch.ones(2), root_rank=hvd.size())
+
+
+def test_a_handle_can_be_used_only_once() -> None:
+    handle = hvd.allreduce_async(torch.ones(2))
+    hvd.synchronize(handle)
+    with pytest.raises(ValueError, match="handle"):
+        hvd.synchronize(handle)
+    with pytest.raises(ValueError, match="handle"):
+        hvd.poll(handle)

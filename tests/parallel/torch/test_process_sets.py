@@ -1,0 +1,124 @@
+"""Every collective among some of the ranks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import sirtaki.torch as hvd
+
+
+def members(process_set: hvd.ProcessSet) -> list[int]:
+    assert process_set.ranks is not None
+    return process_set.ranks
+
+
+def test_a_set_knows_its_members(pair: hvd.ProcessSet) -> None:
+    assert members(pair) == sorted({0, hvd.size() - 1})
+    assert pair.size() == len(members(pair))
+    assert pair.included() == (hvd.rank() in members(pair))
+    if pair.included():
+        assert pair.rank() == members(pair).index(hvd.rank())
+
+
+def test_sets_are_seen_with_their_ranks(pair: hvd.ProcessSet) -> None:
+    known = hvd.mpi_ops._basics._get_process_set_ids_and_ranks()
+    assert known[0] == list(range(hvd.size()))
+    assert known[pair.process_set_id] == members(pair)
+
+
+def test_allreduce(pair: hvd.ProcessSet) -> None:
+    if pair.included():
+        values = torch.full((3,), float(hvd.rank()))
+        assert (
+            hvd.allreduce(values, op=hvd.Sum, process_set=pair).tolist() == [sum(members(pair))] * 3
+        )
+        average = sum(members(pair)) / len(members(pair))
+        assert hvd.allreduce(values, process_set=pair).tolist() == [average] * 3
+        hvd.grouped_allreduce_([values], op=hvd.Max, process_set=pair)
+        assert values.tolist() == [hvd.size() - 1] * 3
+
+
+def test_allgather(pair: hvd.ProcessSet) -> None:
+    if pair.included():
+        values = torch.tensor([hvd.rank()])
+        assert hvd.allgather(values, process_set=pair).tolist() == members(pair)
+
+
+def test_broadcast_takes_the_roots_rank_in_the_world(pair: hvd.ProcessSet) -> None:
+    if pair.included():
+        root = members(pair)[-1]
+        values = torch.tensor([hvd.rank()])
+        assert hvd.broadcast(values, root, process_set=pair).tolist() == [root]
+
+
+def test_alltoall(pair: hvd.ProcessSet) -> None:
+    if pair.included():
+        values = torch.full((len(members(pair)),), hvd.rank())
+        assert hvd.alltoall(values, process_set=pair).tolist() == members(pair)
+
+
+def test_reducescatter(pair: hvd.ProcessSet) -> None:
+    if pair.included():
+        values = torch.arange(4) + hvd.rank()
+        total = torch.arange(4) * len(members(pair)) + sum(members(pair))
+        expected = torch.tensor_split(total, len(members(pair)))[pair.rank()]
+        assert torch.equal(hvd.reducescatter(values, op=hvd.Sum, process_set=pair), expected)
+
+
+def test_objects(pair: hvd.ProcessSet) -> None:
+    if pair.included():
+        root = members(pair)[-1]
+        mine = {"rank": hvd.rank()}
+        assert hvd.broadcast_object(mine, root, process_set=pair) == {"rank": root}
+        everybody = hvd.allgather_object(mine, process_set=pair)
+        assert everybody == [{"rank": rank} for rank in members(pair)]
+
+
+def test_barrier(pair: hvd.ProcessSet) -> None:
+    if pair.included():
+        hvd.barrier(process_set=pair)
+
+
+def test_gradients_stay_within_the_set(pair: hvd.ProcessSet) -> None:
+    if pair.included():
+        mean = sum(rank + 1.0 for rank in members(pair)) / len(members(pair))
+        x = torch.ones(2, requires_grad=True)
+        weight = hvd.rank() + 1.0
+        (hvd.allreduce(x, process_set=pair) * weight).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [mean] * 2
+        x.grad = None
+        (hvd.allgather(x, process_set=pair) * weight).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [mean] * 2
+
+
+def test_operations_of_different_sets_may_overlap(pair: hvd.ProcessSet) -> None:
+    everybody = hvd.allreduce_async(torch.ones(3), op=hvd.Sum, name="same")
+    if pair.included() and pair is not hvd.global_process_set:
+        some = hvd.allreduce_async(torch.ones(3), op=hvd.Sum, name="same", process_set=pair)
+        assert hvd.synchronize(some).tolist() == [len(members(pair))] * 3
+    assert hvd.synchronize(everybody).tolist() == [hvd.size()] * 3
+
+
+@pytest.mark.skipif("hvd.size() < 3", reason="everybody is in the set")
+def test_a_rank_outside_the_set_is_refused(pair: hvd.ProcessSet) -> None:
+    if not pair.included():
+        with pytest.raises(ValueError, match="rank"):
+            hvd.allreduce(torch.ones(2), process_set=pair)
+        with pytest.raises(ValueError, match="part"):
+            pair.rank()
+
+
+@pytest.mark.skipif("hvd.size() < 3", reason="everybody is in the set")
+def test_a_root_outside_the_set_is_refused(pair: hvd.ProcessSet) -> None:
+    if pair.included():
+        with pytest.raises(ValueError, match="root"):
+            hvd.broadcast(torch.ones(2), root_rank=1, process_set=pair)
+
+
+def test_a_set_that_was_removed_is_refused() -> None:
+    process_set = hvd.ProcessSet([0])
+    with pytest.raises(ValueError, match=r"not|unknown"):
+        hvd.allreduce(torch.ones(2), process_set=process_set)

@@ -1,0 +1,238 @@
+"""`horovodrun --mpi`: the command lines, and what is refused before anything is started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sirtaki.launch import mpi
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.mpi import Kind
+from sirtaki.launch.parser import make_parser
+from sirtaki.launch.settings import Settings, make_settings
+from tests.single.launching import Job
+
+HOSTS = ("-H", "node-a:2,node-b:2")
+
+
+def settings(*flags: str, np: int = 4) -> Settings:
+    args = make_parser("horovodrun").parse_args(
+        ["-np", str(np), "--mpi", *flags, "python", "train.py"]
+    )
+    return make_settings(args, {})
+
+
+def line(kind: Kind, *flags: str, np: int = 4, passed: tuple[str, ...] = ()) -> str:
+    return " ".join(mpi.compose(kind, "mpirun", settings(*flags, np=np), passed).argv)
+
+
+# ---- The command lines ----
+
+
+def test_open_mpi_gets_hosts_binding_transport_and_the_names_of_variables() -> None:
+    assert line(Kind.OPEN_MPI, *HOSTS, passed=("HOROVOD_X", "PATH")) == (
+        "mpirun --allow-run-as-root --tag-output -np 4 -H node-a:2,node-b:2 "
+        "--bind-to none --map-by slot -mca pml ob1 -mca btl ^openib "
+        "-x HOROVOD_X -x PATH python train.py"
+    )
+
+
+def test_one_host_is_localhost() -> None:
+    assert "-H localhost:4 " in line(Kind.OPEN_MPI)
+
+
+def test_in_an_allocation_mpirun_knows_the_hosts_unless_they_are_given() -> None:
+    argv = mpi.compose(Kind.OPEN_MPI, "mpirun", settings(), (), allocated=True).argv
+    assert "-H" not in argv
+    argv = mpi.compose(Kind.MPICH, "mpirun", settings(), (), allocated=True).argv
+    assert argv == ["mpirun", "-l", "-np", "4", "python", "train.py"]
+    argv = mpi.compose(Kind.OPEN_MPI, "mpirun", settings(*HOSTS), (), allocated=True).argv
+    assert argv[argv.index("-H") + 1] == "node-a:2,node-b:2"
+
+
+def test_open_mpi_gets_what_ssh_and_the_network_need(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.touch()
+    argv = mpi.compose(
+        Kind.OPEN_MPI,
+        "mpirun",
+        settings(*HOSTS, "-p", "12345", "-i", str(key), "--network-interfaces", "eth0,eth1"),
+        (),
+    ).argv
+    assert argv[argv.index("plm_rsh_args") + 1] == f"-p 12345 -i {key}"
+    assert argv[argv.index("btl_tcp_if_include") + 1] == "eth0,eth1"
+
+
+def test_open_mpi_starts_many_hosts_without_a_tree() -> None:
+    def hosts(count: int) -> str:
+        return ",".join(f"n{i}:1" for i in range(count))
+
+    assert "plm_rsh" not in line(Kind.OPEN_MPI, "-H", hosts(63), np=63)
+    assert "-mca plm_rsh_no_tree_spawn true -mca plm_rsh_num_concurrent 64 " in line(
+        Kind.OPEN_MPI, "-H", hosts(64), np=64
+    )
+
+
+def test_arguments_for_mpirun_come_last_and_those_for_binding_replace_ours() -> None:
+    text = line(
+        Kind.OPEN_MPI,
+        "--mpi-args=-x 'A=b c' --report-bindings",
+        "--binding-args=--bind-to core",
+    )
+    assert text.endswith("-mca btl ^openib -x A=b c --report-bindings python train.py")
+    assert "--bind-to core" in text
+    assert "--map-by" not in text
+
+
+def test_a_parameter_of_the_users_replaces_ours() -> None:
+    text = line(Kind.OPEN_MPI, "--mpi-args=--mca pml ucx")
+    assert "pml ob1" not in text
+    assert "-mca btl ^openib --mca pml ucx python" in text
+
+
+def test_open_mpi_writes_files_and_times() -> None:
+    text = line(Kind.OPEN_MPI, "--output-filename", "out", "--prefix-output-with-timestamp")
+    assert "--tag-output --timestamp-output -np" in text
+    assert "--output-filename out " in text
+
+
+def test_spectrum_binds_to_sockets() -> None:
+    assert line(Kind.SPECTRUM, *HOSTS, "--tcp") == (
+        "mpirun --allow-run-as-root --tag-output -np 4 -H node-a:2,node-b:2 "
+        "-bind-to socket -map-by socket -tcp python train.py"
+    )
+
+
+@pytest.mark.parametrize("kind", [Kind.MPICH, Kind.INTEL])
+def test_hydra_gets_hosts_processes_per_host_interface_and_names_of_variables(kind: Kind) -> None:
+    text = line(kind, *HOSTS, "--network-interface", "eth0", passed=("HOROVOD_X", "PATH"))
+    assert text == (
+        "mpirun -l -np 4 -ppn 2 -hosts node-a,node-b -iface eth0 "
+        "-genvlist HOROVOD_X,PATH python train.py"
+    )
+
+
+def test_hosts_with_uneven_places_are_written_out_for_mpich_and_refused_for_intel() -> None:
+    uneven = ("-H", "node-a:1,node-b:3")
+    assert "-hosts node-a:1,node-b:3 " in line(Kind.MPICH, *uneven)
+    with pytest.raises(LaunchError, match="1 on node-a, 3 on node-b"):
+        line(Kind.INTEL, *uneven)
+    # The last host may have places left.
+    assert "-ppn 3 -hosts node-a,node-b " in line(Kind.INTEL, "-H", "node-a:3,node-b:3")
+
+
+def test_hydra_is_told_the_port_of_ssh() -> None:
+    mpich = mpi.compose(Kind.MPICH, "mpirun", settings(*HOSTS, "-p", "12345"), ())
+    assert mpich.variables == {"HYDRA_LAUNCHER_EXTRA_ARGS": "-p 12345"}
+    intel = mpi.compose(Kind.INTEL, "mpirun", settings(*HOSTS, "-p", "12345"), ())
+    assert intel.argv[-6:-2] == ["-bootstrap", "ssh", "-bootstrap-exec-args", "-p 12345"]
+    assert intel.variables == {}
+
+
+def test_hydra_writes_files() -> None:
+    assert "-outfile-pattern out/rank.%r.stdout -errfile-pattern out/rank.%r.stderr" in line(
+        Kind.MPICH, "--output-filename", "out"
+    )
+
+
+# ---- What is refused ----
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "words"),
+    [
+        (Kind.MPICH, ["--network-interfaces", "a,b"], "one network interface, not a, b"),
+        (Kind.INTEL, ["--prefix-output-with-timestamp"], "no such output"),
+        (Kind.OPEN_MPI, ["-H", "[fe80::1]:4"], "fe80::1"),
+        (Kind.OPEN_MPI, ["--mpi-args=-np 3"], "--mpi-args contains -np"),
+        (Kind.MPICH, ["--mpi-args=-hosts a,b"], "--mpi-args contains -hosts"),
+    ],
+)
+def test_what_this_mpirun_cannot_do_is_said(kind: Kind, flags: list[str], words: str) -> None:
+    with pytest.raises(LaunchError, match=words):
+        line(kind, *flags)
+
+
+def test_a_key_with_spaces_cannot_be_given_to_mpirun(tmp_path: Path) -> None:
+    key = tmp_path / "my key"
+    key.touch()
+    with pytest.raises(LaunchError, match="spaces"):
+        line(Kind.OPEN_MPI, *HOSTS, "-i", str(key))
+
+
+def test_arguments_that_are_no_words_are_refused() -> None:
+    with pytest.raises(LaunchError, match=r"--mpi-args.*quotation"):
+        settings("--mpi-args=-x 'A")
+
+
+def test_arguments_for_mpirun_contradict_the_native_launcher() -> None:
+    args = make_parser("horovodrun").parse_args(["-np", "1", "--gloo", "--mpi-args=-v", "true"])
+    with pytest.raises(LaunchError, match="--mpi-args: --gloo does not use mpirun"):
+        make_settings(args, {})
+
+
+# ---- Which mpirun it is ----
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("mpirun (Open MPI) 4.1.6\n\nReport bugs to …", Kind.OPEN_MPI),
+        ("mpirun (OpenRTE) 2.1.1", Kind.OPEN_MPI),
+        ("mpirun (IBM Spectrum MPI) 10.04.00.00", Kind.SPECTRUM),
+        ("HYDRA build details:\n    Version:     4.0", Kind.MPICH),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005", Kind.INTEL),
+    ],
+)
+def test_an_mpirun_is_known_by_its_version(version: str, kind: Kind) -> None:
+    assert mpi.recognise(version) is kind
+
+
+def test_an_unknown_mpirun_is_refused() -> None:
+    with pytest.raises(LaunchError, match="'my own mpirun'"):
+        mpi.recognise("my own mpirun\n1.0")
+
+
+# ---- Running it ----
+
+
+@pytest.fixture
+def mpirun(tmp_path: Path) -> Path:
+    """An mpirun that calls itself MPICH's and shows what it was given."""
+    path = tmp_path / "mpirun"
+    path.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && { echo HYDRA; exit 0; }\n'
+        'echo "$@"; echo "$HYDRA_LAUNCHER_EXTRA_ARGS,$HOROVOD_CONTROLLER,$HOROVOD_RANK,$A" >&2\n'
+        "exit 7\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_its_output_and_exit_code_are_those_of_mpirun(mpirun: Path) -> None:
+    path = f"{mpirun.parent}:{os.environ['PATH']}"
+    flags = ("--mpi", "-np", "2", "-p", "77", "-x", "A=secret")
+    done = Job().run(*flags, "true", PATH=path, HOROVOD_RANK="3")
+    assert done.returncode == 7
+    assert done.stdout.startswith("-l -np 2 -ppn 2 -hosts localhost -genvlist A,HOROVOD_CONTROLLER")
+    assert done.stdout.endswith(" true\n")
+    assert "secret" not in done.stdout
+    # The place in another job is not handed on.
+    assert done.stderr == "-p 77,mpi,,secret\n"
+
+
+def test_a_dry_run_only_prints_the_command(mpirun: Path) -> None:
+    path = f"{mpirun.parent}:{os.environ['PATH']}"
+    done = Job().run("--mpi", "-np", "2", "--dry-run", "echo", "a b", PATH=path)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"start: {mpirun} -l -np 2 ")
+    assert done.stdout.endswith(" echo 'a b'\n")
+
+
+def test_a_missing_mpirun_is_an_error(tmp_path: Path) -> None:
+    done = Job().run("--mpi", "-np", "2", "true", PATH=str(tmp_path))
+    assert done.returncode == 127
+    assert "there is no mpirun on the PATH" in done.stderr
+    assert "Traceback" not in done.stderr

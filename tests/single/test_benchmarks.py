@@ -1,0 +1,115 @@
+"""The benchmarks run, and tell targets met from targets missed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+pytest.importorskip("torch")
+
+
+def benchmark(script: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def targets(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("targets")
+
+
+@pytest.fixture
+def summary(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("summary")
+
+
+def timings(size: int, **seconds: float) -> dict[int, dict[str, dict[str, float]]]:
+    everyone = {"core": 1.0, "torch": 1.0, "Gloo": 3.0, "memcpy": 1.0, "Open MPI": 2.0, **seconds}
+    return {size: {name: {"median": value} for name, value in everyone.items()}}
+
+
+def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: ModuleType) -> None:
+    output = ("--output", str(tmp_path))
+    shown = benchmark("train_step.py", "--small-gradients", "--rounds=1", "--steps=1", *output)
+    assert "160 gradients of 4 KB: 0.2 M parameters" in shown
+    case = json.loads((tmp_path / "train_step.json").read_text())["cases"]["160 gradients of 4 KB"]
+    assert case["parameters"] == 160 * 1024
+    assert {"alone", "DDP, Gloo", "Sirtaki"} < set(case["seconds"])
+    assert all(quantiles["median"] > 0 for quantiles in case["seconds"].values())
+    alone, ours = (case["seconds"][name]["median"] for name in ("alone", "Sirtaki"))
+    assert case["efficiency"]["Sirtaki"] == alone / ours
+    assert "| Sirtaki | " in summary.write_summary(tmp_path).read_text()
+
+
+def test_overheads_are_measured(tmp_path: Path, summary: ModuleType) -> None:
+    shown = benchmark("overheads.py", "--mib=1", "--rounds=1", "--output", str(tmp_path))
+    assert "105 times init() and shutdown(), 2 ranks" in shown
+    tables = json.loads((tmp_path / "overheads.json").read_text())["tables"]
+    assert {"Sum", "Adasum"} == set(tables["1 MiB of float32, 2 ranks"])
+    assert all(taken["median"] > 0 for table in tables.values() for taken in table.values())
+    assert "| Adasum | " in summary.write_summary(tmp_path).read_text()
+
+
+def test_allreduce_is_measured_beside_its_peers(tmp_path: Path, summary: ModuleType) -> None:
+    pytest.importorskip("mpi4py")
+    arguments = ("--max-bytes=64", "--rounds=1", "--seconds=0.001", "--output", str(tmp_path))
+    shown = benchmark("allreduce.py", "-np", "2", *arguments)
+    assert "core at least 1 times as fast as Open MPI at every size" in shown
+    result = json.loads((tmp_path / "allreduce-2ranks.json").read_text())
+    assert list(result["timings"]) == ["4", "16", "64"]
+    for by_name in result["timings"].values():
+        assert list(by_name) == ["core", "numpy", "torch", "Gloo", "Open MPI", "memcpy"]
+    assert "| Bytes | core | numpy |" in summary.write_summary(tmp_path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("gloo", "met", "measured"), [(2.5, True, "2.50 at 1 MiB"), (2.4, False, "2.40 at 1 MiB")]
+)
+def test_a_ratio_is_met_from_its_least_value_on(
+    targets: ModuleType, gloo: float, met: bool, measured: str
+) -> None:
+    check = targets.check_allreduce(timings(1 << 20, Gloo=gloo), ranks=2, cores=2)[0]
+    assert check.target == "torch at least 2.5 times as fast as Gloo from 1 MiB"
+    assert (check.met, check.measured) == (met, measured)
+
+
+def test_the_worst_size_decides(targets: ModuleType) -> None:
+    both = {**timings(1 << 20, Gloo=9.0), **timings(4 << 20, Gloo=2.0)}
+    assert targets.check_allreduce(both, 2, 2)[0].measured == "2.00 at 4 MiB"
+
+
+def test_sizes_outside_a_target_do_not_count(targets: ModuleType) -> None:
+    found = [check.target for check in targets.check_allreduce(timings(1024), 2, 2)]
+    assert found == [
+        "core at least 1 times as fast as Gloo at every size",
+        "core at least 1 times as fast as Open MPI at every size",
+    ]
+
+
+@pytest.mark.parametrize(("ranks", "seconds", "met"), [(2, 29e-6, True), (2, 31e-6, False)])
+def test_latency_is_checked(targets: ModuleType, ranks: int, seconds: float, met: bool) -> None:
+    latency = targets.check_allreduce(timings(4, torch=seconds), ranks, cores=2)[-1]
+    assert latency.target == "hvd.allreduce_ of 4 B within 30.0 us"
+    assert latency.met is met
+
+
+def test_latency_is_not_asked_of_more_ranks_than_cores(targets: ModuleType) -> None:
+    found = targets.check_allreduce(timings(4), ranks=4, cores=2)
+    assert not any("within" in check.target for check in found)

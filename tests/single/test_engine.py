@@ -1,0 +1,52 @@
+"""The compiled engine, driven by hand: two ranks in one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.single.launching import LIMIT
+
+# In a process of its own: a deadlock would hold the GIL, and with it every timeout of the tests.
+TWO_RANKS = """
+import os, socket, threading, time
+from sirtaki import _core
+
+class Backend:
+    name = "slow"
+    def run(self, *operation):
+        begun.set()
+        time.sleep(0.2)  # without the GIL, which it then needs again
+        print("run")
+
+begun = threading.Event()
+memfd = os.memfd_create("region")
+os.ftruncate(memfd, _core.region_bytes(2))
+ends = [end.detach() for end in socket.socketpair()]
+engines = [
+    _core.Engine(
+        rank=rank, host_of=[0, 0], memfd=os.dup(memfd), local_links=[(1 - rank, ends[rank])],
+        host_links=[], connect=None, options=_core.EngineOptions(), backend=Backend(),
+    )
+    for rank in range(2)
+]
+BARRIER = 5
+for engine in engines:
+    engine.submit(BARRIER, "b", 0, 0, 0, 0, 1.0, 1.0, [], [], [], [], False)
+begun.wait()
+del engine
+engines.clear()
+print("gone")
+"""
+
+
+def test_an_engine_that_is_just_dropped_lets_what_runs_in_python_end() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_RANKS],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["run", "run", "gone"]

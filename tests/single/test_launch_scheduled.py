@@ -1,0 +1,168 @@
+"""Tasks that a scheduler starts know their rank, and what becomes of them is heard."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sirtaki.launch import scheduled_task
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.scheduled_task import rank_and_size
+from sirtaki.launch.task_folder import (
+    JOB,
+    Log,
+    Record,
+    create_folder,
+    read_job,
+    remove_folder,
+    write_private,
+)
+
+STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}
+JSM = {"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({**STEP, "SLURM_NTASKS": "8"}, (3, 4)),
+        (JSM, (1, 2)),
+        ({**STEP, **JSM}, (1, 2)),
+    ],
+)
+def test_the_rank_comes_from_the_step(environ: dict[str, str], expected: tuple[int, int]) -> None:
+    assert rank_and_size(environ) == expected
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},  # a batch script
+        {**STEP, "SLURM_PROCID": "x"},
+        {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
+    ],
+)
+def test_without_a_step_there_is_no_rank(environ: dict[str, str]) -> None:
+    with pytest.raises(LaunchError, match="its rank is unknown"):
+        rank_and_size(environ)
+
+
+def test_the_folder_of_a_job_is_private_and_goes_away(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "a" / "b", "slurm-7;x")
+    write_private(folder / "secret", b"s")
+    assert folder.name.startswith("slurm-7-x.")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    with pytest.raises(FileExistsError):
+        write_private(folder / "secret", b"t")
+    remove_folder(folder)
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_another_users_folder_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = create_folder(tmp_path, "job")
+    write_private(folder / JOB, b"{}")
+    assert read_job(folder) == {}
+    monkeypatch.setattr(os, "geteuid", lambda: 12345678)
+    with pytest.raises(PermissionError, match="another user's"):
+        read_job(folder)
+
+
+def test_records_of_many_arrive_whole_and_once(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    reader = Log(folder)
+    assert reader.read()[0] == []
+    expected = [Record("exited", rank, "host" * 100, rank) for rank in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(Log(folder).append, expected))
+    assert sorted(reader.read()[0], key=lambda record: record.rank) == expected
+    assert reader.read()[0] == []
+
+
+def test_half_a_record_waits_for_the_rest(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    reader = Log(folder)
+    with (folder / "log").open("a") as file:
+        file.write('{"event": "exited", ')
+        file.flush()
+        assert reader.read()[0] == []
+        file.write('"rank": 3}\n')
+    assert reader.read()[0] == [Record("exited", 3)]
+
+
+def run_task(folder: Path, command: list[str], rank: str = "0") -> subprocess.CompletedProcess[str]:
+    job = {
+        "command": command,
+        "directory": str(folder),
+        "environment": {"GIVEN": "a"},
+        "environments": [{"OWN": "0"}, {"OWN": "1"}],
+        "grace": 5.0,
+        "listen": False,
+        "output": None,
+        "timestamps": False,
+    }
+    (folder / JOB).write_text(json.dumps(job))
+    words = [sys.executable, str(scheduled_task.__file__), str(folder), rank]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "record"),
+    [
+        (["sh", "-c", "echo $GIVEN $OWN; echo e >&2"], 0, ("exited", 0)),
+        (["sh", "-c", "echo $GIVEN $OWN; echo e >&2; exit 7"], 7, ("exited", 7)),
+        (["sh", "-c", "echo $GIVEN $OWN; echo e >&2; kill -9 $$"], 137, ("exited", -9)),
+    ],
+)
+def test_a_task_records_how_its_rank_ended(
+    tmp_path: Path, command: list[str], code: int, record: tuple[str, int]
+) -> None:
+    folder = create_folder(tmp_path, "job")
+    done = run_task(folder, command, "1")
+    assert (done.returncode, done.stdout) == (code, "[1]<stdout>:a 1\n")
+    assert done.stderr == "[1]<stderr>:e\n"
+    records, _ = Log(folder).read()
+    assert [(each.event, each.rank, each.asked) for each in records] == [
+        ("started", 1, False),
+        ("exited", 1, False),
+    ]
+    assert (records[1].event, records[1].code) == record
+
+
+def test_a_task_says_what_cannot_be_executed(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    assert run_task(folder, ["./missing"]).returncode == 126
+    assert [record.event for record in Log(folder).read()[0]] == ["started", "failed"]
+
+
+def test_what_a_rank_leaves_running_goes_with_it(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    done = run_task(folder, ["sh", "-c", "setsid sleep 600 & echo $!"])
+    child = int(done.stdout.partition(":")[2])
+    assert done.returncode == 0
+    assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text()
+
+
+@pytest.mark.parametrize(("rank", "said"), [("2", "rank 2 of 2"), ("-1", "rank -1 of 2")])
+def test_a_rank_that_the_job_does_not_have_is_refused(tmp_path: Path, rank: str, said: str) -> None:
+    folder = create_folder(tmp_path, "job")
+    done = run_task(folder, ["true"], rank)
+    assert done.returncode == 1
+    assert said in done.stderr
+
+
+def test_a_host_that_does_not_share_the_folder_says_so(tmp_path: Path) -> None:
+    words = [sys.executable, str(scheduled_task.__file__), str(tmp_path / "elsewhere"), "0"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "set SIRTAKI_SHARED_DIR" in done.stderr

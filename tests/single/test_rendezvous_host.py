@@ -1,0 +1,250 @@
+"""The meeting of a host's ranks: shared memory, links, and ranks that do not come."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pathlib
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from sirtaki.rendezvous import local_socket
+from sirtaki.rendezvous.host import HostLinks, join_host
+from sirtaki.rendezvous.store import MemoryStore, UnixStore, UnixStoreServer
+
+pytestmark = pytest.mark.timeout(60)
+
+REGION = 1 << 16
+TIMEOUT = 20.0
+
+
+def open_descriptors() -> int:
+    return len(list(pathlib.Path("/proc/self/fd").iterdir()))
+
+
+def close_links(joined: HostLinks) -> None:
+    os.close(joined.memfd)
+    for link in joined.links:
+        os.close(link)
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks() -> Iterator[None]:
+    before = open_descriptors()
+    yield
+    assert open_descriptors() == before
+
+
+def meet(size: int, region: Callable[[int], int] = lambda rank: REGION) -> list[Future[HostLinks]]:
+    store = MemoryStore()
+    with ThreadPoolExecutor(size) as pool:
+        return [
+            pool.submit(join_host, store, "meeting", rank, size, region(rank), TIMEOUT)
+            for rank in range(size)
+        ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_all_ranks_share_one_region(size: int) -> None:
+    joined = [future.result() for future in meet(size)]
+    with mmap.mmap(joined[0].memfd, REGION) as memory:
+        memory[:5] = b"hello"
+    for links in joined:
+        assert os.fstat(links.memfd).st_size == REGION
+        with mmap.mmap(links.memfd, REGION) as memory:
+            assert memory[:5] == b"hello"
+        close_links(links)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_link_i_of_the_leader_goes_to_local_rank_i_plus_1(size: int) -> None:
+    leader, *members = [future.result() for future in meet(size)]
+    assert len(leader.links) == size - 1
+    for rank, member in enumerate(members, start=1):
+        assert len(member.links) == 1
+        os.write(member.links[0], bytes([rank]))
+    for index, link in enumerate(leader.links):
+        assert os.read(link, 10) == bytes([index + 1])
+    for links in (leader, *members):
+        close_links(links)
+
+
+@pytest.mark.parametrize("bound_to", [(0, 0), (0, 1)])
+def test_ranks_learn_how_many_cores_they_have_together(bound_to: tuple[int, int]) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    store = MemoryStore()
+
+    def join(rank: int) -> int:
+        # Of this thread alone.
+        os.sched_setaffinity(0, {cores[bound_to[rank] % len(cores)]})
+        links = join_host(store, "meeting", rank, 2, REGION, TIMEOUT)
+        close_links(links)
+        return links.cores
+
+    with ThreadPoolExecutor(2) as pool:
+        counted = list(pool.map(join, range(2)))
+    assert counted == [min(len(set(bound_to)), len(cores))] * 2
+
+
+def test_sockets_do_not_block_and_nothing_is_inherited_by_children() -> None:
+    for future in meet(2):
+        links = future.result()
+        assert not os.get_inheritable(links.memfd)
+        for link in links.links:
+            assert not os.get_blocking(link)
+            assert not os.get_inheritable(link)
+        close_links(links)
+
+
+def test_the_region_cannot_be_shrunk_under_its_readers() -> None:
+    (future,) = meet(1)
+    links = future.result()
+    with pytest.raises(PermissionError):
+        os.ftruncate(links.memfd, 1)
+    close_links(links)
+
+
+def test_the_leader_names_the_ranks_that_did_not_come() -> None:
+    store = MemoryStore()
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(join_host, store, "p", 0, 4, REGION, 0.5)
+        member = pool.submit(join_host, store, "p", 2, 4, REGION, TIMEOUT)
+    with pytest.raises(TimeoutError, match=r"local ranks \[1, 3\]"):
+        leader.result()
+    with pytest.raises(ConnectionError, match="local rank 0"):
+        member.result()
+
+
+def test_a_member_names_the_leader_that_did_not_come() -> None:
+    with pytest.raises(TimeoutError, match="local rank 1: local rank 0"):
+        join_host(MemoryStore(), "p", 1, 2, REGION, 0.2)
+
+
+def test_a_leader_that_has_died_is_named() -> None:
+    store = MemoryStore()
+    listener, name = local_socket.listen()
+    listener.close()
+    store.set("p/leader", name.encode())
+    with pytest.raises(ConnectionError, match="local rank 1: local rank 0"):
+        join_host(store, "p", 1, 2, REGION, 5)
+
+
+def test_a_member_that_dies_after_its_hello_is_named() -> None:
+    store = MemoryStore()
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(join_host, store, "p", 0, 3, REGION, TIMEOUT)
+        name = store.get("p/leader", 10).decode()
+        for rank in (1, 2):
+            with local_socket.connect(name, time.monotonic() + 10) as sock:
+                sock.sendall(struct.pack("!IIQ1024s", rank, 3, REGION, b""))
+    with pytest.raises(ConnectionError, match="local rank 1"):
+        leader.result()
+
+
+def test_regions_of_different_size_are_refused_on_both_sides() -> None:
+    leader, member = meet(2, lambda rank: REGION * (rank + 1))
+    for future in (leader, member):
+        with pytest.raises(ValueError, match=rf"{2 * REGION} bytes.*{REGION}"):
+            future.result()
+
+
+def test_a_local_rank_that_comes_twice_is_refused() -> None:
+    store = MemoryStore()
+    with ThreadPoolExecutor(3) as pool:
+        futures = [
+            pool.submit(join_host, store, "p", rank, 3, REGION, TIMEOUT) for rank in (0, 1, 1)
+        ]
+    with pytest.raises(ValueError, match="already here"):
+        futures[0].result()
+    for future in futures[1:]:
+        with pytest.raises(ConnectionError):
+            future.result()
+
+
+def test_a_stranger_that_says_nothing_useful_is_ignored() -> None:
+    store = MemoryStore()
+    with ThreadPoolExecutor(2) as pool:
+        leader = pool.submit(join_host, store, "p", 0, 2, REGION, TIMEOUT)
+        name = store.get("p/leader", 10).decode()
+        with local_socket.connect(name, time.monotonic() + 10) as sock:
+            sock.sendall(b"short")
+        member = pool.submit(join_host, store, "p", 1, 2, REGION, TIMEOUT)
+    close_links(leader.result())
+    close_links(member.result())
+
+
+@pytest.mark.parametrize(("rank", "size", "region"), [(2, 2, 1), (-1, 2, 1), (0, 0, 1), (0, 1, 0)])
+def test_contradicting_arguments_are_refused(rank: int, size: int, region: int) -> None:
+    with pytest.raises(ValueError, match=r"rank|region"):
+        join_host(MemoryStore(), "p", rank, size, region, 1)
+
+
+def test_two_meetings_with_different_prefixes_do_not_mix() -> None:
+    store = MemoryStore()
+    with ThreadPoolExecutor(4) as pool:
+        futures = [
+            pool.submit(join_host, store, prefix, rank, 2, region, TIMEOUT)
+            for rank in (0, 1)
+            for prefix, region in (("a", 4096), ("b", 8192))
+        ]
+    assert [os.fstat(f.result().memfd).st_size for f in futures] == [4096, 8192, 4096, 8192]
+    for future in futures:
+        close_links(future.result())
+
+
+def _child(address: str, rank: int, size: int) -> int:
+    links = join_host(UnixStore(address, TIMEOUT), "p", rank, size, REGION, TIMEOUT)
+    with mmap.mmap(links.memfd, REGION) as memory:
+        memory[rank] = rank
+        if rank == 0:
+            for link in links.links:
+                os.set_blocking(link, True)
+                assert os.read(link, 1) == b"!"
+            return 0 if memory[:size] == bytes(range(size)) else 1
+        os.write(links.links[0], b"!")
+    return 0
+
+
+def test_processes_meet_through_the_unix_store() -> None:
+    size = 4
+    with UnixStoreServer() as server:
+        children = []
+        for rank in range(size):
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                with contextlib.suppress(BaseException):
+                    code = _child(server.address, rank, size)
+                os._exit(code)
+            children.append(pid)
+        assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * size
+
+
+def _say_hello_and_hang(name: str) -> None:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect("\0" + name[1:])
+    sock.sendall(struct.pack("!IIQ1024s", 1, 2, REGION, b""))
+    sock.recv(1, socket.MSG_PEEK)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_member_process_killed_before_it_has_the_memory_is_named() -> None:
+    store = MemoryStore()
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(join_host, store, "p", 0, 2, REGION, TIMEOUT)
+        name = store.get("p/leader", 10).decode()
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                _say_hello_and_hang(name)
+            os._exit(1)
+        os.waitpid(pid, 0)
+    with pytest.raises(ConnectionError, match="local rank 1"):
+        leader.result()

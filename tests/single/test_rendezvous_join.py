@@ -1,0 +1,443 @@
+"""Ranks of several hosts become one world: places, links that work, and ranks that do not fit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sirtaki.rendezvous import auth, records
+from sirtaki.rendezvous.join import Joined, Settings, join_world
+from sirtaki.rendezvous.lobby import CONTROL, DATA, Lobby
+from sirtaki.rendezvous.records import RankRecord, WorldRecord
+from sirtaki.rendezvous.store import MemoryStore, Store
+from sirtaki.rendezvous.tcp_store import TcpStore, TcpStoreServer
+from sirtaki.rendezvous.topology import Topology
+
+pytestmark = pytest.mark.timeout(60)
+
+SECRET = bytes(range(32))
+TIMEOUT = 20.0
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks() -> Iterator[None]:
+    before = len(list(pathlib.Path("/proc/self/fd").iterdir()))
+    yield
+    assert len(list(pathlib.Path("/proc/self/fd").iterdir())) == before
+
+
+def place(hosts: Sequence[int], rank: int) -> tuple[Topology, Settings]:
+    """What the launcher tells a rank of hosts with so many ranks each, one host after another."""
+    host = 0
+    while rank >= sum(hosts[: host + 1]):
+        host += 1
+    local = rank - sum(hosts[:host])
+    beside = [number for number, ranks in enumerate(hosts) if ranks > local]
+    topology = Topology(rank, sum(hosts), local, hosts[host], beside.index(host), len(beside))
+    return topology, Settings(f"node-{host}", TIMEOUT, None, (), f"host {host}")
+
+
+Change = Callable[[int, Topology, Settings], tuple[Topology, Settings]]
+
+
+def join(
+    hosts: Sequence[int],
+    store: Store | None = None,
+    change: Change = lambda rank, topology, settings: (topology, settings),
+    ranks: Sequence[int] | None = None,
+    prefix: str = "world/1",
+) -> list[Future[Joined]]:
+    """Let ranks of fake hosts, threads here, join; wait until all have an outcome."""
+    meeting = store or MemoryStore()
+    chosen = range(sum(hosts)) if ranks is None else ranks
+    with ThreadPoolExecutor(len(chosen)) as pool:
+        futures = []
+        for rank in chosen:
+            topology, settings = change(rank, *place(hosts, rank))
+            futures.append(
+                pool.submit(join_world, settings, topology, meeting, prefix, lambda n: 4096 * n)
+            )
+    return futures
+
+
+def unknown(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+    return Topology(rank, topology.size, 0, 0, 0, 0), settings
+
+
+def leave(worlds: Sequence[Joined]) -> None:
+    for world in worlds:
+        for descriptor in [world.memfd, *(fd for _, fd in world.local_links + world.host_links)]:
+            os.close(descriptor)
+        world.close()
+
+
+def read(descriptor: int, count: int) -> bytes:
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        sock.settimeout(TIMEOUT)
+        return sock.recv(count, socket.MSG_WAITALL)
+
+
+@pytest.mark.parametrize("hosts", [[1, 1], [2, 1], [1, 2], [2, 2], [2, 1, 3]])
+@pytest.mark.parametrize("told", [True, False])
+def test_every_rank_gets_its_place_and_links_that_carry_bytes(hosts: list[int], told: bool) -> None:
+    worlds = [future.result() for future in join(hosts, None, *([] if told else [unknown]))]
+    host_of = [host for host, ranks in enumerate(hosts) for _ in range(ranks)]
+    leaders = [host_of.index(host) for host in range(len(hosts))]
+    sent = {}
+    for rank, world in enumerate(worlds):
+        assert world.host_of == host_of
+        assert world.hostnames == [f"node-{host}" for host in host_of]
+        assert world.topology == place(hosts, rank)[0]
+        assert os.fstat(world.memfd).st_size == 4096 * hosts[host_of[rank]]
+        here = [r for r, host in enumerate(host_of) if host == host_of[rank]]
+        assert [r for r, _ in world.local_links] == (here[1:] if rank == here[0] else here[:1])
+        controls = leaders[1:] if rank == 0 else leaders[:1] if rank in leaders else []
+        assert [r for r, _ in world.host_links] == controls
+        for peer, link in world.local_links + world.host_links:
+            assert not os.get_blocking(link)
+            assert not os.get_inheritable(link)
+            sent[peer, rank] = link
+            os.write(link, struct.pack("!II", rank, peer))
+    for (peer, rank), link in sent.items():
+        assert struct.unpack("!II", read(link, 8)) == (peer, rank)
+    leave(worlds)
+
+
+def test_every_pair_on_different_hosts_can_open_lanes() -> None:
+    worlds = [future.result() for future in join([2, 1, 1])]
+    pairs = [
+        (rank, peer, lane)
+        for rank, world in enumerate(worlds)
+        for peer in range(4)
+        for lane in (0, 1, 7)
+        if world.host_of[rank] != world.host_of[peer]
+    ]
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        opened = [pool.submit(worlds[r].connect, peer, lane) for r, peer, lane in pairs]
+    links = dict(zip(pairs, (future.result() for future in opened), strict=True))
+    for key, link in links.items():
+        assert not os.get_blocking(link)
+        assert not os.get_inheritable(link)
+        os.write(link, struct.pack("!III", *key))
+    for (rank, peer, lane), link in links.items():
+        assert struct.unpack("!III", read(link, 12)) == (peer, rank, lane)
+        os.close(link)
+    leave(worlds)
+
+
+def test_links_between_hosts_notice_a_silent_peer() -> None:
+    worlds = [future.result() for future in join([1, 1])]
+    for world in worlds:
+        with socket.socket(fileno=os.dup(world.host_links[0][1])) as sock:
+            for level, option, value in (
+                (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+                (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+                (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2),
+                (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 4000),
+            ):
+                assert sock.getsockopt(level, option) == value
+    leave(worlds)
+
+
+def test_local_ranks_may_be_in_another_order_than_ranks() -> None:
+    def swapped(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+        other = topology.local_size - 1 - topology.local_rank
+        return replace(topology, local_rank=other), settings
+
+    for hosts in ([2, 2], [3]):
+        worlds = [future.result() for future in join(hosts, None, swapped)]
+        assert [world.topology.local_rank for world in worlds] == [
+            place(hosts, rank)[0].local_rank for rank in range(len(worlds))
+        ]
+        leader, member = worlds[0].local_links[0][1], worlds[1].local_links[0][1]
+        os.write(leader, b"x")
+        assert read(member, 1) == b"x"
+        leave(worlds)
+
+
+def test_ranks_that_share_a_host_without_being_told_need_no_network() -> None:
+    def together(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+        return unknown(rank, topology, replace(settings, hostname="one", host_id=""))
+
+    worlds = [future.result() for future in join([1, 1, 1], None, together)]
+    assert [world.topology for world in worlds] == [Topology(r, 3, r, 3, 0, 1) for r in range(3)]
+    assert all(world.connect is None and world.host_links == [] for world in worlds)
+    leave(worlds)
+
+
+def test_a_world_of_one_needs_nothing() -> None:
+    joined = join_world(Settings("here", 1), Topology(), None, "p", lambda n: n)
+    assert (joined.host_of, joined.hostnames, joined.memfd) == ([0], ["here"], -1)
+
+
+class CountingStore(TcpStore):
+    requests = 0
+
+    def _connect(self, deadline: float) -> socket.socket:
+        CountingStore.requests += 1
+        return super()._connect(deadline)
+
+
+def test_the_store_over_tcp_hears_hosts_and_not_ranks() -> None:
+    def with_secret(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+        return topology, replace(settings, secret=SECRET)
+
+    with TcpStoreServer(["127.0.0.1"], SECRET) as server:
+        counts = []
+        for number, hosts in enumerate(([2, 2, 2], [5, 5, 5])):
+            CountingStore.requests = 0
+            store = CountingStore(server.address, TIMEOUT, SECRET)
+            leave([f.result() for f in join(hosts, store, with_secret, prefix=f"w/{number}")])
+            counts.append(CountingStore.requests)
+        assert counts[0] == counts[1]
+
+
+# ---- Ranks that do not come, or do not fit ----
+
+
+def in_a_hurry(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+    return topology, replace(settings, timeout=1.0)
+
+
+def failures(futures: Sequence[Future[Joined]], kind: type[Exception]) -> list[str]:
+    told = []
+    for future in futures:
+        with pytest.raises(kind) as found:
+            future.result()
+        told.append(str(found.value))
+    return told
+
+
+def test_hosts_that_do_not_come_are_named_on_every_rank() -> None:
+    store = MemoryStore()
+    store.set("launch/hosts", json.dumps(["a", "a", "b", "c", "c"]).encode())
+    told = failures(join([2, 1, 2], store, in_a_hurry, ranks=[0, 1, 2]), TimeoutError)
+    assert all("host c (ranks [3, 4]) did not come within 1 s" in message for message in told)
+
+
+def test_ranks_that_do_not_come_are_named_without_a_launchers_list() -> None:
+    (message, *_) = failures(join([1, 1, 1, 1], None, in_a_hurry, ranks=[0, 2]), TimeoutError)
+    assert "ranks [1, 3] of 4 did not come within 1 s" in message
+
+
+def test_a_missing_local_rank_is_named_on_every_host() -> None:
+    told = failures(join([2, 3], None, in_a_hurry, ranks=[0, 1, 2, 4]), TimeoutError)
+    for message in told:
+        assert "local ranks [1] of the 3 that the launcher started on node-1 did not" in message
+
+
+def test_ranks_said_to_share_a_host_that_cannot_meet_say_what_to_look_at() -> None:
+    def apart(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+        _, hurried = in_a_hurry(rank, topology, settings)
+        return topology, replace(hurried, host_id=f"container {rank}")
+
+    outcomes = join([2, 1], None, apart)
+    (message,) = failures([outcomes[1]], TimeoutError)
+    assert "rank 1 (local rank 1 on node-0)" in message
+    assert "network namespace" in message
+    failures([outcomes[0], outcomes[2]], TimeoutError)
+
+
+def test_two_processes_with_one_local_rank_are_named() -> None:
+    def twice(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+        return replace(topology, local_rank=min(topology.local_rank, 1)), settings
+
+    for message in failures(join([3, 1], None, twice), ValueError):
+        assert "both have local rank 1" in message
+
+
+def test_two_leaders_on_one_host_are_told() -> None:
+    def same(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+        return topology, replace(settings, hostname="n", host_id="", secret=SECRET, timeout=2.0)
+
+    outcomes = join([2, 2], None, same)
+    told = [str(future.exception()) for future in outcomes]
+    assert any("two ranks of this host have local rank 0" in message for message in told)
+    assert all(future.exception() is not None for future in outcomes)
+
+
+def test_ranks_that_count_differently_are_told() -> None:
+    def more(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+        return replace(topology, size=3 if rank == 1 else 2), settings
+
+    for message in failures(join([1, 1], None, more), ValueError):
+        assert "rank 1 (node-1) counts 3 ranks, rank 0 (node-0) counts 2" in message
+
+
+def test_versions_that_differ_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sirtaki.rendezvous.join as joining
+
+    versions = iter(("1.0", "2.0"))
+    monkeypatch.setattr(joining, "own_identity", lambda: auth.Identity("h", next(versions, "2.0")))
+    for message in failures(join([1, 1]), ValueError):
+        assert "version mismatch: host node-" in message
+        assert "install the same version on all hosts" in message
+
+
+def test_an_interface_that_does_not_exist_is_told() -> None:
+    def nowhere(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+        return topology, replace(settings, interfaces=("nope7",))
+
+    for message in failures(join([1, 1], None, nowhere), ValueError):
+        assert "'nope7'" in message
+        assert "lo (127.0.0.1" in message
+
+
+# ---- The lobby ----
+
+
+@pytest.fixture
+def lobby() -> Iterator[Lobby]:
+    log: list[str] = []
+    lobby = Lobby(1, 4, "world/1", ["127.0.0.1"], 2.0, log.append)
+    lobby.log = log  # type: ignore[attr-defined]
+    lobby.open(SECRET)
+    yield lobby
+    lobby.close()
+
+
+def caller(lobby: Lobby, rank: int = 2, secret: bytes = SECRET, prefix: str = "world/1") -> Lobby:
+    other = Lobby(rank, 4, prefix, ["127.0.0.1"], 5.0)
+    other.open(secret)
+    other.introduce({1: lobby.endpoints}, [f"node-{r}" for r in range(4)])
+    return other
+
+
+def test_a_connection_is_kept_for_the_one_who_asks_for_it(lobby: Lobby) -> None:
+    other = caller(lobby)
+    theirs = other.link(DATA, 1, 3), other.link(CONTROL, 1, 3)
+    ours = lobby.link(DATA, 2, 3), lobby.link(CONTROL, 2, 3)
+    for number, (here, there) in enumerate(zip(ours, theirs, strict=True)):
+        os.write(there, bytes([number]))
+        assert read(here, 1) == bytes([number])
+        os.close(here)
+        os.close(there)
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("rank", "prefix"), [(2, "world/2"), (0, "world/1")], ids=["other world", "lower rank"]
+)
+def test_a_hello_that_does_not_fit_is_refused(lobby: Lobby, rank: int, prefix: str) -> None:
+    other = caller(lobby, rank, prefix=prefix)
+    dial = other.link if rank > 1 else other._dial
+    arguments = (DATA, 1, 0) if rank > 1 else (DATA, 1, 0, time.monotonic() + 5)
+    with pytest.raises(ConnectionError, match=r"rank 1 \(node-1\) refused our connection"):
+        dial(*arguments)
+    assert len(lobby.log) == 1  # type: ignore[attr-defined]
+    other.close()
+
+
+def test_the_same_lane_twice_is_refused(lobby: Lobby) -> None:
+    other = caller(lobby)
+    first = other.connect(1, 0)
+    with pytest.raises(ConnectionError, match="refused"):
+        other.connect(1, 0)
+    os.close(first)
+    other.close()
+
+
+def test_a_wrong_secret_does_not_get_past_the_lobby(lobby: Lobby) -> None:
+    other = caller(lobby, secret=os.urandom(32))
+    with pytest.raises(auth.WrongSecretError, match=r"rank 1 \(node-1\) from rank 2"):
+        other.connect(1, 0)
+    other.close()
+
+
+def test_a_replayed_hello_is_turned_away(lobby: Lobby) -> None:
+    other = caller(lobby)
+    recorded: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as relay, ThreadPoolExecutor(1) as pool:
+        other.introduce({1: [relay.getsockname()[:2]]}, ["n"] * 4)
+        dialed = pool.submit(other.connect, 1, 0)
+        sock, _ = relay.accept()
+        with sock, socket.create_connection(lobby.endpoints[0]) as onward:
+            recorded.append(sock.recv(auth.GREETING_BYTES, socket.MSG_WAITALL))
+            onward.sendall(recorded[0])
+            sock.sendall(onward.recv(auth.ANSWER_BYTES, socket.MSG_WAITALL))
+            recorded.append(sock.recv(auth.PROOF_BYTES, socket.MSG_WAITALL))
+            onward.sendall(recorded[1])
+            sock.sendall(onward.recv(1))
+            os.close(dialed.result())
+    with socket.create_connection(lobby.endpoints[0]) as again:
+        again.settimeout(20)
+        again.sendall(b"".join(recorded))
+        assert len(again.recv(auth.ANSWER_BYTES, socket.MSG_WAITALL)) == auth.ANSWER_BYTES
+        assert again.recv(1) == b""
+    other.close()
+
+
+def test_one_who_does_not_come_is_named_with_what_was_offered(lobby: Lobby) -> None:
+    lobby.introduce({}, ["a", "b", "c", "d"])
+    with pytest.raises(TimeoutError) as found:
+        lobby.connect(3, 0)
+    assert "rank 3 (d) did not connect to rank 1" in str(found.value)
+    assert f"127.0.0.1:{lobby.endpoints[0][1]}" in str(found.value)
+
+
+def test_a_rank_without_a_way_to_it_is_named_with_what_was_tried(lobby: Lobby) -> None:
+    lobby.introduce({0: [("127.0.0.1", 1), ("127.0.0.2", 1)]}, ["a", "b", "c", "d"])
+    with pytest.raises(ConnectionError) as found:
+        lobby.connect(0, 0)
+    for part in ("rank 0 (a) from rank 1", "127.0.0.1:1: ", "127.0.0.2:1: ", "refused"):
+        assert part in str(found.value)
+
+
+# ---- Records ----
+
+TEXT = st.text(max_size=20)
+RANKS = st.builds(
+    lambda rank, more, **rest: RankRecord(rank=rank, size=rank + 1 + more, **rest),
+    rank=st.integers(0, 2000),
+    more=st.integers(0, 2000),
+    local_rank=st.integers(-1, 9),
+    local_size=st.integers(0, 9),
+    host=TEXT,
+    machine=TEXT,
+    boot=TEXT,
+    name=TEXT,
+    version=TEXT,
+    endpoints=st.lists(st.tuples(TEXT, st.integers(1, 65535)), max_size=3),
+)
+
+
+@given(st.lists(RANKS, max_size=4), st.binary(max_size=32))
+def test_records_survive_the_way(ranks: list[RankRecord], secret: bytes) -> None:
+    world = WorldRecord(ranks, secret)
+    assert records.parse(records.pack_world(world)) == world
+    assert records.parse(records.pack_ranks(ranks)) == WorldRecord(ranks)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["ranks", "message", "kind", "secret", "rank"]), inner)
+    ),
+)
+
+
+@given(st.binary(max_size=100) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_other_bytes_are_a_value_error(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        assert records.parse(data).ranks == []
+
+
+@pytest.mark.parametrize("kind", [ValueError, TimeoutError, ConnectionError])
+def test_a_failure_is_raised_where_it_arrives(kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="why"):
+        records.parse(records.pack_failure(kind("why")))
