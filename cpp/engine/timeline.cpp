@@ -149,27 +149,33 @@ void Timeline::write_loop() {
 /// Overwrites the closing bracket of the write before, in one write.
 void Timeline::write(const std::string& events) {
   if (failed_) return;
-  if (write_at(end_, events + kClose)) {
+  const std::string text = events + kClose;
+  const size_t written = write_at(end_, text);
+  if (written == text.size()) {
     end_ += static_cast<int64_t>(events.size());
     return;
   }
-  // The disk is full, perhaps: leave what was valid before.
+  // The disk is full, perhaps: leave the whole events for which there was room.
   failed_ = true;
+  const size_t close_bytes = sizeof kClose - 1;
+  const size_t fits = written < close_bytes ? 0 : events.rfind(",\n", written - close_bytes);
+  if (fits != std::string::npos) end_ += static_cast<int64_t>(fits);
   write_at(end_, kClose);
   [[maybe_unused]] const int cut =
-      ::ftruncate(file_.get(), end_ + static_cast<int64_t>(sizeof kClose) - 1);
+      ::ftruncate(file_.get(), end_ + static_cast<int64_t>(close_bytes));
 }
 
-bool Timeline::write_at(int64_t offset, const std::string& text) const {
+/// Returns how many bytes could be written.
+size_t Timeline::write_at(int64_t offset, const std::string& text) const {
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t written = ::pwrite(file_.get(), text.data() + done, text.size() - done,
                                      offset + static_cast<int64_t>(done));
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
+    if (written <= 0) break;
     done += static_cast<size_t>(written);
   }
-  return true;
+  return done;
 }
 
 }  // namespace sirtaki

@@ -41,7 +41,7 @@ class Timeline {
   int track_of(const Request& request, uint64_t ordinal);
   void write_loop();
   void write(const std::string& events);
-  bool write_at(int64_t offset, const std::string& text) const;
+  size_t write_at(int64_t offset, const std::string& text) const;
 
   Fd file_;
   int64_t end_ = 0;      ///< where the closing bracket is
