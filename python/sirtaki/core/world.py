@@ -65,7 +65,7 @@ def make_world(
 
     Raises:
         ValueError: Ranks contradict each other or run different versions, or the collectives are to
-            run on MPI and cannot.
+            run on MPI and cannot, or not as secretly as TLS promises.
         TimeoutError: A rank did not come within ``config.start_timeout`` seconds.
         ConnectionError: A rank died while joining, or a host cannot be reached.
     """
@@ -83,6 +83,8 @@ def make_world(
     store = meeting.store if meeting else None
     joined = join_world(settings, topology, store, prefix, _core.region_bytes)
     try:
+        if library and config.tls:
+            _require_one_host(joined.host_of)
         engine = _core.Engine(
             rank=joined.topology.rank,
             host_of=joined.host_of,
@@ -106,6 +108,14 @@ def _mpi_library(config: Config) -> Any:
     library = mpi.library(config.mpi_threads)
     mpi.require_same_world(library, config.topology.rank, config.topology.size)
     return library
+
+
+def _require_one_host(host_of: Sequence[int]) -> None:
+    if len(set(host_of)) > 1:
+        raise ValueError(
+            "SIRTAKI_TLS=1 cannot encrypt what MPI moves between hosts: choose "
+            "SIRTAKI_BACKEND=native, or do without --tls where the network is your own"
+        )
 
 
 def _options(config: Config, joined: Joined) -> _core.EngineOptions:

@@ -56,10 +56,17 @@ def test_a_rank_that_is_killed_ends_the_job() -> None:
     assert done.stdout.count("sum 2") == 2
 
 
-def test_an_exception_on_one_rank_ends_the_job_with_an_error_on_the_other() -> None:
+def test_a_rank_that_fails_ends_the_job() -> None:
     done = ranks(START + SUM + "if hvd.rank() == 1: raise SystemExit(3)\n" + SUM)
     assert done.returncode != 0
     assert done.stdout.count("sum 2") == 2
+
+
+def test_a_rank_that_leaves_early_is_an_error_on_the_other() -> None:
+    done = ranks(START + SUM + "if hvd.rank() == 1: raise SystemExit(0)\n" + SUM)
+    assert done.returncode != 0
+    assert "HorovodInternalError" in done.stderr
+    assert "rank 1" in done.stderr
 
 
 def test_the_launcher_starts_a_job_with_mpirun() -> None:
