@@ -16,14 +16,13 @@ struct Range {
 };
 
 /// The part of `bytes` that member `m` of `n` works on; the parts cover everything without overlap.
-/// Cuts are rounded up, so that no part of a chunk is longer than half the chunk.
+/// No part is longer than bytes / n + 2 * kSliceAlign, nor, of a chunk of whole pages, than half of
+/// it.
 inline Range slice_of(size_t bytes, int n, int m) {
   const auto parts = static_cast<size_t>(n);
   const auto index = static_cast<size_t>(m);
-  const auto cut = [&](size_t i) {
-    const size_t up = (bytes / parts * i + kSliceAlign - 1) / kSliceAlign * kSliceAlign;
-    return i == parts ? bytes : std::min(bytes, up);
-  };
+  const size_t lines = (bytes + kSliceAlign - 1) / kSliceAlign;
+  const auto cut = [&](size_t i) { return std::min(bytes, lines * i / parts * kSliceAlign); };
   return {cut(index), cut(index + 1)};
 }
 

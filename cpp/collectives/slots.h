@@ -26,12 +26,16 @@ class StreamSlots {
   }
 
   /// The configured chunk size as far as the slots allow it, and smaller for messages that would
-  /// otherwise be too few chunks to overlap copying with reducing.
-  static size_t chunk_for(const Group& group, size_t bytes) {
+  /// otherwise be too few chunks to overlap copying with reducing. A chunk has room for `blocks`
+  /// blocks.
+  static size_t chunk_for(const Group& group, size_t bytes, size_t blocks) {
     const size_t wanted = std::min(std::max(bytes / kDepth, kLeastChunk), group.chunk_bytes());
-    // Room for a block of each member.
-    const size_t least = static_cast<size_t>(group.size()) * kSliceAlign;
+    const size_t least = blocks * kSliceAlign;
     return (std::min(std::max(wanted, least), kMaxChunk) + kRound - 1) / kRound * kRound;
+  }
+  /// With a block for each member.
+  static size_t chunk_for(const Group& group, size_t bytes) {
+    return chunk_for(group, bytes, static_cast<size_t>(group.size()));
   }
 
  private:

@@ -66,7 +66,7 @@ class WideGather {
       shared_.push_back(shared_by(m));
       most = std::max(most, shared_.back().size());
     }
-    const size_t chunk = StreamSlots::chunk_for(local_, op_.longest * most);
+    const size_t chunk = StreamSlots::chunk_for(local_, op_.longest * most, most);
     const size_t block = block_bytes(chunk, static_cast<int>(most));
     const StreamSlots slots(local_, chunk);
     const Chunks chunks(op_.longest, block);

@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/error.h"
 #include "collectives/place.h"
 #include "collectives/wide.h"
 
@@ -35,6 +36,12 @@ class Cut {
     const size_t wanted = shared ? std::min(slice * n, most) : slice * n;
     // Room for a block of each member.
     chunk_ = std::max(wanted, n * kSliceAlign) / kSliceAlign * kSliceAlign;
+    if (shared && chunk_ > most) {
+      throw Error(ErrorCode::kInvalid,
+                  "a reduction over hosts with several ranks each is limited "
+                  "to " +
+                      std::to_string(most / kSliceAlign) + " ranks");
+    }
     block_ = chunk_ / n / kSliceAlign * kSliceAlign;
     chunks_ = Chunks(bytes, blocks ? block_ : chunk_);
   }

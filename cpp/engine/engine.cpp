@@ -245,10 +245,12 @@ void Engine::drive(bool caller, Done done) {
     doorbell.check_abort();
     while (!done()) {
       if (progress()) continue;
+      doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
       doorbell.wait(kControl | kRequest, [&] { return done() || has_work(); });
     }
   } catch (const PeerLost& lost) {
-    fail_all(lost_error(settle_loss(lost.rank)));
+    abort_world(lost.rank);  // on all hosts
+    fail_all(lost_error(lost.rank));
   } catch (const Error& error) {
     give_up(error);
   } catch (const std::exception& error) {
@@ -289,14 +291,15 @@ Engine::Rest Engine::rest() {
   const std::lock_guard lock(mutex_);
   const bool sequences = sequencer_ != nullptr;
   const Rest rest{!run_.empty() || (sequences && sequencer_->has_ready()),
-                  !sequences || sequencer_->expects_peers()};
+                  !sequences || sequencer_->expects_peers(), !ended_};
   endpoint_.doorbell.rest_engine(rest.hears_requests ? kControl | kRequest : kControl);
   return rest;
 }
 
 /// What came before the engine thread could hear it.
 bool Engine::has_news(const Rest& rest) {
-  if (endpoint_.doorbell.aborted()) return false;  // what is left in the rings will not be run
+  // What is left in the rings of a lost world will not be run, but who waits must be told.
+  if (endpoint_.doorbell.aborted()) return rest.expects_end;
   return control_.has_down() || control_.has_backlog() || control_.has_urgent() ||
          (rest.hears_requests && control_.has_up());
 }
@@ -348,7 +351,12 @@ void Engine::engine_loop() {
       const int64_t limit = now_ns() + options_.engine_spin_ns;
       drive(false, [&] { return !has_work() && run_.empty() && now_ns() >= limit; });
     }
-    check_stalls();
+    try {
+      check_stalls();
+    } catch (const std::exception& error) {
+      abort_world(rank_);
+      fail_all(Error(ErrorCode::kInternal, rank_text(rank_) + ": " + error.what()));
+    }
     futex_wait(bell, seen, timeout);
   }
 }

@@ -89,6 +89,7 @@ class Engine {
   struct Rest {
     bool left_over;       ///< something is to be run
     bool hears_requests;  ///< the engine thread wakes for requests
+    bool expects_end;     ///< nobody has been told of the world's end yet
   };
 
   void join_hosts(std::vector<Link> links);
@@ -131,7 +132,6 @@ class Engine {
   void peer_lost(int rank);
   void tell_relay() const;
   void abort_world(int rank);
-  int settle_loss(int rank);
   Error lost_error(int lost_rank);
   std::string phase();
   void log_start() const;

@@ -4,12 +4,6 @@
 
 // How a rank leaves its world, and what happens when the world is lost.
 namespace sirtaki {
-namespace {
-
-constexpr int64_t kSettleNs = 1'000'000'000;
-
-}  // namespace
-
 void Engine::shutdown() {
   if (closing_.exchange(true)) return;
   if (getpid() != process_) return abandon();
@@ -87,21 +81,6 @@ void Engine::tell_relay() const {
 void Engine::abort_world(int rank) {
   endpoint_.doorbell.abort(rank);
   tell_relay();
-}
-
-/// A connection for data may break because its other end gave up on account of a third rank: who
-/// watches processes and hosts knows which. Returns the rank that all are told of.
-int Engine::settle_loss(int rank) {
-  const Doorbell& doorbell = endpoint_.doorbell;
-  const int64_t limit = now_ns() + kSettleNs;
-  while (!doorbell.aborted() && now_ns() < limit) usleep(1000);
-  abort_world(rank);  // nothing changes if it was
-  try {
-    doorbell.check_abort();
-  } catch (const PeerLost& lost) {
-    return lost.rank;
-  }
-  return rank;
 }
 
 Error Engine::lost_error(int lost_rank) {

@@ -27,7 +27,7 @@ inline const KindTraits& traits_of(Kind kind) {
       {"barrier", ShapeRule::kNone, false, false, false, true},
       {"reduce", ShapeRule::kAll, true, true, false, false},
       {"gather", ShapeRule::kAllButFirst, false, true, false, false},
-      {"scatter", ShapeRule::kNone, false, true, false, false},
+      {"scatter", ShapeRule::kAll, false, true, false, false},
       {"send", ShapeRule::kNone, false, false, false, false},
       {"recv", ShapeRule::kNone, false, false, false, false},
       {"join", ShapeRule::kNone, false, false, false, false},

@@ -118,11 +118,11 @@ void Relay::check_silence(int64_t now_ns) {
 
 /// Tells the other hosts why this one's world ended.
 void Relay::spread_loss() {
-  const Abort& abort = region_->abort();
-  if (told_ || abort.state.load(std::memory_order_acquire) != 2) return;
+  const int32_t lost_rank = region_->lost_rank();
+  if (told_ || lost_rank < 0) return;
   told_ = true;
   std::string body;
-  Writer(body).put(abort.lost_rank);
+  Writer(body).put(lost_rank);
   send_to_all(Hop::kLost, body);
 }
 

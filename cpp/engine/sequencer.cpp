@@ -10,6 +10,9 @@
 namespace sirtaki {
 namespace {
 
+// Of a response worth remembering: more than these are bigger than the messages they would save.
+constexpr size_t kMostSizes = 4096;
+
 bool has_sizes(Kind kind) {
   return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
 }
@@ -195,6 +198,10 @@ std::string Sequencer::validate(const Request& request) const {
     for (const Shape& shape : request.shapes) {
       if (shape.empty()) return kind + " needs rows, but got a rank-zero tensor (a scalar)";
     }
+  }
+  if (traits_of(request.kind).reduces && request.reduce == ReduceOp::kAdasum) {
+    if (request.kind != Kind::kAllreduce) return kind + " does not support Adasum";
+    if (!is_floating(request.dtype)) return "Adasum needs a floating-point dtype";
   }
   const bool sums = request.reduce == ReduceOp::kSum || request.reduce == ReduceOp::kAverage;
   if (request.kind == Kind::kReducescatter && !sums) {
@@ -439,7 +446,7 @@ void Sequencer::send_chunk_bytes(int64_t bytes) {
 uint32_t Sequencer::remember(const Pending& pending, const Response& response) {
   const Kind kind = response.base.kind;
   if (kind == Kind::kJoin || kind == Kind::kBarrier || changes_sets(kind)) return 0;
-  if (options_.cache_capacity <= 0) return 0;
+  if (options_.cache_capacity <= 0 || response.sizes.size() > kMostSizes) return 0;
   if (static_cast<int64_t>(known_.size()) >= options_.cache_capacity) {
     full_ = true;
     return 0;

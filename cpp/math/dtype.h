@@ -15,6 +15,8 @@ constexpr size_t size_of(Dtype dtype) {
   return kSizes[static_cast<size_t>(dtype)];
 }
 
+constexpr bool is_floating(Dtype dtype) { return dtype >= Dtype::kF16; }
+
 // The name users know from numpy and the frameworks: "float32", "bfloat16", "bool" ...
 constexpr const char* name(Dtype dtype) {
   constexpr const char* kNames[kDtypeCount] = {"bool",    "uint8",  "int8",    "int16",

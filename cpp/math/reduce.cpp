@@ -82,9 +82,4 @@ ReduceFn reduce_fn(Dtype dtype, ReduceOp op) {
       .reduce[static_cast<size_t>(dtype)][static_cast<size_t>(fold_of(op))];
 }
 
-void scale(void* data, Dtype dtype, size_t count, double factor) {
-  const void* const source = data;
-  reduce_fn(dtype, ReduceOp::kSum)(data, nullptr, &source, 1, count, Scale{factor, 1.0});
-}
-
 }  // namespace sirtaki

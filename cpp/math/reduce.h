@@ -40,7 +40,4 @@ using ReduceFn = void (*)(void* dst, void* copy, const void* const* srcs, int n,
 // into Scale::post. Throws Error(kInvalid) for kAdasum.
 ReduceFn reduce_fn(Dtype dtype, ReduceOp op);
 
-// data[i] = factor * data[i], rounded and truncated as above.
-void scale(void* data, Dtype dtype, size_t count, double factor);
-
 }  // namespace sirtaki

@@ -7,22 +7,12 @@
 namespace sirtaki {
 
 void Doorbell::check_abort() const {
-  const Abort& abort = region_->abort();
-  uint32_t state = abort.state.load(std::memory_order_acquire);
-  while (state == 1) {
-    cpu_relax();
-    state = abort.state.load(std::memory_order_acquire);
-  }
-  if (state == 2) throw PeerLost(abort.lost_rank);
+  const int lost_rank = region_->lost_rank();
+  if (lost_rank >= 0) throw PeerLost(lost_rank);
 }
 
 void Doorbell::abort(int lost_rank) const {
-  Abort& abort = region_->abort();
-  uint32_t none = 0;
-  if (abort.state.compare_exchange_strong(none, 1)) {
-    abort.lost_rank = lost_rank;
-    abort.state.store(2, std::memory_order_release);
-  }
+  region_->set_lost_rank(lost_rank);
   for (int r = 0; r < region_->ranks(); ++r) {
     wake(region_->rank(r).bell[0]);
     wake(region_->rank(r).bell[1]);

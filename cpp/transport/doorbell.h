@@ -80,7 +80,7 @@ class Doorbell {
   /// How long the driver polls before it sleeps.
   int64_t spin_ns() const { return caller_ ? policy_.caller_ns : policy_.engine_ns; }
 
-  bool aborted() const { return region_->abort().state.load(std::memory_order_acquire) != 0; }
+  bool aborted() const { return region_->lost_rank() >= 0; }
 
   /// Throws if the world was aborted; says which rank was lost.
   void check_abort() const;

@@ -90,7 +90,7 @@ void Group::await_consumed(uint32_t count) const {
   }
 }
 
-void Group::await_drained(uint32_t collective) const {
+void Group::await_drained(uint64_t collective) const {
   for (int m = 0; m < size(); ++m) {
     if (m == rank_) continue;
     const auto& counter = counters_[static_cast<size_t>(m)]->drained;

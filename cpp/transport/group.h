@@ -14,7 +14,7 @@ class Group;
 /// Slot memory of one rank is shared by all its process sets; this remembers who used it last.
 struct SlotUse {
   Group* group = nullptr;
-  uint32_t collective = 0;
+  uint64_t collective = 0;
 };
 
 /// What the groups of one rank have in common.
@@ -101,13 +101,13 @@ class Group {
   void leave() const { await_drained(collective_); }
 
   /// All members have drained the group's last collective; no peer reads a slot any more.
-  void await_drained(uint32_t collective) const;
+  void await_drained(uint64_t collective) const;
 
  private:
   void acquire(SlotUse& use);
   void tell_members() const;
-  static bool reached(const std::atomic<uint32_t>& counter, uint32_t count) {
-    return static_cast<int32_t>(counter.load(std::memory_order_acquire) - count) >= 0;
+  static bool reached(const std::atomic<uint64_t>& counter, uint64_t count) {
+    return counter.load(std::memory_order_acquire) >= count;
   }
 
   Endpoint& endpoint_;
@@ -117,12 +117,12 @@ class Group {
   int rank_;
   std::vector<Counters*> counters_;
   std::vector<std::byte*> slots_;
-  uint32_t collective_ = 0;  // number of the current or next collective
-  uint32_t published_ = 0;   // own counters, cached
-  uint32_t consumed_ = 0;
-  uint32_t published_before_ =
-      0;  // counters at the start of the current collective, on all members
-  uint32_t consumed_before_ = 0;
+  uint64_t collective_ = 0;  // number of the current or next collective
+  uint64_t published_ = 0;   // own counters, cached
+  uint64_t consumed_ = 0;
+  // The counters at the start of the current collective, on all members.
+  uint64_t published_before_ = 0;
+  uint64_t consumed_before_ = 0;
 };
 
 }  // namespace sirtaki

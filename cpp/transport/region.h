@@ -17,10 +17,10 @@ enum News : uint32_t {
   kRequest = 4,  ///< a message to the sequencer
 };
 
-/// Reasons for which a world ends early; written once, by whoever sees it first.
+/// Why a world ends early; written once, by whoever sees it first, and in one piece, for that
+/// process may be killed at any moment.
 struct Abort {
-  std::atomic<uint32_t> state;  ///< 0 none, 1 being written, 2 readable
-  int32_t lost_rank;            ///< in the world
+  std::atomic<int32_t> lost;  ///< 0: the world goes on, else the lost rank + 1
 };
 
 /// What the leader of the host must be told.
@@ -42,12 +42,11 @@ struct alignas(128) RankBlock {
   std::atomic<uint32_t> bye;
 };
 
-/// Per rank and process set: monotonic counters that its peers wait for (they wrap; compare by
-/// difference).
+/// Per rank and process set: counters that its peers wait for and that only grow.
 struct alignas(128) Counters {
-  std::atomic<uint32_t> published;  ///< chunks this rank has made readable in its slots
-  std::atomic<uint32_t> consumed;   ///< chunks of its peers this rank has finished reading
-  std::atomic<uint32_t> drained;    ///< collectives this rank has finished
+  std::atomic<uint64_t> published;  ///< chunks this rank has made readable in its slots
+  std::atomic<uint64_t> consumed;   ///< chunks of its peers this rank has finished reading
+  std::atomic<uint64_t> drained;    ///< collectives this rank has finished
 };
 
 /// The shared memory of one host's ranks: control rings, counters and data slots. All of it is
@@ -76,7 +75,13 @@ class Region {
   Region& operator=(const Region&) = delete;
 
   int ranks() const { return ranks_; }
-  Abort& abort() const { return *at<Abort>(0); }
+  /// The rank whose loss ended the world, -1 as long as it goes on.
+  int lost_rank() const { return at<Abort>(0)->lost.load(std::memory_order_acquire) - 1; }
+  /// Does nothing if a rank was lost before.
+  void set_lost_rank(int rank) const {
+    int32_t none = 0;
+    at<Abort>(0)->lost.compare_exchange_strong(none, rank + 1);
+  }
   LeaderBlock& leader() const { return *at<LeaderBlock>(layout_.leader); }
   RankBlock& rank(int place) const { return at<RankBlock>(layout_.ranks)[place]; }
   ByteRing& up(int place) const { return at<ByteRing>(layout_.up)[place]; }

@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -13,6 +14,8 @@
 
 namespace sirtaki {
 namespace {
+
+constexpr int64_t kSettleNs = 500'000'000;
 
 /// Not an error of the connection.
 bool is_passing(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -238,7 +241,11 @@ void Sockets::sleep(int64_t nap_ns) {
   ppoll(polled.data(), polled.size(), &nap, nullptr);
 }
 
+/// The other end may only have given up on account of a third rank: who watches processes and hosts
+/// knows which.
 void Sockets::lose(int rank) {
+  const int64_t limit = now_ns() + kSettleNs;
+  while (!doorbell_.aborted() && now_ns() < limit) usleep(1000);
   doorbell_.abort(rank);
   // Names whoever was lost first.
   doorbell_.check_abort();

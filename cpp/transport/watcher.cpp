@@ -14,6 +14,8 @@
 namespace sirtaki {
 namespace {
 
+constexpr useconds_t kPauseMicros = 10'000;
+
 /// Children that a peer forked may keep its socket open after it died; its pidfd tells the truth.
 Fd process_of(int socket) {
   ucred peer{};
@@ -71,7 +73,7 @@ void Watcher::watch() {
     polled.resize(own);
     const int timeout = service_ != nullptr ? service_->prepare(polled) : -1;
     if (poll(polled.data(), polled.size(), timeout) < 0) {
-      if (errno != EINTR) return;
+      if (errno != EINTR) usleep(kPauseMicros);  // out of memory, perhaps for a moment
       for (pollfd& entry : polled) entry.revents = 0;
     }
     if (polled[own - 1].revents != 0) {

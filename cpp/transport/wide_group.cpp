@@ -48,7 +48,6 @@ int WideGroup::agent(int host, int member) const {
 }
 
 void WideGroup::open() {
-  if (open_) return;
   std::vector<int> peers;
   for (int h = 0; h < hosts(); ++h) {
     if (h != host()) peers.push_back(world_rank(agent(h, rank_)));
@@ -57,7 +56,6 @@ void WideGroup::open() {
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   sockets().open(peers);
-  open_ = true;
 }
 
 }  // namespace sirtaki

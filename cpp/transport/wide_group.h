@@ -41,7 +41,7 @@ class WideGroup {
 
   Sockets& sockets() { return *endpoint_.sockets; }
   size_t chunk_bytes() const { return endpoint_.chunk_bytes; }
-  /// Connects to all agents and wards, if it was not done before; all members must do so.
+  /// Connects to those agents and wards that it is not connected to; all members must do so.
   void open();
 
  private:
@@ -57,7 +57,6 @@ class WideGroup {
   std::vector<std::vector<int>> members_;
   std::vector<int> wards_;
   int lanes_ = 0;
-  bool open_ = false;
 };
 
 }  // namespace sirtaki

@@ -255,21 +255,6 @@ TEST_CASE("a factor that is NaN gives NaN in every float format") {
   CHECK(std::isnan(reduced<float>(Dtype::kF32, ReduceOp::kSum, {1.0f}, scale)));
 }
 
-TEST_CASE("scale multiplies in place by the rules of reduction") {
-  std::mt19937 random(5);
-  for (const Dtype dtype : kDtypes) {
-    for (const size_t count : kCounts) {
-      for (const double factor : {1.0, 0.3, -2.5}) {
-        Bytes data = ordinary(dtype, count, random);
-        Bytes expected(data.size());
-        reference::reduce(dtype, ReduceOp::kSum, {data}, count, {factor, 1.0}, expected);
-        scale(data.data(), dtype, count, factor);
-        CHECK(data == expected);
-      }
-    }
-  }
-}
-
 TEST_CASE("Adasum has no elementwise function") {
   try {
     reduce_fn(Dtype::kF32, ReduceOp::kAdasum);

@@ -54,6 +54,18 @@ TEST_CASE("a slice of a chunk of any fill fits into half a chunk") {
   }
 }
 
+TEST_CASE("no slice is much longer than its share, however many members there are") {
+  for (const size_t bytes : kSizes) {
+    for (int n = 1; n <= 1100; ++n) {
+      size_t longest = 0;
+      for (int m = 0; m < n; ++m) longest = std::max(longest, slice_of(bytes, n, m).bytes());
+      CAPTURE(bytes);
+      CAPTURE(n);
+      REQUIRE(longest <= bytes / static_cast<size_t>(n) + 2 * kSliceAlign);
+    }
+  }
+}
+
 TEST_CASE("chunks cover a stream in order, the last may be shorter") {
   for (const size_t bytes : kSizes) {
     const Chunks chunks(bytes, 4096);
@@ -96,6 +108,7 @@ TEST_CASE("the slots of a member hold all chunks in flight, whatever chunk size 
         CHECK(chunk > 0);
         CHECK(block_bytes(chunk, n) >= kSliceAlign);
         CHECK(block_bytes(chunk, n) * static_cast<size_t>(n) <= chunk);
+        CHECK(block_bytes(StreamSlots::chunk_for(group, bytes, 1000), 1000) >= kSliceAlign);
         const std::byte* end = region->slots(0) + Region::kSlotBytes;
         CHECK(slots.result(0, StreamSlots::kDepth - 1) + chunk / 2 <= end);
       }

@@ -96,6 +96,18 @@ TEST_CASE("ranks may change the rows of an allgather independently of one anothe
   CHECK(fleet.client(0).reports_by_id > 40);
 }
 
+TEST_CASE("an alltoall with a large table of splits is told in full each time") {
+  constexpr int kRanks = 65;  // 65 * 65 numbers
+  Fleet fleet(kRanks, caching(10));
+  Request request = named(Kind::kAlltoall, "a", {kRanks});
+  request.splits.assign(kRanks, 1);
+  for (int step = 0; step < 2; ++step) {
+    fleet.submit_everywhere(request);
+    fleet.settle();
+  }
+  CHECK_FALSE(fleet.client(0).batches[1][0].by_id);
+}
+
 TEST_CASE("without a cache everything is told in full") {
   Fleet fleet(2, caching(0));
   for (int step = 0; step < 3; ++step) {

@@ -62,6 +62,8 @@ std::vector<Disagreement> disagreements() {
        [](Request& r) { r.shapes = {{2, 3, 1}}; }, "rank 0 has [2, 3]", "rank 1 has [2, 3, 1]"},
       {"tensor shapes", named(Kind::kReducescatter, "x", {2, 3}),
        [](Request& r) { r.shapes = {{3, 3}}; }, "rank 0 has [2, 3]", "rank 1 has [3, 3]"},
+      {"tensor shapes", named(Kind::kScatter, "x", {2, 3}), [](Request& r) { r.shapes = {{3, 3}}; },
+       "rank 0 has [2, 3]", "rank 1 has [3, 3]"},
       {"lists of ranks", add_set({0}), [](Request& r) { r.splits = {1}; }, "rank 0 has [0]",
        "rank 1 has [1]"},
   };
@@ -134,6 +136,12 @@ TEST_CASE("requests that all agree on but that make no sense fail on all ranks")
       request.reduce = op;
       check_refused(size, request, "sum and average only");
     }
+    Request adasum = named(Kind::kReduce, "x");
+    adasum.reduce = ReduceOp::kAdasum;
+    check_refused(size, adasum, "reduce does not support Adasum");
+    adasum.kind = Kind::kAllreduce;
+    adasum.dtype = Dtype::kI32;
+    check_refused(size, adasum, "floating-point");
     check_refused(size, remove_set(0), "no process set 0");
     check_refused(size, remove_set(7), "no process set 7");
   }

@@ -113,6 +113,25 @@ except hvd.PeerLostError as error:
     assert "waits" in found[0]
 
 
+def test_more_requests_than_a_stopped_rank_takes_fail_when_it_dies(
+    job: Job, tmp_path: Path
+) -> None:
+    code = """
+hvd.init()
+other = int(hvd.allgather(np.array([os.getpid()]))[0])
+if hvd.rank() == 0:
+    time.sleep(60)
+os.kill(other, signal.SIGSTOP)
+handles = [hvd.allreduce_async(np.ones(3), name=f"gradient of layer {i}") for i in range(1000)]
+os.kill(other, signal.SIGKILL)
+try:
+    hvd.synchronize(handles[0])
+except hvd.PeerLostError as error:
+    report(error)
+"""
+    assert "lost peer rank 0" in reports(job, tmp_path, 2, code)[1]
+
+
 def test_a_dead_rank_is_noticed_though_its_children_live(job: Job, tmp_path: Path) -> None:
     code = """
 hvd.init()
