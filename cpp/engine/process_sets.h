@@ -36,19 +36,24 @@ class ProcessSets {
     return -1;
   }
 
-  /// Ids are given out lowest first, so freed ones come again.
+  /// Freed ids come again, in the order in which they were freed.
   int32_t next_id() const {
-    int32_t id = 1;
-    while (contains(id)) ++id;
-    return id;
+    return freed_.empty() ? static_cast<int32_t>(sets_.size()) : freed_.front();
   }
 
-  void add(int32_t set, std::vector<int> ranks) { sets_[set] = std::move(ranks); }
-  void remove(int32_t set) { sets_.erase(set); }
+  void add(int32_t set, std::vector<int> ranks) {
+    sets_[set] = std::move(ranks);
+    std::erase(freed_, set);
+  }
+  void remove(int32_t set) {
+    sets_.erase(set);
+    freed_.push_back(set);
+  }
 
  private:
   std::vector<int> world_;
   std::map<int32_t, std::vector<int>> sets_;
+  std::vector<int32_t> freed_;
 };
 
 }  // namespace sirtaki

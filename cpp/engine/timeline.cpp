@@ -24,6 +24,12 @@ std::string upper(const char* text) {
   return result;
 }
 
+/// What the tensor goes through while it is exchanged.
+std::string phase_of(const Request& request) {
+  const bool adasum = request.kind == Kind::kAllreduce && request.reduce == ReduceOp::kAdasum;
+  return adasum ? "ADASUM" : upper(traits_of(request.kind).name);
+}
+
 std::string json_text(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
@@ -99,7 +105,7 @@ void Timeline::run_begin(const std::vector<Item>& items) {
   if (mark_cycles_) event("i", "CYCLE_START", 0, ", \"s\": \"g\"");
   for (const Item& item : items) {
     const Request& base = item.response->base;
-    event("B", upper(traits_of(base.kind).name), track_of(base, item.ordinal),
+    event("B", phase_of(base), track_of(base, item.ordinal),
           ", \"args\": {\"dtype\": " + json_text(name(base.dtype)) +
               ", \"shape\": " + json_text(shapes_text(base)) + "}");
   }
@@ -109,7 +115,7 @@ void Timeline::run_end(const std::vector<Item>& items) {
   const std::lock_guard lock(mutex_);
   for (const Item& item : items) {
     const Request& base = item.response->base;
-    event("E", upper(traits_of(base.kind).name), track_of(base, item.ordinal));
+    event("E", phase_of(base), track_of(base, item.ordinal));
   }
 }
 

@@ -47,9 +47,6 @@ class _NumpyTensors:
             raise TypeError(f"expected a numpy array, not {type(tensor).__name__}")
         return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")
 
-    def is_contiguous(self, tensor: Array) -> bool:
-        return tensor.flags.c_contiguous
-
     def empty_like(self, tensor: Array) -> Array:
         return np.empty(tensor.shape, tensor.dtype)
 
@@ -139,9 +136,9 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Array:
-    """Reduce a contiguous array in place; as `allreduce` otherwise."""
-    if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
-        raise ValueError("an array that is reduced in place must be contiguous")
+    """Reduce a contiguous, writable array in place; as `allreduce` otherwise."""
+    if isinstance(array, np.ndarray) and not array.flags.carray:
+        raise ValueError("an array that is reduced in place must be contiguous and writable")
     return _wait(
         _ops.allreduce_async(
             [array],

@@ -347,6 +347,26 @@ TEST_CASE("a set of exactly these ranks can exist once") {
   CHECK(fleet.client(0).errors.size() == 2);
 }
 
+TEST_CASE("numbers of removed sets are given out in the order in which they were freed") {
+  Fleet fleet(3);
+  std::vector<int32_t> numbers;
+  const auto add = [&](const std::vector<int64_t>& ranks) {
+    fleet.submit_everywhere(add_set(ranks));
+    fleet.settle();
+    numbers.push_back(fleet.client(1).batches.back().at(0).response.base.root);
+  };
+  add({0});
+  add({1});
+  for (const int32_t set : {2, 1}) {
+    fleet.submit_everywhere(remove_set(set));
+    fleet.settle();
+  }
+  add({2});
+  add({0, 1});
+  add({1, 2});
+  CHECK(numbers == std::vector<int32_t>{1, 2, 2, 1, 3});
+}
+
 TEST_CASE("the number of a removed set is given out again") {
   Fleet fleet(3);
   const auto number = [&] { return fleet.client(1).batches.back().at(0).response.base.root; };

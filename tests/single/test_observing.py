@@ -223,7 +223,9 @@ def test_the_log_shows_what_is_severe_enough(level: str, expected: list[str]) ->
 
 def test_log_lines_begin_with_the_time_unless_told_otherwise() -> None:
     done = Job().run("-np", "1", "--log-level", "info", *python(ONE_SUM))
-    for line in done.stderr.splitlines():
+    lines = done.stderr.splitlines()
+    assert lines
+    for line in lines:
         assert re.match(r"\[0\]<stderr>:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} sirtaki: ", line)
 
 

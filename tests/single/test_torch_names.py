@@ -132,7 +132,10 @@ from horovod.torch.mpi_ops import allreduce, rank, is_homogeneous, _basics
 from horovod.torch.compression import Compression
 from horovod.common.exceptions import HorovodInternalError, HorovodVersionMismatchError
 from horovod.common.process_sets import global_process_set
-from horovod.common.util import env, extension_available, gloo_built
+from horovod.common.util import env, extension_available, gloo_built, is_iterable, split_list
+from horovod.torch.functions import broadcast_object, broadcast_optimizer_state
+from horovod.torch.mpi_ops import Compression, HorovodInternalError, add_process_set
+from horovod.torch.optimizer import _DistributedAdasumOptimizer, _DistributedOptimizer
 from horovod.common.basics import HorovodBasics
 from horovod import torch
 import horovod
@@ -142,6 +145,10 @@ assert HorovodInternalError is hvd.HorovodInternalError
 assert global_process_set is hvd.global_process_set
 assert gloo_built() and extension_available("torch")
 assert _basics.is_initialized() is False
+assert HorovodBasics("/some/file", "mpi_lib_v2").is_initialized() is False
+assert broadcast_optimizer_state is hvd.broadcast_optimizer_state
+assert split_list([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4, 5]]
+assert is_iterable([]) and not is_iterable(1)
 """
     )
 

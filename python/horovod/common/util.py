@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
 
 from sirtaki.core import state
 
@@ -63,6 +65,17 @@ def rocm_built(verbose: bool = False) -> bool:
 def num_rank_is_power_2(num_rank: int) -> bool:
     """Tell whether a number is a power of two."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def split_list(items: Sequence[Any], parts: int) -> list[Sequence[Any]]:
+    """Cut a list into `parts` lists that differ in length by at most one."""
+    bounds = [len(items) * i // parts for i in range(parts + 1)]
+    return [items[a:b] for a, b in pairwise(bounds)]
+
+
+def is_iterable(x: object) -> bool:
+    """Tell whether `x` can be iterated over."""
+    return isinstance(x, Iterable)
 
 
 @contextmanager

@@ -6,7 +6,14 @@ from sirtaki.core import state
 
 
 class HorovodBasics:
-    """What `hvd.init`, `hvd.rank` and the like do, without naming a framework."""
+    """What `hvd.init`, `hvd.rank` and the like do, without naming a framework.
+
+    Args:
+        arguments: Where Horovod finds its library; ignored.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        pass
 
     init = staticmethod(state.init)
     shutdown = staticmethod(state.shutdown)

@@ -35,9 +35,6 @@ class Tensors(Protocol[T]):
     def contiguous(self, tensor: T) -> T:
         """Return the tensor itself if contiguous, else a contiguous copy."""
 
-    def is_contiguous(self, tensor: T) -> bool:
-        """Tell whether the elements lie in memory in order."""
-
     def empty_like(self, tensor: T) -> T:
         """Return a new contiguous tensor of the same shape and dtype."""
 
@@ -260,18 +257,45 @@ class Collectives(Generic[T]):
 
     def barrier(self, process_set: ProcessSet) -> None:
         """Return once every member has called it."""
-        world = world_for_operation()
-        world.engine.submit(
-            BARRIER, "", 0, 0, 0, _set_id(process_set), 1.0, 1.0, [], [], [], [], True
+        engine = world_for_operation().engine
+        request: tuple[Any, ...] = (
+            BARRIER,
+            "",
+            0,
+            0,
+            0,
+            _set_id(process_set),
+            1.0,
+            1.0,
+            [],
+            [],
+            [],
+            [],
+            True,
         )
+        handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
     def join(self, process_set: ProcessSet) -> int:
         """Contribute zeros to the others' allreduces until all join; return the last rank."""
-        world = world_for_operation()
+        engine = world_for_operation().engine
         number = _set_id(process_set)
-        name = f"join.{number}"
-        handle = world.engine.submit(JOIN, name, 0, 0, 0, number, 1.0, 1.0, [], [], [], [], True)
-        return handle.value
+        request: tuple[Any, ...] = (
+            JOIN,
+            f"join.{number}",
+            0,
+            0,
+            0,
+            number,
+            1.0,
+            1.0,
+            [],
+            [],
+            [],
+            [],
+            True,
+        )
+        [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))
+        return int(last)
 
     @staticmethod
     def poll(handle: int) -> bool:

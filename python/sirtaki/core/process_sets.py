@@ -17,6 +17,10 @@ class ProcessSet:
         ranks: The members in ascending order; None for the global set before ``init()``.
         process_set_id: The id while registered, else None.
         mpi_comm: Always None; sets are described by ranks.
+
+    Raises:
+        ValueError: There is no rank, or one appears twice.
+        NotImplementedError: An mpi4py communicator was given.
     """
 
     process_set_id: int | None = None
@@ -25,7 +29,10 @@ class ProcessSet:
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         if not isinstance(ranks_or_comm, Iterable):
-            raise NotImplementedError("a process set is given by a list of ranks")
+            raise NotImplementedError(
+                "a process set is given by a list of ranks; for a communicator, by those that its "
+                "processes have in MPI.COMM_WORLD"
+            )
         ranks = sorted(int(rank) for rank in ranks_or_comm)
         if len(set(ranks)) != len(ranks):
             raise ValueError(f"a rank appears twice in the process set {ranks}")

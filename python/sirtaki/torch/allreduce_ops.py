@@ -21,7 +21,7 @@ from sirtaki.torch.handles import (
     synchronize,
 )
 from sirtaki.torch.reduction import Reduction, check_one_device, resolve_op, wants_grad
-from sirtaki.torch.tensors import check_dense
+from sirtaki.torch.tensors import check_dense, is_plain
 
 
 def start_allreduce(
@@ -105,7 +105,7 @@ def _submit_one_in_place(
     tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
 ) -> int:
     """Do what `_submit_in_place` does, with as little Python as possible in the usual case."""
-    if not isinstance(tensor, torch.Tensor) or not (tensor.is_cpu and tensor.is_contiguous()):
+    if not isinstance(tensor, torch.Tensor) or not is_plain(tensor):
         return _submit_in_place((tensor,), name, reduction, single=True, waits=waits)
     increment_version(tensor)  # so that autograd notices, as for any in-place operation
     pair = (tensor,)

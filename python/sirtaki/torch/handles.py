@@ -15,7 +15,7 @@ import torch
 from sirtaki.core.collectives import Collectives
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.torch.tensors import TorchTensors, host_copy
+from sirtaki.torch.tensors import TorchTensors, host_copy, is_plain
 
 Finish = Callable[[list[torch.Tensor]], Any]
 # Starts an operation on tensors of one dtype under a name, and returns its handle.
@@ -85,8 +85,8 @@ def stage_inputs(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
 def stage_in_place(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Return, for each tensor, one to work on in place: itself, or a contiguous CPU copy."""
     for tensor in tensors:
-        if not (tensor.is_cpu and tensor.is_contiguous()):
-            return [host_copy(tensor).contiguous() for tensor in tensors]
+        if not is_plain(tensor):
+            return [host_copy(tensor).contiguous().resolve_neg() for tensor in tensors]
     return tensors
 
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from sirtaki.core.basics import HorovodBasics
-from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 from sirtaki.core.reduce_ops import Adasum, Average, Max, Min, Product, Sum
 from sirtaki.core.state import (
     ccl_built,
@@ -39,6 +45,7 @@ from sirtaki.torch.allreduce_ops import (
     grouped_allreduce_async,
     grouped_allreduce_async_,
 )
+from sirtaki.torch.compression import Compression
 from sirtaki.torch.exchange_ops import (
     allgather,
     allgather_async,
@@ -65,12 +72,15 @@ _basics = HorovodBasics()
 __all__ = [
     "Adasum",
     "Average",
+    "Compression",
+    "HorovodInternalError",
     "Max",
     "Min",
     "ProcessSet",
     "Product",
     "Sum",
     "_basics",
+    "add_process_set",
     "allgather",
     "allgather_async",
     "allreduce",
@@ -114,6 +124,7 @@ __all__ = [
     "rank",
     "reducescatter",
     "reducescatter_async",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",

@@ -12,6 +12,9 @@ import torch
 from sirtaki.core import state
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.torch.adasum_optimizer import (
+    _DistributedAdasumOptimizer as _DistributedAdasumOptimizer,  # where Horovod has it
+)
 from sirtaki.torch.adasum_optimizer import distributed_adasum_optimizer
 from sirtaki.torch.allreduce_ops import allreduce
 from sirtaki.torch.compression import Compression, Compressor

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sirtaki.core.process_sets import ProcessSet
-from sirtaki.torch.functions import broadcast_object
+from sirtaki.torch.objects import broadcast_object
 
 _SMALL_BYTES = 16 << 10
 _TOGETHER_BYTES = 256 << 10
@@ -26,13 +26,13 @@ def name_parameters(
         ValueError: names are given, but not as (name, parameter) pairs, or two parameters have
             the same name, or a parameter has none.
     """
-    pairs = list(named_parameters or ())
-    if not pairs:
+    if named_parameters is None:
         return {
             p: f"noname.{i}.{j}"
             for i, group in enumerate(param_groups)
             for j, p in enumerate(group["params"])
         }
+    pairs = list(named_parameters)
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise ValueError(

@@ -57,16 +57,12 @@ class TorchTensors:
             raise
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor itself if its elements lie in row order, a copy otherwise."""
+        """Return the tensor itself if its memory holds its elements in row order, else a copy."""
         try:
-            return tensor.contiguous()
+            return tensor.contiguous().resolve_neg()
         except (AttributeError, RuntimeError):
             check_dense(tensor)
             raise
-
-    def is_contiguous(self, tensor: torch.Tensor) -> bool:
-        """Say whether the tensor's elements lie in row order without gaps."""
-        return tensor.is_contiguous()
 
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a contiguous tensor of the same shape, dtype and device, not initialised."""
@@ -98,6 +94,12 @@ class TorchTensors:
         """Return received row counts as int32, on the device of the splits that were given."""
         device = like.device if isinstance(like, torch.Tensor) else None
         return torch.tensor(received, dtype=torch.int32, device=device)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Say whether the core can work on the tensor in place: its elements lie in CPU memory."""
+    # In row order, without gaps, and not to be negated when they are read.
+    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -81,6 +81,7 @@ def test_rows_cannot_be_gathered_from_a_scalar() -> None:
         (lambda: hvd.synchronize(10**9), ValueError, "handle"),
         (lambda: hvd.poll(10**9), ValueError, "handle"),
         (lambda: hvd.allreduce_(np.ones((3, 4)).T), ValueError, "contiguous"),
+        (lambda: hvd.allreduce_(np.broadcast_to(np.ones(1), 1)), ValueError, "writable"),
         (
             lambda: hvd.allreduce(np.ones(3), process_set=hvd.ProcessSet([0])),
             ValueError,

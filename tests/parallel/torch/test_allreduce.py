@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
@@ -180,6 +182,21 @@ def test_many_operations_may_be_under_way_at_once() -> None:
     for i, handle in enumerate(handles):
         assert hvd.synchronize(handle) is tensors[i]
         assert torch.equal(tensors[i], total(torch.float32) * i)
+
+
+def test_poll_says_no_at_first() -> None:
+    handle = hvd.allreduce_async(torch.ones(4))
+    time.sleep(0.05)
+    assert not hvd.poll(handle)
+    hvd.synchronize(handle)
+
+
+def test_a_tensor_that_is_negated_when_read_is_reduced_as_it_reads() -> None:
+    negated = torch._neg_view(torch.ones(3))
+    assert hvd.allreduce(negated, op=hvd.Sum).tolist() == [-hvd.size()] * 3
+    hvd.allreduce_(negated, op=hvd.Sum)
+    assert negated.tolist() == [-hvd.size()] * 3
+    assert hvd.broadcast(torch._neg_view(torch.ones(3)), 0).tolist() == [-1] * 3
 
 
 def test_poll_tells_when_synchronize_returns_at_once() -> None:

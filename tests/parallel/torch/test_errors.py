@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -192,6 +193,29 @@ def test_an_unknown_op_is_told_at_the_call() -> None:
 def test_a_root_that_does_not_exist_fails() -> None:
     with pytest.raises((ValueError, RuntimeError)):
         hvd.broadcast(torch.ones(2), root_rank=hvd.size())
+
+
+def test_a_name_is_taken_until_the_operation_is_waited_for_even_if_it_is_done() -> None:
+    handle = hvd.allreduce_async(torch.ones(2), name="taken")
+    time.sleep(0.05)
+    with pytest.raises(ValueError, match="same name"):
+        hvd.allreduce_async(torch.ones(2), name="taken")
+    hvd.synchronize(handle)
+    assert hvd.allreduce(torch.ones(2), name="taken").tolist() == [1, 1]
+
+
+def test_a_name_is_free_once_poll_says_so() -> None:
+    handle = hvd.allreduce_async(torch.ones(2), name="polled")
+    while not hvd.poll(handle):
+        time.sleep(0.001)
+    hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="polled"))
+
+
+def test_names_of_forgotten_operations_are_free_after_others_were_waited_for() -> None:
+    forgotten = hvd.allreduce_async(torch.ones(2), name="forgotten")
+    hvd.barrier()
+    hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="forgotten"))
+    hvd.synchronize(forgotten)
 
 
 def test_a_handle_can_be_used_only_once() -> None:

@@ -42,6 +42,14 @@ OPTIMIZERS = {
 }
 
 
+def test_names_that_were_used_up_are_missed() -> None:
+    net = model()
+    used_up = net.named_parameters()
+    list(used_up)
+    with pytest.raises(ValueError, match="names are missing"):
+        hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), used_up)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_takes_the_steps_it_takes_alone(name: str) -> None:
     if not hasattr(torch.optim, name):
