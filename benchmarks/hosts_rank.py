@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from models import Waiting
+from models import LAYERS, Waiting
 from peers import GLOO, join_gloo
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -29,6 +29,7 @@ from sirtaki.observe.measure import Quantiles, interleave
 
 STREAM = "stream"
 BF16 = "Sirtaki, bf16"
+DDP_BY_LAYER = "DDP, Gloo, a bucket a layer"
 FLAT = "flat"
 HIERARCHICAL = "hierarchical"
 _MIB = 1 << 20
@@ -158,7 +159,8 @@ def training(folder: Path, rounds: int) -> dict[str, Any]:
         megabytes = f"{size // 1_000_000} MB: "
         runs: dict[str, Run] = {
             ALONE: training_step(*optimized(Waiting(size)), batch),
-            DDP: training_step(*optimized(DistributedDataParallel(Waiting(size))), batch),
+            DDP: training_step(*optimized(ddp(size)), batch),
+            DDP_BY_LAYER: training_step(*optimized(ddp(size, by_layer=True)), batch),
             OURS: training_step(*distributed(Waiting(size), hvd.Compression.none), batch),
             BF16: training_step(*distributed(Waiting(size), hvd.Compression.bf16), batch),
         }
@@ -167,6 +169,12 @@ def training(folder: Path, rounds: int) -> dict[str, Any]:
     dist.destroy_process_group()
     hvd.shutdown()
     return {"steps": steps}
+
+
+def ddp(size: int, *, by_layer: bool = False) -> DistributedDataParallel:
+    # Buckets are counted in MiB; a little less than a layer, so that it does not wait for the next.
+    buckets = {"bucket_cap_mb": 0.99 * size / LAYERS / _MIB} if by_layer else {}
+    return DistributedDataParallel(Waiting(size), gradient_as_bucket_view=True, **buckets)
 
 
 def optimized(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:

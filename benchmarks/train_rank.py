@@ -20,6 +20,7 @@ ALONE = "alone"
 DDP = "DDP, Gloo"
 OURS = "Sirtaki"
 RAW_GLOO = "all_reduce, Gloo"
+COALESCED = "all_reduce_coalesced, Gloo"
 RAW_OURS = "allreduce_async_, Sirtaki"
 GROUPED = "grouped_allreduce_, Sirtaki"
 
@@ -98,6 +99,9 @@ def _bare(gradients: list[torch.Tensor]) -> dict[str, Run]:
         for work in [dist.all_reduce(g, async_op=True) for g in gradients]:
             work.wait()
 
+    def coalesced() -> None:
+        dist.all_reduce_coalesced(gradients)
+
     def ours() -> None:
         names = enumerate(gradients)
         for handle in [hvd.allreduce_async_(g, name=f"bare.{i}") for i, g in names]:
@@ -106,4 +110,9 @@ def _bare(gradients: list[torch.Tensor]) -> dict[str, Run]:
     def grouped() -> None:
         hvd.grouped_allreduce_(gradients, name="bare")
 
-    return {RAW_GLOO: timed(gloo), RAW_OURS: timed(ours), GROUPED: timed(grouped)}
+    return {
+        RAW_GLOO: timed(gloo),
+        COALESCED: timed(coalesced),
+        RAW_OURS: timed(ours),
+        GROUPED: timed(grouped),
+    }

@@ -81,7 +81,12 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _scikit_learn() -> tuple[Digits, Digits, str]:
-    from sklearn import datasets, model_selection
+    try:
+        from sklearn import datasets, model_selection
+    except ImportError as error:
+        raise ImportError(
+            "the digits come with scikit-learn: pip install scikit-learn, or give --data-dir"
+        ) from error
 
     digits = datasets.load_digits()  # 1797 of 8x8 pixels
     small = torch.tensor(digits.images).unsqueeze(1).float()

@@ -177,7 +177,7 @@ for name in ("sirtaki.torch", "horovod.torch"):
         print(error)
 """
     )
-    assert message.count("pip install 'sirtaki[torch]'") == 2
+    assert message.count("pip install 'torch>=2.4'") == 2
 
 
 def test_training_needs_none_of_the_launchers_packages() -> None:

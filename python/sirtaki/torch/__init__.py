@@ -6,7 +6,7 @@ try:
     import torch as _torch
 except ImportError as error:
     raise ImportError(
-        "sirtaki.torch needs PyTorch 2.4 or later: pip install 'sirtaki[torch]'"
+        "sirtaki.torch needs PyTorch 2.4 or later: pip install 'torch>=2.4'"
     ) from error
 
 from sirtaki.core.errors import (

@@ -164,7 +164,7 @@ def allreduce(
     Differentiable: the gradient is reduced in the same way.
 
     Args:
-        tensor: any shape; a floating point type, an integer type, or bool.
+        tensor: any shape; float16, bfloat16, float32, float64, int8 to int64, uint8 or bool.
         average: deprecated; True means op=Average, False means op=Sum.
         name: pairs the call with those of the other ranks; without one, calls are paired in the
             order in which they are made.

@@ -184,7 +184,7 @@ def broadcast(
     Differentiable: the root's gradient is the average of the ranks' gradients, the others' zero.
 
     Args:
-        tensor: any shape and dtype.
+        tensor: any shape; float16, bfloat16, float32, float64, int8 to int64, uint8 or bool.
         root_rank: the rank, counted among all ranks, whose tensor is sent.
         name: pairs the call with those of the other ranks; without one, calls are paired in the
             order in which they are made.
