@@ -157,7 +157,12 @@ def synchronize(handle: int | SparseHandle) -> Any:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Wait until every rank of the process set has called `barrier`."""
+    """Wait until every rank of the process set has called `barrier`.
+
+    Raises:
+        ValueError: this rank is not in the process set, or that is not registered.
+        HorovodInternalError: a rank was lost.
+    """
     collectives.barrier(process_set)
 
 
@@ -169,5 +174,8 @@ def join(device: int = -1) -> int:
 
     Returns:
         The rank that joined last, the same on all ranks.
+
+    Raises:
+        HorovodInternalError: a rank was lost.
     """
     return collectives.join(global_process_set)

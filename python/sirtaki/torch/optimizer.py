@@ -40,7 +40,11 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return self._reducer.passes
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Sum the gradients of `passes` backward passes before reducing them, from now on."""
+        """Sum the gradients of `passes` backward passes before reducing them, from now on.
+
+        Raises:
+            ValueError: `passes` is not positive.
+        """
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         self._reducer.passes = passes
@@ -194,7 +198,8 @@ def DistributedOptimizer(
         process_set: the ranks that take part; elsewhere the optimizer works as it is.
 
     Raises:
-        ValueError: an argument is wrong.
+        TypeError: `optimizer` is not a `torch.optim.Optimizer`.
+        ValueError: another argument is wrong.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
