@@ -11,12 +11,13 @@ import hashlib
 import json
 import os
 import secrets
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sirtaki.rendezvous import network, tcp_socket, tcp_store
+from sirtaki.rendezvous import network, tcp_socket, tcp_store, unix_store
 from sirtaki.rendezvous.auth import SECRET_BYTES
 from sirtaki.rendezvous.file_store import FileStore
 from sirtaki.rendezvous.secret import HOW_TO_MAKE, read_secret
@@ -78,16 +79,20 @@ class Place:
 def meet(place: Place) -> Meeting:
     """Find the store where all ranks of this start meet; every rank calls it.
 
-    Raises ValueError where there is no way to find each other, otherwise as stores do.
+    Raises ValueError where there is no way to find each other, PermissionError when the secret
+    cannot be read, otherwise as stores do.
     """
-    secret = read_secret(place.secret_file) if place.secret_file else None
+    start = place.start
+    if place.rendezvous.startswith(unix_store.SCHEME):
+        # Both sides see whose process the other is, which needs no secret.
+        return Meeting(open_store(place.rendezvous, place.timeout))
+    if not place.rendezvous and start.topology.local_size == start.topology.size:
+        return _meet_on_host(place)
+    secret = _read_secret(place)
     if place.rendezvous.startswith("file:"):
         return _meet_in_folder(place, place.rendezvous, secret)
     if place.rendezvous:
         return Meeting(open_store(place.rendezvous, place.timeout, secret), secret)
-    start = place.start
-    if start.topology.local_size == start.topology.size:
-        return _meet_on_host(place, secret)
     if start.master:
         return _meet_at_port(place, secret)
     if not start.job:
@@ -102,7 +107,17 @@ def meet(place: Place) -> Meeting:
     return met
 
 
-def _meet_on_host(place: Place, secret: bytes | None) -> Meeting:
+def _read_secret(place: Place) -> bytes | None:
+    if not place.secret_file:
+        return None
+    try:
+        return read_secret(place.secret_file)
+    except PermissionError as error:
+        rank = place.start.topology.rank
+        raise PermissionError(f"rank {rank} ({socket.gethostname()}): {error}") from error
+
+
+def _meet_on_host(place: Place) -> Meeting:
     """Meet at an abstract Unix socket with a name that the ranks of this start know."""
     job = place.start.job or _ancestor()
     digest = hashlib.sha256(f"{os.geteuid()} {job}".encode()).hexdigest()[:32]
@@ -117,7 +132,7 @@ def _meet_on_host(place: Place, secret: bytes | None) -> Meeting:
             ) from error
         server.start()
     store = open_store(f"unix:{name}", place.timeout, patient=True)
-    return Meeting(store, secret, server)
+    return Meeting(store, server=server)
 
 
 def _ancestor() -> str:
