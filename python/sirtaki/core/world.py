@@ -81,7 +81,12 @@ def make_world(
     # First, because nobody should wait for a rank that cannot work.
     library = _mpi_library(config)
     store = meeting.store if meeting else None
-    joined = join_world(settings, topology, store, prefix, _core.region_bytes)
+    try:
+        joined = join_world(settings, topology, store, prefix, _core.region_bytes)
+    except TimeoutError as error:
+        if meeting and meeting.advice:
+            raise TimeoutError(f"{error}; {meeting.advice}") from error
+        raise
     try:
         if library and config.tls:
             _require_one_host(joined.host_of)
