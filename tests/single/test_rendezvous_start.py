@@ -395,8 +395,12 @@ def test_the_address_that_leads_to_the_others_comes_first() -> None:
 
 def test_an_interface_can_be_forced() -> None:
     assert network.candidates([], ["lo"])[0] == "127.0.0.1"
-    with pytest.raises(ValueError, match=r"'nope7'.*lo \(127.0.0.1"):
-        network.candidates([], ["lo", "nope7"])
+    with pytest.raises(ValueError, match=r"'nope7' or 'nope8'.*lo \(127.0.0.1"):
+        network.candidates([], ["nope7", "nope8"])
+
+
+def test_hosts_may_have_different_ones_of_the_interfaces_named() -> None:
+    assert network.candidates([], ["nope7", "lo"])[0] == "127.0.0.1"
 
 
 @given(st.binary(max_size=200))
