@@ -20,12 +20,16 @@ _REMOVE_SET = 13
 
 @dataclass
 class World:
-    """A running world, from ``init()`` to ``shutdown()``."""
+    """A running world, from ``init()`` to ``shutdown()``.
+
+    homogeneous: whether every host has the same number of ranks.
+    """
 
     topology: Topology
     config: Config
     engine: _core.Engine
     dynamic_process_sets: bool
+    homogeneous: bool = True
     close_lobby: Callable[[], None] = lambda: None
 
     def close(self) -> None:
@@ -103,7 +107,7 @@ def make_world(
     except BaseException:
         joined.close()
         raise
-    return World(joined.topology, config, engine, dynamic, joined.close)
+    return World(joined.topology, config, engine, dynamic, joined.homogeneous, joined.close)
 
 
 def _mpi_library(config: Config) -> Any:
