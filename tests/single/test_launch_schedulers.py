@@ -254,6 +254,33 @@ def test_jsrun_lays_out_the_same_number_on_every_host() -> None:
         lsf.jsrun_slots([Host("a", 2), Host("b", 1)], 4)
 
 
+@pytest.mark.parametrize(
+    ("flags", "variables", "why"),
+    [
+        ([], {}, "This is no LSF job"),
+        ([], SLURM, "This is no LSF job"),
+        ([], {"LSB_JOBID": "7", "LSB_HOSTS": "a a", "PATH": ""}, "LSF job 7, but no jsrun is on"),
+        (["-H", "b:2"], {"LSB_JOBID": "7", "LSB_HOSTS": "a a"}, "The hosts asked for are not"),
+    ],
+)
+def test_jsrun_that_cannot_be_used_is_refused_with_the_reason(
+    flags: list[str], variables: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "jsrun").touch(mode=0o700)
+    args = make_parser("horovodrun").parse_args(["-np", "2", "--jsrun", *flags, "true"])
+    with pytest.raises(LaunchError, match=rf"--jsrun is not supported here.*{why}"):
+        take_allocation(args, {"PATH": str(tmp_path), **variables})
+
+
+def test_jsrun_may_be_asked_for_where_it_is_the_default(tmp_path: Path) -> None:
+    (tmp_path / "jsrun").touch(mode=0o700)
+    args = make_parser("horovodrun").parse_args(["-np", "2", "--jsrun", "true"])
+    environ = {"PATH": str(tmp_path), "LSB_JOBID": "7", "LSB_HOSTS": "front a a"}
+    found = take_allocation(args, environ)
+    assert found is not None
+    assert found.starter == "jsrun"
+
+
 # ---- The part that is used ----
 
 

@@ -50,6 +50,25 @@ def take_allocation(args: argparse.Namespace, environ: Mapping[str, str]) -> All
     args: the parsed flags. Hosts that were given narrow the allocation; where its ranks are started
     over ssh, its hosts become the hosts given. Raises LaunchError.
     """
+    found = _take_allocation(args, environ)
+    if args.controller == "jsrun" and (found is None or found.starter != "jsrun"):
+        raise LaunchError(
+            "--jsrun is not supported here: in LSF jobs with jsrun on the PATH it is the default, "
+            f"elsewhere it is refused. {_why_not_jsrun(environ)}; leave it out"
+        )
+    return found
+
+
+def _why_not_jsrun(environ: Mapping[str, str]) -> str:
+    job = lsf.job_id(environ)
+    if not job:
+        return "This is no LSF job"
+    if not _present("jsrun", environ):
+        return f"This is LSF job {job}, but no jsrun is on the PATH"
+    return f"The hosts asked for are not those of LSF job {job}"
+
+
+def _take_allocation(args: argparse.Namespace, environ: Mapping[str, str]) -> Allocation | None:
     wanted = _given_hosts(args)
     try:
         found = find_allocation(environ)
