@@ -6,12 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from horovod import _alias
+from sirtaki.core.basics import INTERFACE_VERSION
 
 if TYPE_CHECKING:
     from horovod.runner import run
 
-# The version of Horovod whose interface this is; libraries compare it before they use a feature.
-__version__ = "0.28.1"
+__version__ = INTERFACE_VERSION
 
 __all__ = ["__version__", "run"]
 

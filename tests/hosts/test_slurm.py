@@ -152,6 +152,13 @@ def test_ranks_that_are_not_there_are_refused(run: Run) -> None:
     assert "node9 is not one of the hosts of this job: node1:2, node2:2, node3:2" in done.stderr
 
 
+def test_a_job_of_one_task_starts_as_many_ranks_as_asked_on_its_host(run: Run) -> None:
+    run.sbatch("-N1 --ntasks=1", f"{RUN} -np 3 {sys.executable} -c '{SUM}'; echo ended $?")
+    text = run.wait_for(r"ended \d")
+    assert text.count("sum 6 size 3") == 3, text
+    assert "has 1 task(s) on this one host, fewer than -np 3" in text
+
+
 def test_a_dry_run_says_what_would_be_started(run: Run) -> None:
     done = run.salloc("-N2 --ntasks-per-node=2", f"{RUN} --dry-run python train.py")
     assert done.returncode == 0, done.stderr

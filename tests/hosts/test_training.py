@@ -48,6 +48,18 @@ def test_uneven_hosts_agree_on_every_result(bed: Bed) -> None:
     assert places(done.stdout) == [(0, 0, 2, 0), (1, 1, 2, 0), (2, 0, 1, 1)]
 
 
+@pytest.mark.parametrize(("slots", "expected"), [((1, 2, 3), "False"), ((1, 1, 1), "True")])
+def test_all_ranks_know_whether_hosts_have_equally_many(
+    bed: Bed, slots: tuple[int, ...], expected: str
+) -> None:
+    hosts = ",".join(f"{host.name}:{n}" for host, n in zip(bed.hosts, slots, strict=True))
+    size = str(sum(slots))
+    code = "import sirtaki; sirtaki.init(); print('equal', sirtaki.is_homogeneous())"
+    command = (*RUN, "-np", size, "-H", hosts, "-p", str(SSH_PORT), sys.executable, "-c", code)
+    done = bed.hosts[0].run(*command)
+    assert done.stdout.count(f"equal {expected}") == sum(slots), done.stdout + done.stderr
+
+
 def test_encrypted_hosts_agree_on_every_result(bed: Bed) -> None:
     done = run(bed, "--tls", *TRAIN)
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,8 @@ class Flag(NamedTuple):
     """A flag with all its spellings.
 
     value: an example, "" for a flag without one. effect: "NAME=value" that the workers get for it,
-    "launcher" when it acts there, "refused", or "accepted" when it has nothing to do. key: in the
-    file of --config-file.
+    "launcher" when it acts there, "lsf" when it does so in some LSF jobs only, "refused", or
+    "accepted" when it has nothing to do. key: in the file of --config-file.
     """
 
     spellings: str
@@ -109,7 +109,7 @@ FLAGS = [
     Flag("-hostfile --hostfile", "hosts", "launcher"),
     Flag("--gloo", "", f"{ENV}CONTROLLER=gloo"),
     Flag("--mpi", "", f"{ENV}CONTROLLER=mpi"),
-    Flag("--jsrun", "", "refused"),
+    Flag("--jsrun", "", "lsf"),
 ]
 
 # Keys of switches in the file of --config-file: what true means.
@@ -127,6 +127,7 @@ SWITCH_KEYS = {
 TEST = "tests/single/test_api_coverage.py"
 _MEANINGS = {
     "launcher": "acts in the launcher",
+    "lsf": "in LSF jobs with `jsrun` on the PATH: the default; elsewhere refused",
     "refused": "refused: for a later version",
     "accepted": "accepted, with nothing to do",
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sirtaki.core.config import Autotune, Config, Topology
+from sirtaki.launch.options import KNOBS, SWITCHES, Knob, Switch
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/environment.md"
 
@@ -52,6 +53,7 @@ EFFECTS = {
     "SIRTAKI_TLS": ("1", "tls", True),
     "SIRTAKI_HOST_ID": ("left", "host_id", "left"),
     "HOROVOD_START_TIMEOUT": ("90", "start_timeout", 90.0),
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": ("90", "start_timeout", 90.0),
     "HOROVOD_AUTOTUNE": ("1", "autotune.enabled", True),
     "HOROVOD_AUTOTUNE_LOG": ("tried.csv", "autotune.log", "tried.csv"),
     "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": ("0", "autotune.warmup_samples", 0),
@@ -105,6 +107,12 @@ def test_a_variable_that_acts_is_read(variable: str) -> None:
     assert value_of(Config.from_env({variable: text}), field) == expected
 
 
+def test_ranks_wait_for_each_other_for_the_longer_of_two_times() -> None:
+    gloo = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "50"}
+    assert Config.from_env({**gloo, "HOROVOD_START_TIMEOUT": "70"}).start_timeout == 70
+    assert Config.from_env({**gloo, "HOROVOD_START_TIMEOUT": "40"}).start_timeout == 50
+
+
 @pytest.mark.parametrize("variable", EFFECTS)
 def test_a_name_of_ones_own_wins_over_horovods(variable: str) -> None:
     text, field, expected = EFFECTS[variable]
@@ -145,6 +153,12 @@ def test_the_variables_of_the_launcher_are_read() -> None:
 @pytest.mark.parametrize("name", sorted(set().union(*(sections()[part] for part in IGNORED))))
 def test_what_is_accepted_without_effect_changes_nothing(name: str) -> None:
     assert Config.from_env({name: "whatever"}) == Config.from_env({})
+
+
+@pytest.mark.parametrize("flag", [*KNOBS, *SWITCHES], ids=lambda flag: str(flag.variable))
+def test_help_promises_an_effect_where_there_is_one(flag: Knob | Switch) -> None:
+    without_effect = flag.help.startswith("accepted for old scripts")
+    assert without_effect == (flag.variable not in sections()[ACTS])
 
 
 def test_every_setting_has_a_variable() -> None:

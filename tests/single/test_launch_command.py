@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import horovod
 from tests.single.launching import HOROVODRUN, LIMIT, SIRTAKI, Job, python
 
 pytestmark = pytest.mark.timeout(120)
@@ -288,7 +289,7 @@ def test_the_build_check_has_three_blocks(job: Job) -> None:
     done = job.run("--check-build")
     assert done.returncode == 0
     assert re.fullmatch(
-        r"Horovod v\S+:\n\n"
+        rf"Horovod v{re.escape(horovod.__version__)}:\n\n"
         r"Available Frameworks:\n +\[.\] TensorFlow\n +\[.\] PyTorch\n +\[.\] MXNet\n\n"
         r"Available Controllers:\n +\[.\] MPI\n +\[.\] Gloo\n\n"
         r"Available Tensor Operations:\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -176,6 +178,28 @@ def test_this_machines_names_are_local(name: str) -> None:
 @pytest.mark.parametrize("name", ["192.0.2.1", "no-such-host.invalid", "a..b"])
 def test_other_names_are_not_local(name: str) -> None:
     assert not is_local(name)
+
+
+ALLOWING = ("unshare", "-Urn", "sh", "-c")
+ALLOW = "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind"
+
+
+@pytest.mark.skipif(
+    subprocess.run([*ALLOWING, ALLOW], capture_output=True, check=False).returncode != 0,
+    reason="no namespaces of the user's own here",
+)
+def test_other_hosts_are_not_local_where_any_address_can_be_bound() -> None:
+    code = (
+        "from sirtaki.launch.hosts import is_local\n"
+        "print(is_local('192.0.2.1'), is_local('2001:db8::1'), is_local('127.0.0.1'))"
+    )
+    done = subprocess.run(
+        [*ALLOWING, f'{ALLOW} && exec "$@"', "sh", sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "False False True\n", done.stderr
 
 
 def test_several_names_of_this_machine_are_one_host() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -254,6 +257,33 @@ def test_jsrun_lays_out_the_same_number_on_every_host() -> None:
         lsf.jsrun_slots([Host("a", 2), Host("b", 1)], 4)
 
 
+@pytest.mark.parametrize(
+    ("flags", "variables", "why"),
+    [
+        ([], {}, "This is no LSF job"),
+        ([], SLURM, "This is no LSF job"),
+        ([], {"LSB_JOBID": "7", "LSB_HOSTS": "a a", "PATH": ""}, "LSF job 7, but no jsrun is on"),
+        (["-H", "b:2"], {"LSB_JOBID": "7", "LSB_HOSTS": "a a"}, "The hosts asked for are not"),
+    ],
+)
+def test_jsrun_that_cannot_be_used_is_refused_with_the_reason(
+    flags: list[str], variables: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "jsrun").touch(mode=0o700)
+    args = make_parser("horovodrun").parse_args(["-np", "2", "--jsrun", *flags, "true"])
+    with pytest.raises(LaunchError, match=rf"--jsrun is not supported here.*{why}"):
+        take_allocation(args, {"PATH": str(tmp_path), **variables})
+
+
+def test_jsrun_may_be_asked_for_where_it_is_the_default(tmp_path: Path) -> None:
+    (tmp_path / "jsrun").touch(mode=0o700)
+    args = make_parser("horovodrun").parse_args(["-np", "2", "--jsrun", "true"])
+    environ = {"PATH": str(tmp_path), "LSB_JOBID": "7", "LSB_HOSTS": "front a a"}
+    found = take_allocation(args, environ)
+    assert found is not None
+    assert found.starter == "jsrun"
+
+
 # ---- The part that is used ----
 
 
@@ -274,6 +304,58 @@ def test_mpirun_starts_the_ranks_of_an_allocation_where_that_is_asked_for(
     args = make_parser("sirtaki run").parse_args([*asked, "true"])
     bring_in_config(args)
     assert take_allocation(args, SLURM) is None
+
+
+def job_of(scheduler: str, folder: Path, *hosts: str) -> dict[str, str]:
+    """The variables of a job with one slot on each of the hosts."""
+    if scheduler == "pbs":
+        return pbs_job(folder, *hosts)
+    if scheduler == "lsf":
+        return lsf_job(folder, *hosts)
+    counts = f"1(x{len(hosts)})"
+    names = {"SLURM_JOB_NODELIST": ",".join(hosts), "SLURM_TASKS_PER_NODE": counts}
+    return {"SLURM_JOB_ID": "17", **names}
+
+
+def asked(*flags: str) -> argparse.Namespace:
+    return make_parser("horovodrun").parse_args([*flags, "true"])
+
+
+SCHEDULERS = pytest.mark.parametrize("scheduler", ["slurm", "pbs", "lsf"])
+
+
+@SCHEDULERS
+@pytest.mark.parametrize("host", ["localhost", socket.gethostname()])
+def test_more_ranks_than_slots_on_the_one_host_of_a_job_are_started_here(
+    scheduler: str, host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = asked("-np", "4")
+    assert take_allocation(args, job_of(scheduler, tmp_path, host)) is None
+    assert (args.num_proc, args.hosts) == (4, "localhost:4")
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.match(rf"{scheduler} job \S+ has 1 .*fewer than -np 4: starting .* here", said)
+
+
+@SCHEDULERS
+def test_as_many_ranks_as_slots_on_the_one_host_of_a_job_are_no_reason_for_a_notice(
+    scheduler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    take_allocation(asked("-np", "1"), job_of(scheduler, tmp_path, socket.gethostname()))
+    assert capsys.readouterr().err == ""
+
+
+@SCHEDULERS
+@pytest.mark.parametrize("flags", [[], ["-H", f"{socket.gethostname()}:1"]])
+def test_more_ranks_than_slots_on_several_hosts_are_refused_with_the_cure(
+    scheduler: str, flags: list[str], tmp_path: Path
+) -> None:
+    environ = job_of(scheduler, tmp_path, socket.gethostname(), "other")
+    cure = {"slurm": "--ntasks", "pbs": "mpiprocs", "lsf": "bsub"}[scheduler]
+    with pytest.raises(
+        LaunchError,
+        match=rf"more processes \(4\) .*{scheduler} job .*{cure}.*-H localhost:4",
+    ):
+        take_allocation(asked("-np", "4", *flags), environ)
 
 
 def test_hosts_outside_of_the_allocation_are_refused() -> None:

@@ -23,7 +23,9 @@ def worker(**variables: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_host_without_the_shared_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
     missing = str(tmp_path / "secret")
-    done = worker(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2", SIRTAKI_SECRET_FILE=missing)
+    place = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+    store = "tcp:127.0.0.1:9"
+    done = worker(**place, SIRTAKI_RENDEZVOUS=store, SIRTAKI_SECRET_FILE=missing)
     assert done.returncode == 1
     assert done.stderr.startswith("rank 1 (")
     assert f"{missing}, is not on this host; set SIRTAKI_SHARED_DIR" in done.stderr

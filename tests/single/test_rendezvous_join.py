@@ -115,6 +115,18 @@ def test_every_rank_gets_its_place_and_links_that_carry_bytes(hosts: list[int], 
     leave(worlds)
 
 
+@pytest.mark.parametrize(
+    ("hosts", "homogeneous"),
+    [([1, 1], True), ([2, 2], True), ([1, 2, 3], False), ([2, 1], False), ([1, 2, 2, 1], False)],
+)
+def test_all_ranks_agree_whether_hosts_have_equally_many(
+    hosts: list[int], homogeneous: bool
+) -> None:
+    worlds = [future.result() for future in join(hosts)]
+    assert [world.homogeneous for world in worlds] == [homogeneous] * sum(hosts)
+    leave(worlds)
+
+
 def test_every_pair_on_different_hosts_can_open_lanes() -> None:
     worlds = [future.result() for future in join([2, 1, 1])]
     pairs = [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
+import re
 import socket
 import stat
 import subprocess
@@ -308,6 +310,66 @@ def test_a_start_without_a_name_says_what_to_set() -> None:
         meeting.meet(places(2, 2, by="MPICH's mpiexec")[0])
 
 
+JOIN = "import sirtaki; sirtaki.init(); print(sirtaki.rank(), sirtaki.size())"
+SCRIPT = ["sh", "-c", '"$@"; exit $?', "script"]
+
+
+def hydras_rank(
+    rank: int, *command: str, timeout: float, **variables: str
+) -> subprocess.Popen[str]:
+    local = {"MPI_LOCALRANKID": str(rank), "MPI_LOCALNRANKS": "2", "PMI_SIZE": "2"}
+    place = {**local, "PMI_RANK": str(rank), "HOROVOD_START_TIMEOUT": str(timeout)}
+    return subprocess.Popen(
+        [*command, sys.executable, "-c", JOIN],
+        env={**os.environ, **place, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_ranks_without_a_name_in_common_meet_from_inside_wrapper_scripts() -> None:
+    processes = [hydras_rank(0, timeout=30), hydras_rank(1, *SCRIPT, *SCRIPT, timeout=30)]
+    ended = [process.communicate(timeout=50) for process in processes]
+    assert [out for out, _ in ended] == ["0 2\n", "1 2\n"], ended
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_meets_nobody_says_what_to_set(rank: int) -> None:
+    _, said = hydras_rank(rank, timeout=0.5).communicate(timeout=50)
+    assert re.search(
+        r"TimeoutError: .*MPICH's mpiexec gives .*SIRTAKI_RENDEZVOUS=file:/folder", said
+    )
+
+
+HOLD = """if True:
+    import os, socket, sys
+    os.setuid(65534)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind("\\0" + sys.argv[1])
+    sock.listen()
+    print("holding", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_place_that_another_user_holds_is_told_with_what_to_do(rank: int) -> None:
+    job = f"held {os.getpid()} {rank}"
+    name = hashlib.sha256(f"{os.geteuid()} {job}".encode()).hexdigest()[:32]
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", HOLD, f"sirtaki-{name}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"holding\n"
+        with pytest.raises(ValueError, match=r"the id 65534 holds .*SIRTAKI_RENDEZVOUS=file:"):
+            meeting.meet(places(2, 1, job=job)[rank])
+        holder.communicate()
+
+
 def test_two_starts_with_one_name_are_told(tmp_path: pathlib.Path) -> None:
     first = places(2, 1, job=f"same {os.getpid()}")
     kept = meeting.meet(first[0])
@@ -333,8 +395,12 @@ def test_the_address_that_leads_to_the_others_comes_first() -> None:
 
 def test_an_interface_can_be_forced() -> None:
     assert network.candidates([], ["lo"])[0] == "127.0.0.1"
-    with pytest.raises(ValueError, match=r"'nope7'.*lo \(127.0.0.1"):
-        network.candidates([], ["lo", "nope7"])
+    with pytest.raises(ValueError, match=r"'nope7' or 'nope8'.*lo \(127.0.0.1"):
+        network.candidates([], ["nope7", "nope8"])
+
+
+def test_hosts_may_have_different_ones_of_the_interfaces_named() -> None:
+    assert network.candidates([], ["nope7", "lo"])[0] == "127.0.0.1"
 
 
 @given(st.binary(max_size=200))

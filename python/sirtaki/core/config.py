@@ -93,7 +93,9 @@ class Config:
             tls=env.flag("TLS"),
             host_timeout=env.number("HOST_TIMEOUT_SECONDS", 5.0),
             sockets_per_peer=env.integer("SOCKETS_PER_PEER", 1, least=1),
-            start_timeout=env.number("START_TIMEOUT", 30.0),
+            start_timeout=max(
+                env.number("START_TIMEOUT", 30.0), env.number("GLOO_TIMEOUT_SECONDS", 0.0)
+            ),
             fusion_threshold=env.integer("FUSION_THRESHOLD", 128 << 20),
             chunk_bytes=env.integer("CHUNK_BYTES", 96 << 10, least=4096),
             cache_capacity=env.integer("CACHE_CAPACITY", 1024),

@@ -204,8 +204,7 @@ def cross_size() -> int:
 
 def is_homogeneous() -> bool:
     """Tell whether every host has the same number of ranks. ValueError before ``init()``."""
-    topology = current_world().topology
-    return topology.size == topology.local_size * topology.cross_size
+    return current_world().homogeneous
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:

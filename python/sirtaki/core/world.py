@@ -20,12 +20,16 @@ _REMOVE_SET = 13
 
 @dataclass
 class World:
-    """A running world, from ``init()`` to ``shutdown()``."""
+    """A running world, from ``init()`` to ``shutdown()``.
+
+    homogeneous: whether every host has the same number of ranks.
+    """
 
     topology: Topology
     config: Config
     engine: _core.Engine
     dynamic_process_sets: bool
+    homogeneous: bool = True
     close_lobby: Callable[[], None] = lambda: None
 
     def close(self) -> None:
@@ -81,7 +85,12 @@ def make_world(
     # First, because nobody should wait for a rank that cannot work.
     library = _mpi_library(config)
     store = meeting.store if meeting else None
-    joined = join_world(settings, topology, store, prefix, _core.region_bytes)
+    try:
+        joined = join_world(settings, topology, store, prefix, _core.region_bytes)
+    except TimeoutError as error:
+        if meeting and meeting.advice:
+            raise TimeoutError(f"{error}; {meeting.advice}") from error
+        raise
     try:
         if library and config.tls:
             _require_one_host(joined.host_of)
@@ -98,7 +107,7 @@ def make_world(
     except BaseException:
         joined.close()
         raise
-    return World(joined.topology, config, engine, dynamic, joined.close)
+    return World(joined.topology, config, engine, dynamic, joined.homogeneous, joined.close)
 
 
 def _mpi_library(config: Config) -> Any:

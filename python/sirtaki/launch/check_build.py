@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-import sirtaki
+from sirtaki.core.basics import INTERFACE_VERSION
 from sirtaki.launch.probe import CORE_MODULE, backends, has_adapter, probe_modules
 
 _FRAMEWORKS = {"TensorFlow": "tensorflow", "PyTorch": "torch", "MXNet": None}
@@ -20,7 +20,8 @@ def print_check_build() -> None:
         for name, module in _FRAMEWORKS.items()
     }
     mpi = any(each.works for each in backends(found[CORE_MODULE]) if each.name == "mpi")
-    print(f"Horovod v{sirtaki.__version__}:")
+    # Scripts compare it with the versions of Horovod.
+    print(f"Horovod v{INTERFACE_VERSION}:")
     _block("Available Frameworks", frameworks)
     _block(
         "Available Controllers",

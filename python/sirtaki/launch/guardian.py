@@ -6,13 +6,15 @@ workers: a process that a worker leaves behind becomes its child, in whatever se
 `guardian.py <fd>` with the job as JSON on standard input; the descriptor is a SOCK_SEQPACKET
 socket on which it reports events as JSON and takes the words "terminate" and "kill". Its end of
 file means that the launcher is gone. It also holds the job's secret, in a file in memory that the
-workers open through /proc: it is on no disk, and gone with the job.
+workers inherit, and open through /proc where a program between has closed what it inherited: it is
+on no disk, and gone with the job.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import select
@@ -27,6 +29,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _KILL_INTERVAL = 0.01
 # Processes that sit in the kernel do not even die of SIGKILL; do not wait for them for ever.
 _KILL_PATIENCE = 10.0
+# Scripts redirect descriptors of one digit, and shells keep theirs from 10 on.
+_LOWEST_SECRET_DESCRIPTOR = 64
 
 
 def _prctl(option: int, value: int) -> None:
@@ -183,10 +187,18 @@ class Guardian:
 
 
 def _keep_secret(secret: bytes) -> str:
-    """Put the secret where the workers find it for as long as we live; returns the path."""
-    descriptor = os.memfd_create("sirtaki-secret", os.MFD_CLOEXEC)
-    os.fchmod(descriptor, 0o600)
-    os.write(descriptor, secret)
+    """Put the secret where the workers find it for as long as we live; returns the path.
+
+    They inherit the descriptor, because /proc does not lead from one user or PID namespace to
+    another. The seals tell it from what else may come to have its number.
+    """
+    memfd = os.memfd_create("sirtaki-secret", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.fchmod(memfd, 0o600)
+    os.write(memfd, secret)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, seals)
+    descriptor = fcntl.fcntl(memfd, fcntl.F_DUPFD, _LOWEST_SECRET_DESCRIPTOR)
+    os.close(memfd)
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 

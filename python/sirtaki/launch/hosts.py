@@ -16,6 +16,8 @@ from sirtaki.launch.errors import LaunchError
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _ADDRESS = r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]"
 _HOST = re.compile(rf"(?:({_NAME})|{_ADDRESS})(?::([0-9]{{1,7}}))?")
+# Nothing is sent to it: connecting a datagram socket only asks the system for the route.
+_ANY_PORT = 9
 _HOSTFILE_LINE = re.compile(rf"(?:({_NAME})|{_ADDRESS})(?:\s+slots\s*=\s*([0-9]{{1,7}}))?")
 
 
@@ -152,13 +154,15 @@ def is_local(name: str) -> bool:
 
 
 def _is_own_address(family: int, address: tuple[object, ...]) -> bool:
-    # Only an address of this machine can be bound.
+    # What goes to an address of our own comes from that address, or within 127.0.0.0/8 from another
+    # there. Binding tells nothing where the system allows addresses that are not its own.
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((address[0], 0, *address[2:]))
-            return True
+            probe.connect((address[0], _ANY_PORT, *address[2:]))
+            source, target = str(probe.getsockname()[0]), str(address[0])
     except OSError:
         return False
+    return source == target or ipaddress.ip_address(source.partition("%")[0]).is_loopback
 
 
 def join_local(hosts: Sequence[Host]) -> list[Host]:

@@ -180,7 +180,7 @@ KNOBS = (
         "autotune.gaussian_process_noise",
         fraction,
         AUTOTUNE,
-        "expected noise of the samples, 0 to 1 (default: 0.8)",
+        "accepted for old scripts; values are tried one by one, without a model",
     ),
     Knob(
         "--timeline-filename",
@@ -212,7 +212,7 @@ KNOBS = (
         "library_options.num_nccl_streams",
         whole,
         LIBRARY,
-        "streams for NCCL (default: 1)",
+        "accepted for old scripts; there is no NCCL in this version",
     ),
     Knob(
         "--thread-affinity",
@@ -220,7 +220,7 @@ KNOBS = (
         "library_options.thread_affinity",
         cores,
         LIBRARY,
-        "core of the communication thread, or a comma-separated list, one a local rank",
+        "accepted for old scripts; the system places the communication thread",
     ),
     Knob(
         "--gloo-timeout-seconds",
@@ -228,7 +228,7 @@ KNOBS = (
         "library_options.gloo_timeout_seconds",
         whole,
         LIBRARY,
-        "how long ranks wait for each other when they connect (default: 30)",
+        "how long ranks wait for each other at the start, where longer than --start-timeout",
     ),
     Knob(
         "--log-level",
@@ -247,7 +247,7 @@ SWITCHES = (
         "HOROVOD_HIERARCHICAL_ALLREDUCE",
         "params.hierarchical_allreduce",
         TUNABLES,
-        "reduce inside the host first",
+        "accepted for old scripts; always so where there are several hosts",
     ),
     Switch(
         "--hierarchical-allgather",
@@ -255,7 +255,7 @@ SWITCHES = (
         "HOROVOD_HIERARCHICAL_ALLGATHER",
         "params.hierarchical_allgather",
         TUNABLES,
-        "gather inside the host first",
+        "accepted for old scripts; always so where there are several hosts",
     ),
     Switch(
         "--torus-allreduce",
@@ -263,7 +263,7 @@ SWITCHES = (
         "HOROVOD_TORUS_ALLREDUCE",
         "params.torus_allreduce",
         TUNABLES,
-        "reduce along both dimensions, hosts and local ranks",
+        "accepted for old scripts; always in two levels where there are several hosts",
     ),
     Switch(
         "--autotune",

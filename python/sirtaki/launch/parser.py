@@ -151,7 +151,7 @@ def _add_controllers(parser: argparse.ArgumentParser) -> None:
     for name, text in (
         ("gloo", "the native transport (default)"),
         ("mpi", "start the processes with mpirun"),
-        ("jsrun", "start the processes with jsrun"),
+        ("jsrun", "in LSF jobs with jsrun on the PATH: the default; elsewhere refused"),
     ):
         exclusive.add_argument(
             f"--{name}", dest="controller", action="store_const", const=name, help=text

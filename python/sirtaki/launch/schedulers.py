@@ -5,12 +5,20 @@ from __future__ import annotations
 import argparse
 import shutil
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sirtaki.launch import lsf, pbs, slurm
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts import Host, is_local, parse_hosts, read_hostfile
+
+# What a slot is, and how a job gets more of them.
+_IN_WORDS = {
+    "slurm": ("task(s)", "raise its --ntasks or --ntasks-per-node"),
+    "pbs": ("line(s) of $PBS_NODEFILE", "raise mpiprocs= in its -l select="),
+    "lsf": ("slot(s)", "raise -n of its bsub"),
+}
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,28 @@ def take_allocation(args: argparse.Namespace, environ: Mapping[str, str]) -> All
     """Return the allocation in which the job is to run, None when it starts its ranks itself.
 
     args: the parsed flags. Hosts that were given narrow the allocation; where its ranks are started
-    over ssh, its hosts become the hosts given. Raises LaunchError.
+    over ssh, its hosts become the hosts given, and so does this machine where it is the only host
+    of the allocation and has too few slots. Raises LaunchError.
     """
+    found = _take_allocation(args, environ)
+    if args.controller == "jsrun" and (found is None or found.starter != "jsrun"):
+        raise LaunchError(
+            "--jsrun is not supported here: in LSF jobs with jsrun on the PATH it is the default, "
+            f"elsewhere it is refused. {_why_not_jsrun(environ)}; leave it out"
+        )
+    return found
+
+
+def _why_not_jsrun(environ: Mapping[str, str]) -> str:
+    job = lsf.job_id(environ)
+    if not job:
+        return "This is no LSF job"
+    if not _present("jsrun", environ):
+        return f"This is LSF job {job}, but no jsrun is on the PATH"
+    return f"The hosts asked for are not those of LSF job {job}"
+
+
+def _take_allocation(args: argparse.Namespace, environ: Mapping[str, str]) -> Allocation | None:
     wanted = _given_hosts(args)
     try:
         found = find_allocation(environ)
@@ -72,10 +100,37 @@ def take_allocation(args: argparse.Namespace, environ: Mapping[str, str]) -> All
         found = replace(found, hosts=narrow(found.hosts, wanted))
     if args.num_proc is None:
         args.num_proc = sum(host.slots for host in found.hosts)
+    slots = sum(host.slots for host in found.hosts)
+    if args.num_proc > slots:
+        if wanted is not None or len(found.hosts) > 1 or not _is_here(found.hosts):
+            raise LaunchError(_too_many(found, args.num_proc, slots))
+        # The host is ours all the same: jobs often ask for cores and GPUs with a single task.
+        print(_why_here(found, args.num_proc, slots), file=sys.stderr)
+        args.hosts, args.hostfile = f"localhost:{args.num_proc}", None
+        return None
     if found.starter:
         return found
     args.hosts, args.hostfile = _as_flag(found.hosts), None
     return None
+
+
+def _too_many(allocation: Allocation, size: int, slots: int) -> str:
+    _, cure = _IN_WORDS[allocation.scheduler]
+    return (
+        f"Requested more processes ({size}) than there are available slots ({slots}) on "
+        f"{', '.join(f'{host.name}:{host.slots}' for host in allocation.hosts)} of "
+        f"{allocation.scheduler} job {allocation.job}: {cure}, or give -H localhost:{size} to "
+        "start them all on this machine"
+    )
+
+
+def _why_here(allocation: Allocation, size: int, slots: int) -> str:
+    slot, _ = _IN_WORDS[allocation.scheduler]
+    starter = f" without {allocation.starter}" if allocation.starter else ""
+    return (
+        f"{allocation.scheduler} job {allocation.job} has {slots} {slot} on this one host, fewer "
+        f"than -np {size}: starting the processes here{starter}"
+    )
 
 
 def _given_hosts(args: argparse.Namespace) -> list[Host] | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sirtaki.rendezvous.secret import read_secret
 from sirtaki.rendezvous.started_by import find_start
 from sirtaki.rendezvous.store import Store, open_store
+from sirtaki.rendezvous.unix_store import SCHEME
 
 if TYPE_CHECKING:
     from sirtaki.launch.plan import JobServer
@@ -52,8 +53,9 @@ def peek(server: JobServer, key: str) -> bytes | None:
 def main() -> int:
     """Work as one rank; returns 0, or 1 when the function raised."""
     rank = _own_rank()
-    secret = _secret(rank)
-    store = open_store(os.environ["SIRTAKI_RENDEZVOUS"], _STORE_SECONDS, secret)
+    address = os.environ["SIRTAKI_RENDEZVOUS"]
+    secret = None if address.startswith(SCHEME) else _secret(rank)
+    store = open_store(address, _STORE_SECONDS, secret)
     try:
         result: dict[str, Any] = {"value": _call(store)}
     except BaseException as error:
@@ -72,6 +74,8 @@ def _secret(rank: int) -> bytes:
             f"rank {rank} ({socket.gethostname()}): the job's secret, {path}, is not on this host; "
             "set SIRTAKI_SHARED_DIR to a folder on a file system that all hosts of the job share"
         ) from None
+    except PermissionError as error:
+        raise SystemExit(f"rank {rank} ({socket.gethostname()}): {error}") from None
 
 
 def _own_rank() -> int:

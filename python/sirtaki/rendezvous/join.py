@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -69,6 +70,11 @@ class Joined:
     sockets: int = 1
     connect: Callable[[int, int], int] | None = None
     close: Callable[[], None] = lambda: None
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether every host has the same number of ranks."""
+        return len(set(Counter(self.host_of).values())) == 1
 
 
 def join_world(

@@ -62,9 +62,24 @@ def _connect_when_there_is_room(sock: socket.socket, address: str, deadline: flo
 
 def is_same_user(sock: socket.socket) -> bool:
     """Whether the process at the other end of a connected Unix socket has our effective user id."""
+    return _user_of_peer(sock) == os.geteuid()
+
+
+def listening_user(name: str) -> int | None:
+    """Return the id of the user who listens on the socket `name` ("@…"), None if nobody answers."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect("\0" + name[1:])
+            return _user_of_peer(sock)
+        except OSError:
+            return None
+
+
+def _user_of_peer(sock: socket.socket) -> int:
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _pid, uid, _gid = _CREDENTIALS.unpack(raw)
-    return bool(uid == os.geteuid())
+    return int(uid)
 
 
 def require_same_user(sock: socket.socket) -> None:

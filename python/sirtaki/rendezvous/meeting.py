@@ -11,12 +11,14 @@ import hashlib
 import json
 import os
 import secrets
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sirtaki.rendezvous import network, tcp_socket, tcp_store
+from sirtaki.rendezvous import local_socket, network, tcp_socket, tcp_store, unix_store
+from sirtaki.rendezvous.ancestor import ancestor
 from sirtaki.rendezvous.auth import SECRET_BYTES
 from sirtaki.rendezvous.file_store import FileStore
 from sirtaki.rendezvous.secret import HOW_TO_MAKE, read_secret
@@ -32,17 +34,25 @@ _NOTICE = "rank 0"
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.5
 _LAST_PORT = (1 << 16) - 1
+_CURE = (
+    "set SIRTAKI_RENDEZVOUS=file:/folder, a folder of this job alone on a file system that all "
+    "hosts share"
+)
 
 
 @dataclass
 class Meeting:
-    """A store, the secret that goes with it if it has one, and what rank 0 keeps for the others."""
+    """A store, the secret that goes with it if it has one, and what rank 0 keeps for the others.
+
+    advice: what to do when some ranks do not come here, "" where there is nothing special to say.
+    """
 
     store: Store
     secret: bytes | None = field(default=None, repr=False)
     server: StoreServer | None = None
     notice: FileStore | None = None
     discards_folder: bool = False
+    advice: str = ""
 
     def close(self) -> None:
         """End the meeting; without effect on those who have met."""
@@ -78,23 +88,26 @@ class Place:
 def meet(place: Place) -> Meeting:
     """Find the store where all ranks of this start meet; every rank calls it.
 
-    Raises ValueError where there is no way to find each other, otherwise as stores do.
+    Raises ValueError where there is no way to find each other, PermissionError when the secret
+    cannot be read, otherwise as stores do.
     """
-    secret = read_secret(place.secret_file) if place.secret_file else None
+    start = place.start
+    if place.rendezvous.startswith(unix_store.SCHEME):
+        # Both sides see whose process the other is, which needs no secret.
+        return Meeting(open_store(place.rendezvous, place.timeout))
+    if not place.rendezvous and start.topology.local_size == start.topology.size:
+        return _meet_on_host(place)
+    secret = _read_secret(place)
     if place.rendezvous.startswith("file:"):
         return _meet_in_folder(place, place.rendezvous, secret)
     if place.rendezvous:
         return Meeting(open_store(place.rendezvous, place.timeout, secret), secret)
-    start = place.start
-    if start.topology.local_size == start.topology.size:
-        return _meet_on_host(place, secret)
     if start.master:
         return _meet_at_port(place, secret)
     if not start.job:
         raise ValueError(
             f"{start.by} does not give the ranks a name in common under which they can find each "
-            "other: set SIRTAKI_RENDEZVOUS=file:/folder, a folder of this job alone on a file "
-            "system that all hosts share"
+            f"other: {_CURE}"
         )
     folder = Path(place.home).expanduser() / hashlib.sha256(start.job.encode()).hexdigest()[:32]
     met = _meet_in_folder(place, f"file:{folder}", secret)
@@ -102,30 +115,61 @@ def meet(place: Place) -> Meeting:
     return met
 
 
-def _meet_on_host(place: Place, secret: bytes | None) -> Meeting:
+def _read_secret(place: Place) -> bytes | None:
+    if not place.secret_file:
+        return None
+    try:
+        return read_secret(place.secret_file)
+    except PermissionError as error:
+        rank = place.start.topology.rank
+        raise PermissionError(f"rank {rank} ({socket.gethostname()}): {error}") from error
+
+
+def _meet_on_host(place: Place) -> Meeting:
     """Meet at an abstract Unix socket with a name that the ranks of this start know."""
-    job = place.start.job or _ancestor()
+    start = place.start
+    job = start.job or ancestor(start)
     digest = hashlib.sha256(f"{os.geteuid()} {job}".encode()).hexdigest()[:32]
     name = f"@sirtaki-{digest}"
     server = None
-    if place.start.topology.rank == 0:
+    advice = "" if start.job else _advice(start)
+    if start.topology.rank == 0:
         try:
             server = UnixStoreServer(name)
         except OSError as error:
-            raise ValueError(
-                f"another rank 0 of the same start ({place.start.by}) is here: {error}"
-            ) from error
+            raise ValueError(_taken(name, place)) from error
         server.start()
-    store = open_store(f"unix:{name}", place.timeout, patient=True)
-    return Meeting(store, secret, server)
+    try:
+        store = open_store(f"unix:{name}", place.timeout, patient=True)
+    except PermissionError as error:
+        raise ValueError(_taken(name, place)) from error
+    except (ConnectionError, TimeoutError) as error:
+        raise TimeoutError(
+            f"rank {start.topology.rank} ({socket.gethostname()}): rank 0 of this start "
+            f"({start.by}) did not come to {name} within {place.timeout:g} s; "
+            f"{advice or 'look for its own error'}"
+        ) from error
+    return Meeting(store, server=server, advice=advice)
 
 
-def _ancestor() -> str:
-    """Name the process that started this one: the ranks of a host have it in common."""
-    parent = os.getppid()
-    # The 22nd field is the time at which it was started; the second may contain anything.
-    fields = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
-    return f"started by {parent} at {fields[19]}"
+def _advice(start: Start) -> str:
+    return (
+        f"{start.by} gives the ranks no name in common, so they meet under that of the process "
+        f"that started them all; where that fails, {_CURE}"
+    )
+
+
+def _taken(name: str, place: Place) -> str:
+    """Say who has the place where the ranks were to meet."""
+    user = local_socket.listening_user(name)
+    start = place.start
+    if user == os.geteuid():
+        return f"another rank 0 of the same start ({start.by}) is here: it listens on {name}"
+    who = "a process that does not answer" if user is None else f"the user with the id {user}"
+    return (
+        f"rank {start.topology.rank} ({socket.gethostname()}): {who} holds the place where the "
+        f"ranks of this start ({start.by}) would meet, {name}; {_CURE}"
+    )
 
 
 def _meet_at_port(place: Place, secret: bytes | None) -> Meeting:

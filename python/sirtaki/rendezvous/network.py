@@ -103,7 +103,8 @@ def candidates(towards: Sequence[Endpoint] = (), only: Sequence[str] = ()) -> li
 
     towards: where the others are known to be; the addresses from which we would talk to them come
     first, loopback included since they may be here. only: names of interfaces to be used instead of
-    all that are up. Raises ValueError for a name that does not exist here, OSError.
+    all that are up; hosts may differ in which of them they have. Raises ValueError when this one
+    has none of them, OSError.
     """
     present = interfaces()
     if only:
@@ -118,13 +119,13 @@ def candidates(towards: Sequence[Endpoint] = (), only: Sequence[str] = ()) -> li
 
 def _of_named(present: Sequence[Interface], only: Sequence[str]) -> list[str]:
     by_name = {interface.name: interface for interface in present}
-    unknown = [name for name in only if name not in by_name]
-    if unknown:
+    known = [by_name[name] for name in only if name in by_name]
+    if not known:
         raise ValueError(
-            f"there is no network interface {', '.join(map(repr, unknown))} that is up on "
+            f"there is no network interface {' or '.join(map(repr, only))} that is up on "
             f"{socket.gethostname()}. It has {describe(present)}"
         )
-    found = [a for name in only for a in by_name[name].addresses if not _is_link_local(a)]
+    found = [a for interface in known for a in interface.addresses if not _is_link_local(a)]
     if not found:
         raise ValueError(
             f"no address on {', '.join(only)} of {socket.gethostname()}. It has {describe(present)}"

@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import stat
 
 from sirtaki.rendezvous.auth import SECRET_BYTES
 
 HOW_TO_MAKE = "make one with 'head -c 32 /dev/urandom > FILE; chmod 600 FILE'"
+_IN_MEMORY = re.compile(r"/proc/[0-9]+/fd/([0-9]{1,9})")
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 def read_secret(path: str) -> bytes:
     """Return the 32 bytes in the file at `path`, or those that its 64 hexadecimal digits mean.
 
-    Raises ValueError when it holds anything else, PermissionError when it is another user's or
-    others may read it, OSError.
+    A descriptor of a launcher's process is read as our own when we have inherited it. Raises
+    ValueError when it holds anything else, PermissionError when it is another user's or others may
+    read it, OSError.
     """
+    in_memory = _IN_MEMORY.fullmatch(path)
+    if in_memory is None:
+        return _read_file(path)
+    number = int(in_memory[1])
+    inherited = _read_inherited(number)
+    if inherited is not None:
+        return inherited
+    try:
+        return _read_file(path)
+    except OSError as error:
+        raise PermissionError(
+            f"cannot read the job's secret: file descriptor {number} was not inherited, and "
+            f"{path} cannot be opened ({error.strerror or error}). What starts this rank, such as "
+            "a container, closes descriptors and has a user or PID namespace of its own: let it "
+            f"pass on descriptor {number} (podman run --preserve-fd={number}) or share the "
+            "host's namespaces, or start horovodrun inside the container"
+        ) from error
+
+
+def _read_inherited(number: int) -> bytes | None:
+    """Return the secret in the launcher's sealed memory, None when the number is another file's."""
+    try:
+        if fcntl.fcntl(number, fcntl.F_GET_SEALS) != _SEALS:
+            return None
+        data = os.pread(number, SECRET_BYTES + 1, 0)
+    except OSError:
+        return None
+    return data if len(data) == SECRET_BYTES else None
+
+
+def _read_file(path: str) -> bytes:
     with open(path, "rb") as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
         # What has no name (a file in memory) cannot be opened by others.

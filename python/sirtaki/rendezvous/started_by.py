@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sirtaki.rendezvous.topology import Topology
 
@@ -25,7 +25,8 @@ class Start:
     topology: its place, with local_size 0 where the starter does not tell who shares a host. job:
     what all ranks of this start have in common with no other start, "" where there is no such
     thing. by: the starter, for people. node: tells hosts apart where the starter does, else "".
-    master: "ADDRESS:PORT" of rank 0's host, "" unless given.
+    master: "ADDRESS:PORT" of rank 0's host, "" unless given. mark: the variable "NAME=value" by
+    which the starter tells this rank from the others, "" where there is none.
     """
 
     topology: Topology
@@ -33,6 +34,7 @@ class Start:
     by: str = ""
     node: str = ""
     master: str = ""
+    mark: str = ""
 
 
 def find_start(environ: Environ) -> Start | None:
@@ -59,9 +61,8 @@ def _torchrun(environ: Environ) -> Start | None:
         # Such a rank 0 can only be met by ranks beside it.
         topology = _place(topology.rank, topology.size, topology.rank, topology.size)
     bracketed = f"[{address}]" if ":" in address else address
-    return Start(
-        topology, ":".join(("torch", address, port, *run)), start.by, "", f"{bracketed}:{port}"
-    )
+    job = ":".join(("torch", address, port, *run))
+    return replace(start, topology=topology, job=job, master=f"{bracketed}:{port}")
 
 
 def _open_mpi(environ: Environ) -> Start | None:
@@ -109,7 +110,7 @@ def _slurm(environ: Environ) -> Start | None:
     if local_size and environ.get("SLURM_LOCALID", "").isdigit():
         local_rank = int(environ["SLURM_LOCALID"])
         topology = _place(topology.rank, topology.size, local_rank, local_size)
-    return Start(topology, start.job, start.by, node)
+    return replace(start, topology=topology, node=node)
 
 
 def _tasks_here(environ: Environ, node: str) -> int:
@@ -167,7 +168,7 @@ def _started(
     """Read a place where `rank` is set."""
     if rank not in environ:
         return None
-    return Start(_start(environ, by, rank, *names).topology, job(environ), by)
+    return replace(_start(environ, by, rank, *names), job=job(environ))
 
 
 def _start(environ: Environ, by: str, *names: str) -> Start:
@@ -185,7 +186,7 @@ def _start(environ: Environ, by: str, *names: str) -> Start:
     fits = place.local_size == 0 or place.local_rank < place.local_size <= size
     if rank >= size or not fits:
         raise ValueError(f"{by} contradicts itself. Found: {found}")
-    return Start(place, by=by)
+    return Start(place, by=by, mark=f"{names[0]}={rank}")
 
 
 def _place(rank: int, size: int, local_rank: int, local_size: int) -> Topology:
