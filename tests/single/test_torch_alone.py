@@ -179,7 +179,7 @@ class TestOptimizerArguments:
             self.wrap(net, named_parameters=[("weight", net.weight)])
 
     def test_no_names_at_all_are_fine(self) -> None:
-        self.wrap(self.net(), named_parameters=[])
+        self.wrap(self.net(), named_parameters=None)
 
     @pytest.mark.parametrize("passes", [0, -1])
     def test_passes_per_step_must_be_positive(self, passes: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sirtaki.core import state
 
-
 # The version of Horovod whose interface this is; libraries compare it before they use a feature.
 INTERFACE_VERSION = "0.28.1"
 

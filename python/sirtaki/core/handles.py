@@ -74,8 +74,9 @@ def _require_unused(engine: _core.Engine, key: tuple[str, int]) -> None:
     """
     earlier = _pending.get(_by_key.get(key, -1))
     if earlier is not None and earlier.news == _news and earlier.engine is engine:
+        verb, _, name = key[0].partition(".")
         raise ValueError(
-            f"{key[0]!r}: a tensor with the same name as another tensor that is currently being "
+            f"{verb} {name!r}: a tensor with the same name as another tensor that is currently being "
             "processed; give every operation in flight a name of its own, or wait for the first"
         )
 
