@@ -60,6 +60,13 @@ def test_all_ranks_know_whether_hosts_have_equally_many(
     assert done.stdout.count(f"equal {expected}") == sum(slots), done.stdout + done.stderr
 
 
+def test_ranks_in_containers_on_several_hosts_agree_on_every_result(bed: Bed) -> None:
+    contained = ("unshare", "-U", "--map-current-user", "--pid", "--fork")
+    done = run(bed, *contained, *TRAIN, slots=2)
+    assert done.returncode == 0, done.stderr
+    assert len(places(done.stdout)) == 6
+
+
 def test_encrypted_hosts_agree_on_every_result(bed: Bed) -> None:
     done = run(bed, "--tls", *TRAIN)
     assert done.returncode == 0, done.stderr

@@ -34,6 +34,12 @@ def test_an_import_that_works_or_fails_is_described(
     assert probe.probe_module("probed") == probe.Finding("probed", works, detail)
 
 
+def test_a_package_that_cannot_be_imported_is_described_by_its_parts(module: Path) -> None:
+    module.write_text("raise RuntimeError('cannot load its library')")
+    detail = probe.probe_module("probed.part").detail
+    assert detail == "RuntimeError: cannot load its library"
+
+
 def test_an_import_that_hangs_is_given_up(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module.write_text("import time; time.sleep(600)")
     monkeypatch.setattr(probe, "_IMPORT_SECONDS", 0.3)
