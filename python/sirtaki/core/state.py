@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sirtaki.backends import mpi
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.world import World, make_world
+from sirtaki.core.world import World, make_world, start_mpi
 from sirtaki.rendezvous import meeting
 from sirtaki.rendezvous.meeting import Meeting
 
@@ -58,6 +58,7 @@ def init(
     dynamic = config.dynamic_process_sets or process_sets == "dynamic"
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(f'process_sets={process_sets!r} must be a list of sets or "dynamic"')
+    library = start_mpi(config)
     if topology.size > 1 and _Process.meeting is None:
         _Process.meeting = _meet(config)
     _Process.worlds_joined += 1
@@ -68,7 +69,9 @@ def init(
         atexit.register(_leave)
         _Process.exit_hook_registered = True
     launched_as = ranks or range(topology.size)
-    _Process.world = make_world(config, topology, _Process.meeting, prefix, dynamic, launched_as)
+    _Process.world = make_world(
+        config, topology, _Process.meeting, prefix, dynamic, launched_as, library
+    )
     _start(config, [] if process_sets is None or isinstance(process_sets, str) else process_sets)
 
 

@@ -56,6 +56,7 @@ def make_world(
     prefix: str,
     dynamic: bool,
     launched_as: Sequence[int],
+    library: Any,
 ) -> World:
     """Join the ranks that `topology` describes; `meeting` is needed unless it is one rank alone.
 
@@ -66,10 +67,11 @@ def make_world(
         prefix: Of the keys there, different for every world.
         dynamic: Whether process sets may be added and removed later.
         launched_as: The starter's rank of each rank of this world.
+        library: What `start_mpi` returned.
 
     Raises:
-        ValueError: Ranks contradict each other or run different versions, or the collectives are to
-            run on MPI and cannot, or not as secretly as TLS promises.
+        ValueError: Ranks contradict each other or run different versions, or what MPI moves cannot
+            be encrypted as TLS promises.
         TimeoutError: A rank did not come within ``config.start_timeout`` seconds.
         ConnectionError: A rank died while joining, or a host cannot be reached.
     """
@@ -82,8 +84,6 @@ def make_world(
         tls=config.tls,
         sockets=config.sockets_per_peer,
     )
-    # First, because nobody should wait for a rank that cannot work.
-    library = _mpi_library(config)
     store = meeting.store if meeting else None
     try:
         joined = join_world(settings, topology, store, prefix, _core.region_bytes)
@@ -110,8 +110,15 @@ def make_world(
     return World(joined.topology, config, engine, dynamic, joined.homogeneous, joined.close)
 
 
-def _mpi_library(config: Config) -> Any:
-    """MPI, started, or None when it is not to move the data."""
+def start_mpi(config: Config) -> Any:
+    """Return MPI, started, or None when it is not to move the data.
+
+    Comes before the ranks meet: the start of MPI holds the GIL until all ranks have come to it, and
+    rank 0 may be the one that serves the others' meeting.
+
+    Raises:
+        ValueError: MPI cannot be used here, or counts the ranks differently.
+    """
     if config.backend != mpi.NAME:
         return None
     library = mpi.library(config.mpi_threads)

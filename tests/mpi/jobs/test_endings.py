@@ -69,6 +69,27 @@ def test_a_rank_that_leaves_early_is_an_error_on_the_other() -> None:
     assert "rank 1" in done.stderr
 
 
+# As on two hosts: no word from mpirun of how many ranks share one, and other names for both.
+ON_TWO_HOSTS = (
+    "import os\n"
+    "for name in [name for name in os.environ if 'LOCAL' in name]: del os.environ[name]\n"
+    "os.environ['SIRTAKI_HOST_ID'] = str(os.getpid())\n"
+)
+
+
+def test_ranks_on_two_hosts_meet_in_a_folder(tmp_path: Path) -> None:
+    done = ranks(ON_TWO_HOSTS + START + SUM, SIRTAKI_RENDEZVOUS=f"file:{tmp_path}/meet")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 2") == 2
+
+
+def test_tls_is_refused_where_mpi_moves_data_between_hosts(tmp_path: Path) -> None:
+    where = f"file:{tmp_path}/meet"
+    done = ranks(ON_TWO_HOSTS + START, SIRTAKI_TLS="1", SIRTAKI_RENDEZVOUS=where)
+    assert done.returncode != 0
+    assert "cannot encrypt what MPI moves" in done.stderr
+
+
 def test_the_launcher_starts_a_job_with_mpirun() -> None:
     horovodrun = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
     path = f"{MPIRUN.parent}{os.pathsep}{os.environ['PATH']}"
