@@ -76,8 +76,9 @@ def _require_unused(engine: _core.Engine, key: tuple[str, int]) -> None:
     if earlier is not None and earlier.news == _news and earlier.engine is engine:
         verb, _, name = key[0].partition(".")
         raise ValueError(
-            f"{verb} {name!r}: a tensor with the same name as another tensor that is currently being "
-            "processed; give every operation in flight a name of its own, or wait for the first"
+            f"{verb} {name!r}: a tensor with the same name as another tensor that is currently "
+            "being processed; give every operation in flight a name of its own, or wait for the "
+            "first"
         )
 
 

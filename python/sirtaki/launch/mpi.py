@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -16,12 +18,14 @@ from pathlib import Path
 from sirtaki.launch.environment import base_environment, sent_environment
 from sirtaki.launch.errors import NOT_FOUND, LaunchError
 from sirtaki.launch.settings import MpiArguments, Settings
+from sirtaki.rendezvous.started_by import JOB
 
 _VERSION_SECONDS = 60.0
 # Open MPI starts its daemons through each other; beyond so many hosts one by one is safer.
 _MANY_HOSTS = 64
 _BINDING = ("--bind-to", "none", "--map-by", "slot")
 _SPECTRUM_BINDING = ("-bind-to", "socket", "-map-by", "socket")
+_PARAMETER_FLAGS = ("mca", "gmca", "prtemca")
 # A job in one of these knows its hosts, and so does mpirun.
 _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 # What the launcher's own flags say.
@@ -36,7 +40,8 @@ _RESERVED = frozenset(
 class Kind(Enum):
     """The families of mpirun, by their names in messages."""
 
-    OPEN_MPI = "Open MPI"
+    OPEN_MPI = "Open MPI 5"
+    OPEN_MPI_4 = "Open MPI 4"
     SPECTRUM = "IBM Spectrum MPI"
     MPICH = "MPICH"
     INTEL = "Intel MPI"
@@ -51,7 +56,7 @@ class Kind(Enum):
 _MARKS = (
     ("Spectrum MPI", Kind.SPECTRUM),
     ("Open MPI", Kind.OPEN_MPI),
-    ("OpenRTE", Kind.OPEN_MPI),
+    ("OpenRTE", Kind.OPEN_MPI_4),
     ("Intel(R) MPI", Kind.INTEL),
     ("HYDRA", Kind.MPICH),
 )
@@ -69,13 +74,19 @@ def recognise(version: str) -> Kind:
     """Tell which mpirun prints this text for --version. Raises LaunchError."""
     for mark, kind in _MARKS:
         if mark in version:
-            return kind
+            return kind if kind is not Kind.OPEN_MPI or _has_prrte(version) else Kind.OPEN_MPI_4
     first = version.strip().splitlines()[:1]
     raise LaunchError(
         f"this mpirun is none of {', '.join(kind.value for kind in Kind)}: --version says "
         f"{first[0] if first else 'nothing'!r}; start the script with mpirun itself, its ranks "
         "find each other"
     )
+
+
+def _has_prrte(version: str) -> bool:
+    """Tell whether this Open MPI starts its processes by PRRTE, which has parameters of its own."""
+    found = re.search(r"Open MPI\) ([0-9]+)", version)
+    return found is not None and int(found[1]) >= 5
 
 
 def compose(
@@ -125,18 +136,12 @@ def _compose_open_mpi(
     if spectrum and settings.variables.get("NCCL_IB_DISABLE") == "1":
         argv.append("-tcp")
     parameters = {} if spectrum else {"pml": "ob1", "btl": "^openib"}
-    ssh = _ssh_arguments(settings)
-    if ssh:
-        parameters["plm_rsh_args"] = ssh
     if settings.interfaces:
         parameters["btl_tcp_if_include"] = ",".join(settings.interfaces)
-    if len(hosts) >= _MANY_HOSTS:
-        parameters["plm_rsh_no_tree_spawn"] = "true"
-        parameters["plm_rsh_num_concurrent"] = str(len(hosts))
-    for name, value in parameters.items():
-        # Open MPI refuses to start when a parameter has two values.
-        if name not in _parameters_of(asked.extra):
-            argv += ["-mca", name, value]
+    argv += _parameters("-mca", parameters, asked.extra)
+    prrte = kind is Kind.OPEN_MPI
+    starter = _starting_parameters("plm_ssh" if prrte else "plm_rsh", settings, len(hosts))
+    argv += _parameters("--prtemca" if prrte else "-mca", starter, asked.extra)
     if settings.output_directory is not None:
         argv += ["--output-filename", settings.output_directory]
     for name in passed:
@@ -144,8 +149,27 @@ def _compose_open_mpi(
     return MpiLaunch([*argv, *asked.extra, *settings.command])
 
 
-def _parameters_of(extra: Sequence[str]) -> set[str]:
-    return {name for flag, name in pairwise(extra) if flag in ("-mca", "--mca", "-gmca", "--gmca")}
+def _starting_parameters(component: str, settings: Settings, hosts: int) -> dict[str, str]:
+    """Return what Open MPI's `component` needs to start daemons on other hosts."""
+    parameters = {}
+    ssh = _ssh_arguments(settings, hosts)
+    if ssh:
+        parameters[f"{component}_args"] = ssh
+    if hosts >= _MANY_HOSTS:
+        parameters[f"{component}_no_tree_spawn"] = "true"
+        parameters[f"{component}_num_concurrent"] = str(hosts)
+    return parameters
+
+
+def _parameters(flag: str, parameters: Mapping[str, str], extra: Sequence[str]) -> list[str]:
+    """Return flags for the parameters that the user has not given: two values are an error."""
+    given = {name for word, name in pairwise(extra) if word.lstrip("-") in _PARAMETER_FLAGS}
+    return [
+        word
+        for name, value in parameters.items()
+        if name not in given
+        for word in (flag, name, value)
+    ]
 
 
 def _compose_hydra(
@@ -163,10 +187,11 @@ def _compose_hydra(
         argv += ["-iface", interface]
     argv += asked.binding
     variables = {}
-    ssh = _ssh_arguments(settings)
-    if ssh and kind is Kind.INTEL:
+    ssh = _ssh_arguments(settings, len(hosts))
+    asks_for_ssh = settings.ssh.port is not None or settings.ssh.identity_file is not None
+    if kind is Kind.INTEL and asks_for_ssh:
         argv += ["-bootstrap", "ssh", "-bootstrap-exec-args", ssh]
-    elif ssh:
+    elif kind is Kind.MPICH and ssh:
         variables["HYDRA_LAUNCHER_EXTRA_ARGS"] = ssh
     if settings.output_directory is not None:
         folder = Path(settings.output_directory)
@@ -192,8 +217,9 @@ def _hydra_hosts(kind: Kind, hosts: Mapping[str, int]) -> list[str]:
     )
 
 
-def _ssh_arguments(settings: Settings) -> str:
-    arguments = []
+def _ssh_arguments(settings: Settings, hosts: int) -> str:
+    # As where we call ssh ourselves: mpirun has no terminal at which to ask.
+    arguments = ["-o", "StrictHostKeyChecking=accept-new"] if hosts > 1 else []
     if settings.ssh.port is not None:
         arguments += ["-p", str(settings.ssh.port)]
     if settings.ssh.identity_file is not None:
@@ -215,11 +241,14 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> MpiLaunch:
             "or leave --mpi out to use the launcher's own way",
             NOT_FOUND,
         )
+    kind = recognise(_version_of(mpirun))
     variables = {**settings.variables, **settings.forwarded}
+    if kind is Kind.MPICH:
+        variables[JOB] = secrets.token_hex(16)
     environment = base_environment(environ, variables)
     passed = sorted({*sent_environment(environ, variables), *settings.forwarded})
     allocated = any(name in environ for name in _ALLOCATIONS)
-    launch = compose(recognise(_version_of(mpirun)), mpirun, settings, passed, allocated)
+    launch = compose(kind, mpirun, settings, passed, allocated)
     if settings.output_directory is not None and not settings.dry_run:
         Path(settings.output_directory).mkdir(parents=True, exist_ok=True)
     return replace(launch, variables={**environment, **launch.variables})

@@ -22,7 +22,7 @@ from sirtaki.rendezvous.ancestor import ancestor
 from sirtaki.rendezvous.auth import SECRET_BYTES
 from sirtaki.rendezvous.file_store import FileStore
 from sirtaki.rendezvous.secret import HOW_TO_MAKE, read_secret
-from sirtaki.rendezvous.started_by import Start
+from sirtaki.rendezvous.started_by import JOB, Start
 from sirtaki.rendezvous.store import Store, open_store
 from sirtaki.rendezvous.store_server import StoreServer
 from sirtaki.rendezvous.tcp_store import TcpStore, TcpStoreServer
@@ -107,7 +107,7 @@ def meet(place: Place) -> Meeting:
     if not start.job:
         raise ValueError(
             f"{start.by} does not give the ranks a name in common under which they can find each "
-            f"other: {_CURE}"
+            f"other: give them one (mpiexec -genv {JOB} NAME), which no other start has, or {_CURE}"
         )
     folder = Path(place.home).expanduser() / hashlib.sha256(start.job.encode()).hexdigest()[:32]
     met = _meet_in_folder(place, f"file:{folder}", secret)

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 
 from sirtaki.rendezvous.topology import Topology
 
+# Names a job of a starter that gives its jobs no names.
+JOB = "SIRTAKI_JOB"
+
 Environ = Mapping[str, str]
 # Steps that Slurm makes by itself have numbers from here on.
 _FIRST_SPECIAL_STEP = 0xFFFFFF00
@@ -143,7 +146,8 @@ def _pmix_job(environ: Environ) -> str:
 
 
 def _hydra_job(environ: Environ) -> str:
-    own = environ.get("I_MPI_HYDRA_UUID") or environ.get("PMI_JOBID")
+    # MPICH gives none: ours, where our launcher calls it, or the user's.
+    own = environ.get("I_MPI_HYDRA_UUID") or environ.get("PMI_JOBID") or environ.get(JOB)
     return _joined("hydra", own)
 
 

@@ -15,6 +15,7 @@ from sirtaki.launch.settings import Settings, make_settings
 from tests.single.launching import Job
 
 HOSTS = ("-H", "node-a:2,node-b:2")
+ACCEPT_NEW = "-o StrictHostKeyChecking=accept-new"
 
 
 def settings(*flags: str, np: int = 4) -> Settings:
@@ -35,6 +36,7 @@ def test_open_mpi_gets_hosts_binding_transport_and_the_names_of_variables() -> N
     assert line(Kind.OPEN_MPI, *HOSTS, passed=("HOROVOD_X", "PATH")) == (
         "mpirun --allow-run-as-root --tag-output -np 4 -H node-a:2,node-b:2 "
         "--bind-to none --map-by slot -mca pml ob1 -mca btl ^openib "
+        "--prtemca plm_ssh_args -o StrictHostKeyChecking=accept-new "
         "-x HOROVOD_X -x PATH python train.py"
     )
 
@@ -55,22 +57,22 @@ def test_in_an_allocation_mpirun_knows_the_hosts_unless_they_are_given() -> None
 def test_open_mpi_gets_what_ssh_and_the_network_need(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.touch()
-    argv = mpi.compose(
-        Kind.OPEN_MPI,
-        "mpirun",
-        settings(*HOSTS, "-p", "12345", "-i", str(key), "--network-interfaces", "eth0,eth1"),
-        (),
-    ).argv
-    assert argv[argv.index("plm_rsh_args") + 1] == f"-p 12345 -i {key}"
-    assert argv[argv.index("btl_tcp_if_include") + 1] == "eth0,eth1"
+    asked = settings(*HOSTS, "-p", "12345", "-i", str(key), "--network-interfaces", "eth0,eth1")
+    for kind, name in ((Kind.OPEN_MPI, "plm_ssh_args"), (Kind.OPEN_MPI_4, "plm_rsh_args")):
+        argv = mpi.compose(kind, "mpirun", asked, ()).argv
+        assert argv[argv.index(name) + 1] == f"{ACCEPT_NEW} -p 12345 -i {key}"
+        assert argv[argv.index("btl_tcp_if_include") + 1] == "eth0,eth1"
 
 
 def test_open_mpi_starts_many_hosts_without_a_tree() -> None:
     def hosts(count: int) -> str:
         return ",".join(f"n{i}:1" for i in range(count))
 
-    assert "plm_rsh" not in line(Kind.OPEN_MPI, "-H", hosts(63), np=63)
+    assert "tree_spawn" not in line(Kind.OPEN_MPI, "-H", hosts(63), np=63)
     assert "-mca plm_rsh_no_tree_spawn true -mca plm_rsh_num_concurrent 64 " in line(
+        Kind.OPEN_MPI_4, "-H", hosts(64), np=64
+    )
+    assert "--prtemca plm_ssh_no_tree_spawn true --prtemca plm_ssh_num_concurrent 64 " in line(
         Kind.OPEN_MPI, "-H", hosts(64), np=64
     )
 
@@ -101,7 +103,8 @@ def test_open_mpi_writes_files_and_times() -> None:
 def test_spectrum_binds_to_sockets() -> None:
     assert line(Kind.SPECTRUM, *HOSTS, "--tcp") == (
         "mpirun --allow-run-as-root --tag-output -np 4 -H node-a:2,node-b:2 "
-        "-bind-to socket -map-by socket -tcp python train.py"
+        "-bind-to socket -map-by socket -tcp "
+        f"-mca plm_rsh_args {ACCEPT_NEW} python train.py"
     )
 
 
@@ -125,9 +128,10 @@ def test_hosts_with_uneven_places_are_written_out_for_mpich_and_refused_for_inte
 
 def test_hydra_is_told_the_port_of_ssh() -> None:
     mpich = mpi.compose(Kind.MPICH, "mpirun", settings(*HOSTS, "-p", "12345"), ())
-    assert mpich.variables == {"HYDRA_LAUNCHER_EXTRA_ARGS": "-p 12345"}
+    assert mpich.variables == {"HYDRA_LAUNCHER_EXTRA_ARGS": f"{ACCEPT_NEW} -p 12345"}
     intel = mpi.compose(Kind.INTEL, "mpirun", settings(*HOSTS, "-p", "12345"), ())
-    assert intel.argv[-6:-2] == ["-bootstrap", "ssh", "-bootstrap-exec-args", "-p 12345"]
+    extra = ["-bootstrap", "ssh", "-bootstrap-exec-args", f"{ACCEPT_NEW} -p 12345"]
+    assert intel.argv[-6:-2] == extra
     assert intel.variables == {}
 
 
@@ -179,8 +183,9 @@ def test_arguments_for_mpirun_contradict_the_native_launcher() -> None:
 @pytest.mark.parametrize(
     ("version", "kind"),
     [
-        ("mpirun (Open MPI) 4.1.6\n\nReport bugs to …", Kind.OPEN_MPI),
-        ("mpirun (OpenRTE) 2.1.1", Kind.OPEN_MPI),
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to …", Kind.OPEN_MPI),
+        ("mpirun (Open MPI) 4.1.6\n\nReport bugs to …", Kind.OPEN_MPI_4),
+        ("mpirun (OpenRTE) 2.1.1", Kind.OPEN_MPI_4),
         ("mpirun (IBM Spectrum MPI) 10.04.00.00", Kind.SPECTRUM),
         ("HYDRA build details:\n    Version:     4.0", Kind.MPICH),
         ("Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005", Kind.INTEL),
@@ -217,6 +222,7 @@ def test_its_output_and_exit_code_are_those_of_mpirun(mpirun: Path) -> None:
     done = Job().run(*flags, "true", PATH=path, HOROVOD_RANK="3")
     assert done.returncode == 7
     assert done.stdout.startswith("-l -np 2 -ppn 2 -hosts localhost -genvlist A,HOROVOD_CONTROLLER")
+    assert "SIRTAKI_JOB" in done.stdout  # MPICH gives its jobs no names
     assert done.stdout.endswith(" true\n")
     assert "secret" not in done.stdout
     # The place in another job is not handed on.
