@@ -158,11 +158,11 @@ class Supervisor:
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _check_time(self) -> None:
-        now = time.monotonic()
         for host in list(self._open):
-            deadline = host.deadline()
-            if deadline is not None and now > deadline:
-                self._take(host, host.expire())
+            if _is_overdue(host):
+                # It may be us who were busy or stopped: what it has said lies unread.
+                self._take_events(host)
+        now = time.monotonic()
         if self._starting and not self._ending and now > self._start_by:
             self._give_up_start()
 
@@ -180,8 +180,15 @@ class Supervisor:
             self._break_off(f"rank {min(self._starting)} did not start {late}")
 
     def _take_events(self, host: HostProcesses) -> None:
-        if host in self._open:
-            self._take(host, host.receive())
+        """Take what a host has to say; one that is overdue and says nothing is given up."""
+        if host not in self._open:
+            return
+        events = host.receive()
+        # Asked now, because showing what was printed may take longer than a host may be silent.
+        overdue = _is_overdue(host)
+        self._take(host, events)
+        if overdue and host in self._open:
+            self._take(host, host.expire())
         if host in self._open:
             self._forget_channels(host, set(self._open[host]) - set(host.channels()))
 
@@ -340,6 +347,11 @@ class Supervisor:
         self._ending = True
         for host in self._hosts:
             host.terminate()
+
+
+def _is_overdue(host: HostProcesses) -> bool:
+    deadline = host.deadline()
+    return deadline is not None and time.monotonic() > deadline
 
 
 def _signal_name(number: int) -> str:
