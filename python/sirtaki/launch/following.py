@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, LaunchError
 from sirtaki.launch.settings import Settings
+from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.slurm import scancel_command
 from sirtaki.launch.supervise import Failure, Outcome, SignalWatch
 from sirtaki.launch.task_folder import Log, Record
@@ -40,7 +40,7 @@ class _Plan(Protocol):
 class Follower:
     """Executes what starts the ranks and follows their records until all is over.
 
-    plan: see `scheduled.Plan`. folder: of the job. report: called with sentences for the user.
+    plan: see `scheduled.Plan`. folder: of the job. errors: takes sentences for the user.
     signals: None to leave signals to the caller.
     """
 
@@ -49,13 +49,16 @@ class Follower:
         plan: _Plan,
         folder: Path,
         settings: Settings,
-        report: Callable[[str], None],
+        errors: Sink,
         signals: SignalWatch | None,
     ) -> None:
         self._plan = plan
         self._settings = settings
-        self._report = report
+        self._report = errors.say
         self._signals = signals
+        reader = None if signals is None else signals.reader.fileno()
+        self._waiter = Waiter(reader, self._take_signal)
+        errors.wait = self._waiter.wait
         self._log = Log(folder)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._helpers: list[subprocess.Popen[bytes]] = []
@@ -97,14 +100,18 @@ class Follower:
             return
         reader = self._signals.reader
         if select.select([reader], [], [], _LOOK_SECONDS)[0]:
-            self._take_signal(reader.recv(1)[0])
+            self._take_signal()
 
-    def _take_signal(self, number: int) -> None:
+    def _take_signal(self) -> None:
+        assert self._signals is not None
+        number = self._signals.reader.recv(1)[0]
         if self._outcome.signal_number is None:
+            self._outcome.signal_number = number
+            self._waiter.hurry()
+            # First of all, because it may be that nobody reads what we say.
+            self._end()
             name = signal.Signals(number).name
             self._report(f"{name} received: terminating all workers (once more to kill them).")
-            self._outcome.signal_number = number
-            self._end()
         else:
             self._kill()
 

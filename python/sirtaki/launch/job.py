@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable
 from typing import TextIO
 
 from sirtaki.launch.local import require_command
@@ -26,18 +24,8 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
         len(settings.slots), stdout, stderr, settings.output_directory, settings.timestamps
     )
     outputs.prepare()
-    report = _reporter(stderr)
     if settings.verbose:
         for line in describe(settings):
-            report(line)
+            outputs.say(line)
     hosts = job.hosts(os.environ)
-    return Supervisor(hosts, outputs, report, signals, settings.start_timeout).run()
-
-
-def _reporter(stderr: TextIO) -> Callable[[str], None]:
-    def report(message: str) -> None:
-        with contextlib.suppress(OSError):
-            stderr.write(message + "\n")
-            stderr.flush()
-
-    return report
+    return Supervisor(hosts, outputs, signals, settings.start_timeout).run()

@@ -9,7 +9,7 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from sirtaki.launch.hosts import allocate, is_local
 from sirtaki.launch.plan import launched_hosts, working_folder
 from sirtaki.launch.schedulers import Allocation
 from sirtaki.launch.settings import Settings, make_settings, uses_tls
+from sirtaki.launch.sink import Sink
 from sirtaki.launch.supervise import Outcome, SignalWatch
 from sirtaki.launch.task_folder import (
     HOSTS,
@@ -70,13 +71,13 @@ def run_scheduled(
     allocation: Allocation,
     settings: Settings,
     environ: Mapping[str, str],
-    report: Callable[[str], None],
+    errors: Sink,
     signals: SignalWatch | None,
 ) -> Outcome:
     """Start the ranks and watch them to the end.
 
-    environ: of the launcher. report: called with sentences for the user. signals: the watched
-    signals of this process. Raises LaunchError.
+    environ: of the launcher. errors: takes sentences for the user. signals: the watched signals of
+    this process. Raises LaunchError.
     """
     _require_starter(allocation, environ)
     parent = shared_directory(environ)
@@ -97,8 +98,8 @@ def run_scheduled(
             _write_job(folder, settings, plan, server.address, secret)
             if settings.verbose:
                 for line in describe(allocation, settings, environ):
-                    report(line)
-            return Follower(plan, folder, settings, report, signals).run()
+                    errors.say(line)
+            return Follower(plan, folder, settings, errors, signals).run()
     except OSError as error:
         raise LaunchError(f"cannot prepare the job in {folder}: {error}", exit_code=1) from error
     finally:
