@@ -105,7 +105,9 @@ class Follower:
     def _take_signal(self) -> None:
         assert self._signals is not None
         number = self._signals.reader.recv(1)[0]
-        if self._outcome.signal_number is None:
+        if number == signal.SIGTSTP:
+            self._stop_for_a_while()
+        elif self._outcome.signal_number is None:
             self._outcome.signal_number = number
             self._waiter.hurry()
             # First of all, because it may be that nobody reads what we say.
@@ -114,6 +116,17 @@ class Follower:
             self._report(f"{name} received: terminating all workers (once more to kill them).")
         else:
             self._kill()
+
+    def _stop_for_a_while(self) -> None:
+        """Do as Ctrl-Z wants; the ranks go on, and those who listen are told why we are silent."""
+        self._tell("pause")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._tell("resume")
+
+    def _tell(self, event: str) -> None:
+        if self._plan.listen:
+            with contextlib.suppress(OSError):
+                self._log.append(Record(event))
 
     def _look(self) -> None:
         """Take in what tasks have recorded."""
@@ -175,8 +188,7 @@ class Follower:
             return
         self._expect_the_end()
         if self._plan.listen:
-            with contextlib.suppress(OSError):
-                self._log.append(Record("end"))
+            self._tell("end")
         elif self._step:
             self._help(scancel_command(self._step, "TERM"))
         else:

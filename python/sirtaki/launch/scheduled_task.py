@@ -74,6 +74,7 @@ class Task:
         self._kill_at: float | None = None
         self._heard_at = time.monotonic()
         self._changed = 0.0
+        self._launcher_paused = False
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> int:
@@ -177,8 +178,12 @@ class Task:
         now = time.monotonic()
         if changed != self._changed:
             self._changed, self._heard_at = changed, now
-        silent = now - self._heard_at > _LAUNCHER_SILENCE_SECONDS
-        if silent or any(record.event == "end" for record in records):
+        for record in records:
+            if record.event == "end":
+                self._end()
+            elif record.event in ("pause", "resume"):
+                self._launcher_paused = record.event == "pause"
+        if now - self._heard_at > _LAUNCHER_SILENCE_SECONDS and not self._launcher_paused:
             self._end()
 
     def _reap(self) -> None:

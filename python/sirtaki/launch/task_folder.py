@@ -32,9 +32,10 @@ class Record:
     """A line of the log.
 
     event: "started", "exited" (code is the exit code, or minus the signal's number), "failed" (the
-    command cannot be executed, code is the errno), all of a rank and its host; or "end", by which
-    the launcher asks every task to end. asked: the rank was already being ended. step: the
-    scheduler's name for the tasks started together, where it has one.
+    command cannot be executed, code is the errno), all of a rank and its host; or the launcher's
+    "end", which asks every task to end, "pause", after which its silence means nothing, and
+    "resume". asked: the rank was already being ended. step: the scheduler's name for the tasks
+    started together, where it has one.
     """
 
     event: str
