@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -98,6 +99,28 @@ def test_half_a_record_waits_for_the_rest(tmp_path: Path) -> None:
         assert reader.read()[0] == []
         file.write('"rank": 3}\n')
     assert reader.read()[0] == [Record("exited", 3)]
+
+
+@pytest.fixture
+def held_lock(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a job to whose log a process that has hung holds the lock."""
+    folder = create_folder(tmp_path, "job")
+    code = (
+        "import fcntl, sys, time\nfile = open(sys.argv[1], 'ab')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(600)"
+    )
+    words = [sys.executable, "-c", code, str(folder / "log")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield folder
+        holder.kill()
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_that_is_never_given_back_stops_neither_writers_nor_readers(held_lock: Path) -> None:
+    Log(held_lock).append(Record("exited", 3))
+    assert Log(held_lock).read()[0] == [Record("exited", 3)]
 
 
 def run_task(folder: Path, command: list[str], rank: str = "0") -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,12 @@ LOG = "log"
 
 # What file systems without locks answer. Those we know of need none: they are never stale.
 _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL))
+_TAKEN = frozenset((errno.EACCES, errno.EAGAIN))
+# To read without the lock is safe, as half a line is not read. To write without it is the last
+# resort: where many add a line at the same time they have to wait for each other.
+_READ_LOCK_SECONDS = 1.0
+_WRITE_LOCK_SECONDS = 10.0
+_LOCK_RETRY_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Record:
 
 
 class Log:
-    """The log in a folder, written and read under a lock.
+    """The log in a folder, written and read under a lock where that can be had.
 
     The lock is what makes a network file system show what other hosts have written.
     """
@@ -59,7 +66,10 @@ class Log:
     def append(self, record: Record) -> None:
         """Add a line. Raises OSError."""
         line = json.dumps(asdict(record)) + "\n"
-        with self._path.open("ab", buffering=0) as file, _locked(file.fileno(), fcntl.LOCK_EX):
+        with (
+            self._path.open("ab", buffering=0) as file,
+            _locked(file.fileno(), fcntl.LOCK_EX, _WRITE_LOCK_SECONDS),
+        ):
             file.write(line.encode())
 
     def touch(self) -> None:
@@ -68,7 +78,10 @@ class Log:
 
     def read(self) -> tuple[list[Record], float]:
         """Return what is new since the last time, and the file's time. Raises OSError."""
-        with self._path.open("rb") as file, _locked(file.fileno(), fcntl.LOCK_SH):
+        with (
+            self._path.open("rb") as file,
+            _locked(file.fileno(), fcntl.LOCK_SH, _READ_LOCK_SECONDS),
+        ):
             file.seek(self._read_bytes)
             data = file.read()
             changed = os.fstat(file.fileno()).st_mtime
@@ -78,12 +91,22 @@ class Log:
 
 
 @contextlib.contextmanager
-def _locked(descriptor: int, kind: int) -> Iterator[None]:
-    try:
-        fcntl.lockf(descriptor, kind)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
+def _locked(descriptor: int, kind: int, seconds: float) -> Iterator[None]:
+    """Hold a lock if it can be had within some seconds, and go on without it if not.
+
+    A lock that a stopped process holds, or a lock service that is gone, must make nobody deaf.
+    """
+    give_up_at = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.lockf(descriptor, kind | fcntl.LOCK_NB)
+            break
+        except OSError as error:
+            if error.errno in _NO_LOCKS or time.monotonic() > give_up_at:
+                break
+            if error.errno not in _TAKEN:
+                raise
+        time.sleep(_LOCK_RETRY_SECONDS)
     # Closing the file unlocks it, and that is what every caller does next.
     yield
 
