@@ -24,6 +24,7 @@ pytestmark = pytest.mark.timeout(120)
 FOLLOW = """
 import json, os, sys
 from pathlib import Path
+from sirtaki.launch import following
 from sirtaki.launch.following import Follower
 from sirtaki.launch.hosts import Host, allocate
 from sirtaki.launch.scheduled import Plan
@@ -33,6 +34,7 @@ from sirtaki.launch.supervise import SignalWatch
 commands = json.loads(sys.argv[3])
 settings = Settings(allocate([Host("here", len(commands))], len(commands)), ["x"], grace=0.3)
 plan = Plan(commands, dict(os.environ), {}, listen=sys.argv[2] == "listen")
+following._STARTER_SECONDS = 1.0
 with SignalWatch() as signals:
     outcome = Follower(plan, Path(sys.argv[1]), settings, Sink(sys.stderr), signals).run()
 print(outcome)
@@ -126,3 +128,26 @@ def test_tasks_end_when_the_launcher_is_silent_unless_it_has_said_that_it_pauses
     words = [sys.executable, "-c", impatient, str(folder), "0"]
     subprocess.run(words, env=job.environment, timeout=LIMIT, check=True)
     assert [r.code for r in Log(folder).read()[0] if r.event == "exited"] == [code]
+
+
+@pytest.mark.parametrize("listen", [False, True])
+def test_a_starter_that_stays_when_all_ranks_have_ended_is_killed_and_no_failure(
+    job: Job, tmp_path: Path, listen: bool
+) -> None:
+    folder = job_folder(tmp_path, "pass", 2, listen)
+    stay = ["sh", "-c", '"$@"; exec sleep 600', "sh"]
+    commands = [[*stay, *task] for task in tasks(folder, 2)]
+    with follow(job, folder, listen, commands) as launcher:
+        output, errors = launcher.communicate(timeout=LIMIT)
+    assert output == "Outcome(failure=None, signal_number=None)\n", errors
+    assert "but sh has not: killing it" in errors
+
+
+def test_a_starter_whose_output_nobody_reads_yet_is_not_killed(job: Job, tmp_path: Path) -> None:
+    lines = 20000
+    folder = job_folder(tmp_path, f"for i in range({lines}): print('x' * 99)", 1, listen=False)
+    with follow(job, folder, False, tasks(folder, 1)) as launcher:
+        assert launcher.stdout is not None
+        time.sleep(4)
+        output, errors = launcher.communicate(timeout=LIMIT)
+    assert output.count("[0]<stdout>:" + "x" * 99) == lines, errors

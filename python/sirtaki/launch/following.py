@@ -24,6 +24,8 @@ _LOOK_SECONDS = 0.2
 _TOUCH_SECONDS = 10.0
 # How much longer than the grace the scheduler may take to end everything.
 _ENDING_MARGIN = 5.0
+# How long the starter may go on when every rank has ended by itself.
+_STARTER_SECONDS = 60.0
 
 
 class _Plan(Protocol):
@@ -67,6 +69,7 @@ class Follower:
         self._ends: dict[int, Record] = {}
         self._start_by = time.monotonic() + settings.start_timeout
         self._kill_at: float | None = None
+        self._all_ended_at: float | None = None
         self._touched = time.monotonic()
         self._outcome = Outcome()
         self._broken: LaunchError | None = None
@@ -173,10 +176,24 @@ class Follower:
             )
         if self._kill_at is not None and now > self._kill_at:
             self._kill()
+        if self._kill_at is None and len(self._ends) == len(self._settings.slots):
+            self._mind_the_starter(now)
         if self._plan.listen and now > self._touched + _TOUCH_SECONDS:
             self._touched = now
             with contextlib.suppress(OSError):
                 self._log.touch()
+
+    def _mind_the_starter(self, now: float) -> None:
+        """Every rank has ended: do not wait for ever for a starter that has lost some of them."""
+        if self._all_ended_at is None or _output_waits():
+            self._all_ended_at = now
+        elif now > self._all_ended_at + _STARTER_SECONDS:
+            program = self._plan.commands[0][0]
+            self._report(
+                f"every rank ended {_STARTER_SECONDS:g} s ago, but {program} has not: killing it"
+            )
+            self._kill()
+            self._all_ended_at = now
 
     def _break_off(self, message: str, exit_code: int = 1) -> None:
         self._broken = self._broken or LaunchError(message, exit_code)
@@ -266,6 +283,14 @@ class Follower:
             f"rank{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} on {host}"
             for host, numbers in by_host.items()
         )
+
+
+def _output_waits() -> bool:
+    """Whether what the starter passes on is not read, so that it cannot end."""
+    poll = select.poll()
+    for descriptor in (1, 2):
+        poll.register(descriptor, select.POLLOUT)
+    return len(poll.poll(0)) < 2
 
 
 def _signal_name(number: int) -> str:
