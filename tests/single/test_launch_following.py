@@ -25,6 +25,7 @@ FOLLOW = """
 import json, os, sys
 from pathlib import Path
 from sirtaki.launch import following
+from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.following import Follower
 from sirtaki.launch.hosts import Host, allocate
 from sirtaki.launch.scheduled import Plan
@@ -36,8 +37,11 @@ settings = Settings(allocate([Host("here", len(commands))], len(commands)), ["x"
 plan = Plan(commands, dict(os.environ), {}, listen=sys.argv[2] == "listen")
 following._STARTER_SECONDS = 1.0
 with SignalWatch() as signals:
-    outcome = Follower(plan, Path(sys.argv[1]), settings, Sink(sys.stderr), signals).run()
-print(outcome)
+    try:
+        print(Follower(plan, Path(sys.argv[1]), settings, Sink(sys.stderr), signals).run())
+    except LaunchError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
 """
 TASK = (sys.executable, str(scheduled_task.__file__))
 
@@ -151,3 +155,14 @@ def test_a_starter_whose_output_nobody_reads_yet_is_not_killed(job: Job, tmp_pat
         time.sleep(4)
         output, errors = launcher.communicate(timeout=LIMIT)
     assert output.count("[0]<stdout>:" + "x" * 99) == lines, errors
+
+
+def test_why_a_rank_cannot_start_is_said_with_its_exit_code(job: Job, tmp_path: Path) -> None:
+    folder = job_folder(tmp_path, "pass", 1, listen=False)
+    told = json.loads((folder / JOB).read_text())
+    (folder / JOB).write_text(json.dumps({**told, "command": ["no-such-program"]}))
+    with follow(job, folder, False, tasks(folder, 1)) as launcher:
+        _, errors = launcher.communicate(timeout=LIMIT)
+    assert errors.startswith("rank 0 on ")
+    assert "command not found: 'no-such-program'" in errors
+    assert launcher.returncode == 127

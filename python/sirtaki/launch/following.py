@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from sirtaki.launch.errors import CANNOT_EXECUTE, LaunchError
+from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.settings import Settings
 from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.slurm import scancel_command
@@ -143,11 +143,7 @@ class Follower:
             if record.event == "started":
                 self._missing.discard(record.rank)
             elif record.event == "failed":
-                why = os.strerror(record.code)
-                self._break_off(
-                    f"rank {record.rank} on {record.host}: cannot execute the command: {why}",
-                    CANNOT_EXECUTE,
-                )
+                self._break_off(f"rank {record.rank} on {record.host}: {record.text}", record.code)
             elif record.event == "exited":
                 self._ends[record.rank] = record
                 if record.code != 0 and not record.asked and self._outcome == Outcome():

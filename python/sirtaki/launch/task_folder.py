@@ -39,7 +39,8 @@ class Record:
     """A line of the log.
 
     event: "started", "exited" (code is the exit code, or minus the signal's number), "failed" (the
-    command cannot be executed, code is the errno), all of a rank and its host; or the launcher's
+    rank cannot start or go on: text says why, code is the launcher's exit code), all of a rank and
+    its host; or the launcher's
     "end", which asks every task to end, "pause", after which its silence means nothing, and
     "resume". asked: the rank was already being ended. step: the scheduler's name for the tasks
     started together, where it has one.
@@ -51,6 +52,7 @@ class Record:
     code: int = 0
     asked: bool = False
     step: str = ""
+    text: str = ""
 
 
 class Log:
