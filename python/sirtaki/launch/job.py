@@ -6,6 +6,7 @@ import os
 from typing import TextIO
 
 from sirtaki.launch.local import require_command
+from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.output import Outputs
 from sirtaki.launch.plan import Job, describe
 from sirtaki.launch.supervise import Outcome, SignalWatch, Supervisor
@@ -19,7 +20,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     """
     settings = job.settings
     if any(plan.argv is None for plan in job.plans):
-        require_command(settings.command)
+        require_command(settings.command, {**os.environ, **settings.forwarded}.get("PATH"))
     outputs = Outputs(
         len(settings.slots), stdout, stderr, settings.output_directory, settings.timestamps
     )
@@ -28,4 +29,13 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
         for line in describe(settings):
             outputs.say(line)
     hosts = job.hosts(os.environ)
-    return Supervisor(hosts, outputs, signals, settings.start_timeout).run()
+    with room_for(_open_files(job)):
+        return Supervisor(hosts, outputs, signals, settings.start_timeout).run()
+
+
+def _open_files(job: Job) -> int:
+    """How many files we open: streams of the ranks here, of hosts, connections to the store."""
+    settings = job.settings
+    here = sum(len(plan.slots) for plan in job.plans if plan.argv is None)
+    copies = 0 if settings.output_directory is None else STREAMS_OF_A_RANK * len(settings.slots)
+    return STREAMS_OF_A_RANK * here + 3 * len(job.plans) + len(settings.slots) + copies

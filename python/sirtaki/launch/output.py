@@ -105,6 +105,16 @@ class RankStream:
             self._target.write("".join(shown))
 
 
+def create_directory(path: str) -> None:
+    """Create the directory for copies of the output. Raises LaunchError."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(
+            f"cannot create the output directory {path!r}: {error.strerror}"
+        ) from None
+
+
 class Outputs:
     """Makes the streams of all ranks of a job of `size` ranks.
 
@@ -137,14 +147,8 @@ class Outputs:
 
     def prepare(self) -> None:
         """Create the directory now. Raises LaunchError when that is impossible."""
-        if self._directory is None:
-            return
-        try:
-            Path(self._directory).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LaunchError(
-                f"cannot create the output directory {self._directory!r}: {error.strerror}"
-            ) from None
+        if self._directory is not None:
+            create_directory(self._directory)
 
     def open(self, rank: int, name: str) -> RankStream:
         """Open stream `name` ("stdout" or "stderr") of a rank. Raises LaunchError."""
