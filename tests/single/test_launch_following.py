@@ -36,6 +36,7 @@ commands = json.loads(sys.argv[3])
 settings = Settings(allocate([Host("here", len(commands))], len(commands)), ["x"], grace=0.3)
 plan = Plan(commands, dict(os.environ), {}, listen=sys.argv[2] == "listen")
 following._STARTER_SECONDS = 1.0
+following._TOUCH_SECONDS = 0.5
 with SignalWatch() as signals:
     try:
         print(Follower(plan, Path(sys.argv[1]), settings, Sink(sys.stderr), signals).run())
@@ -87,6 +88,13 @@ def tasks(folder: Path, size: int) -> list[list[str]]:
     return [[*TASK, str(folder), str(rank)] for rank in range(size)]
 
 
+# Says that it is up, and ends when it is told to.
+WAITER = (
+    "import pathlib, time\npathlib.Path('up').touch()\n"
+    "while not pathlib.Path('go').exists(): time.sleep(0.05)"
+)
+
+
 def wait_for(path: Path) -> None:
     deadline = time.monotonic() + LIMIT
     while not path.exists():
@@ -98,11 +106,7 @@ def wait_for(path: Path) -> None:
 def test_ctrl_z_stops_the_launcher_and_leaves_the_ranks_running(
     job: Job, tmp_path: Path, listen: bool
 ) -> None:
-    code = (
-        "import pathlib, time\npathlib.Path('up').touch()\n"
-        "while not pathlib.Path('go').exists(): time.sleep(0.05)"
-    )
-    folder = job_folder(tmp_path, code, 1, listen)
+    folder = job_folder(tmp_path, WAITER, 1, listen)
     with follow(job, folder, listen, tasks(folder, 1)) as launcher:
         wait_for(folder / "up")
         launcher.send_signal(signal.SIGTSTP)
@@ -166,3 +170,17 @@ def test_why_a_rank_cannot_start_is_said_with_its_exit_code(job: Job, tmp_path: 
     assert errors.startswith("rank 0 on ")
     assert "command not found: 'no-such-program'" in errors
     assert launcher.returncode == 127
+
+
+@pytest.mark.parametrize("listen", [False, True])
+def test_a_living_launcher_keeps_its_folder_fresh(job: Job, tmp_path: Path, listen: bool) -> None:
+    folder = job_folder(tmp_path, WAITER, 1, listen)
+    with follow(job, folder, listen, tasks(folder, 1)) as launcher:
+        wait_for(folder / "up")
+        os.utime(folder / "log", (0, 0))
+        deadline = time.monotonic() + LIMIT
+        while (folder / "log").stat().st_mtime == 0:
+            assert time.monotonic() < deadline, "nobody touches the log"
+            time.sleep(0.1)
+        (folder / "go").touch()
+        launcher.communicate(timeout=LIMIT)

@@ -25,6 +25,7 @@ from sirtaki.launch.task_folder import (
     create_folder,
     read_job,
     remove_folder,
+    remove_leftovers,
     write_private,
 )
 
@@ -68,6 +69,42 @@ def test_the_folder_of_a_job_is_private_and_goes_away(tmp_path: Path) -> None:
         write_private(folder / "secret", b"t")
     remove_folder(folder)
     assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def leftover(parent: Path, *files: str) -> Path:
+    """A folder that nobody has touched for eight days."""
+    folder = create_folder(parent, "old")
+    for file in files:
+        write_private(folder / file, b"x")
+    long_ago = time.time() - 8 * 24 * 3600
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (long_ago, long_ago))
+    return folder
+
+
+def test_what_a_killed_launcher_left_is_removed_after_a_week(tmp_path: Path) -> None:
+    folder = leftover(tmp_path, JOB, "secret")
+    remove_leftovers(tmp_path, time.time())
+    assert not folder.exists()
+
+
+def test_nothing_else_is_taken_for_a_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_no_launcher = leftover(tmp_path, "secret")
+    alive = leftover(tmp_path, JOB)
+    Log(alive).touch()
+    public = leftover(tmp_path, JOB)
+    public.chmod(0o755)
+    (tmp_path / "elsewhere").mkdir()
+    linked = leftover(tmp_path / "elsewhere", JOB)
+    (tmp_path / "link").symlink_to(linked)
+    remove_leftovers(tmp_path, time.time())
+    assert all(folder.exists() for folder in (of_no_launcher, alive, public, linked))
+    others = leftover(tmp_path, JOB)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345678)
+    remove_leftovers(tmp_path, time.time())
+    assert others.exists()
 
 
 def test_another_users_folder_is_not_believed(

@@ -174,7 +174,7 @@ class Follower:
             self._kill()
         if self._kill_at is None and len(self._ends) == len(self._settings.slots):
             self._mind_the_starter(now)
-        if self._plan.listen and now > self._touched + _TOUCH_SECONDS:
+        if now > self._touched + _TOUCH_SECONDS:
             self._touched = now
             with contextlib.suppress(OSError):
                 self._log.touch()

@@ -30,6 +30,7 @@ from sirtaki.launch.task_folder import (
     SECRET,
     create_folder,
     remove_folder,
+    remove_leftovers,
     shared_directory,
     write_private,
 )
@@ -88,6 +89,7 @@ def run_scheduled(
             f"cannot create a folder in {parent}: {error.strerror}; set SIRTAKI_SHARED_DIR to a "
             "folder on a file system that all hosts of the job share"
         ) from None
+    remove_leftovers(parent, folder.stat().st_mtime)
     try:
         plan = make_plan(allocation, settings, environ, folder)
         secret = secrets.token_bytes(_SECRET_BYTES)

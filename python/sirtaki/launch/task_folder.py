@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ LOG = "log"
 
 # What file systems without locks answer. Those we know of need none: they are never stale.
 _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL))
+# Longer than a scheduler suspends a job, or a user leaves its launcher stopped.
+_LEFTOVER_SECONDS = 7 * 24 * 3600.0
 _TAKEN = frozenset((errno.EACCES, errno.EAGAIN))
 # To read without the lock is safe, as half a line is not read. To write without it is the last
 # resort: where many add a line at the same time they have to wait for each other.
@@ -138,6 +141,28 @@ def write_private(path: Path, data: bytes) -> None:
 def remove_folder(folder: Path) -> None:
     """Remove the folder with all in it, as far as that is possible."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(parent: Path, now: float) -> None:
+    """Remove what launchers that were killed have left in `parent`, as far as that is possible.
+
+    now: by the clock of the file system. Only folders of our own in which a launcher has put a job,
+    and whose log, which a living launcher touches all the time, has long been left alone.
+    """
+    with contextlib.suppress(OSError):
+        for folder in list(parent.iterdir()):
+            with contextlib.suppress(OSError):
+                if _is_leftover(folder, now):
+                    remove_folder(folder)
+
+
+def _is_leftover(folder: Path, now: float) -> bool:
+    found = folder.lstat()
+    private = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
+    if not private or found.st_uid != os.geteuid():
+        return False
+    (folder / JOB).lstat()
+    return now - (folder / LOG).lstat().st_mtime > _LEFTOVER_SECONDS
 
 
 def read_job(folder: Path) -> dict[str, Any]:
