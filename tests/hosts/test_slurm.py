@@ -203,8 +203,8 @@ def test_a_task_whose_runner_is_killed_is_named(run: Run) -> None:
 
 def test_a_program_that_is_missing_is_named(run: Run) -> None:
     done = run.salloc("-N2", f"{RUN} ./missing", "exit $?")
-    assert done.returncode == 126
-    assert "cannot execute the command: No such file or directory" in done.stderr
+    assert done.returncode == 127
+    assert "command not found: " in done.stderr
     run.expect_nothing_left()
 
 

@@ -194,6 +194,27 @@ def test_workers_get_default_signal_handling(job: Job) -> None:
     assert (done.stdout, done.stderr) == ("[0]<stdout>:y\n", "")
 
 
+def run_limited(job: Job, limit: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run horovodrun with the limits that ulimit is told."""
+    words = ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh", *HOROVODRUN, *arguments]
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=LIMIT, env=job.environment, check=False
+    )
+
+
+def test_many_ranks_need_no_more_open_files_than_are_usual_for_one(job: Job) -> None:
+    done = run_limited(job, "-S -n 64", "-np", "40", "sh", "-c", "ulimit -n; echo e >&2")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted(f"[{r}]<stdout>:64" for r in range(40))
+    assert sorted(done.stderr.splitlines()) == sorted(f"[{r}]<stderr>:e" for r in range(40))
+
+
+def test_more_ranks_than_files_may_be_open_are_refused(job: Job) -> None:
+    done = run_limited(job, "-n 64", "-np", "40", "true")
+    assert done.returncode == 1
+    assert "and 64 are allowed there: raise the limit (ulimit -n)" in done.stderr
+
+
 def test_workers_inherit_no_descriptors_but_that_of_the_secret(job: Job) -> None:
     code = (
         "import os; listed = os.listdir('/proc/self/fd')\n"
@@ -212,6 +233,17 @@ def test_a_command_that_does_not_exist_is_named_with_127(job: Job, size: str) ->
     assert done.returncode == 127
     assert "command not found: 'no-such-program'" in done.stderr
     assert job.run("-np", size, "./no/such/file").returncode == 127
+
+
+def test_the_command_is_looked_for_on_the_path_that_ranks_get(job: Job, tmp_path: Path) -> None:
+    program = tmp_path / "only-here"
+    program.write_text("#!/bin/sh\necho found\n")
+    program.chmod(0o755)
+    done = job.run("-np", "1", "-x", f"PATH={tmp_path}:/usr/bin:/bin", "only-here")
+    assert (done.returncode, done.stdout) == (0, "[0]<stdout>:found\n")
+    done = job.run("-np", "1", "-x", f"PATH={tmp_path}", "ls")
+    assert done.returncode == 127
+    assert "command not found: 'ls'" in done.stderr
 
 
 def test_a_script_without_a_path_gets_advice(job: Job, tmp_path: Path) -> None:

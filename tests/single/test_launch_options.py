@@ -203,6 +203,13 @@ def test_the_start_timeout_comes_from_flag_variable_or_default() -> None:
     assert settings("--start-timeout", "5", HOROVOD_START_TIMEOUT="40").start_timeout == 5
     with pytest.raises(LaunchError, match="HOROVOD_START_TIMEOUT"):
         settings(HOROVOD_START_TIMEOUT="soon")
+    with pytest.raises(LaunchError, match="SIRTAKI_START_TIMEOUT"):
+        settings(SIRTAKI_START_TIMEOUT="soon")
+
+
+@pytest.mark.parametrize("name", ["HOROVOD_START_TIMEOUT", "SIRTAKI_START_TIMEOUT"])
+def test_an_empty_start_timeout_is_the_default(name: str) -> None:
+    assert settings(**{name: " "}).start_timeout == 30
 
 
 YAML = """

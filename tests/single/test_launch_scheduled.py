@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from sirtaki.launch.task_folder import (
     create_folder,
     read_job,
     remove_folder,
+    remove_leftovers,
     write_private,
 )
 
@@ -67,6 +71,42 @@ def test_the_folder_of_a_job_is_private_and_goes_away(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
+def leftover(parent: Path, *files: str) -> Path:
+    """A folder that nobody has touched for eight days."""
+    folder = create_folder(parent, "old")
+    for file in files:
+        write_private(folder / file, b"x")
+    long_ago = time.time() - 8 * 24 * 3600
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (long_ago, long_ago))
+    return folder
+
+
+def test_what_a_killed_launcher_left_is_removed_after_a_week(tmp_path: Path) -> None:
+    folder = leftover(tmp_path, JOB, "secret")
+    remove_leftovers(tmp_path, time.time())
+    assert not folder.exists()
+
+
+def test_nothing_else_is_taken_for_a_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_no_launcher = leftover(tmp_path, "secret")
+    alive = leftover(tmp_path, JOB)
+    Log(alive).touch()
+    public = leftover(tmp_path, JOB)
+    public.chmod(0o755)
+    (tmp_path / "elsewhere").mkdir()
+    linked = leftover(tmp_path / "elsewhere", JOB)
+    (tmp_path / "link").symlink_to(linked)
+    remove_leftovers(tmp_path, time.time())
+    assert all(folder.exists() for folder in (of_no_launcher, alive, public, linked))
+    others = leftover(tmp_path, JOB)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345678)
+    remove_leftovers(tmp_path, time.time())
+    assert others.exists()
+
+
 def test_another_users_folder_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +140,29 @@ def test_half_a_record_waits_for_the_rest(tmp_path: Path) -> None:
     assert reader.read()[0] == [Record("exited", 3)]
 
 
-def run_task(folder: Path, command: list[str], rank: str = "0") -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def held_lock(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a job to whose log a process that has hung holds the lock."""
+    folder = create_folder(tmp_path, "job")
+    code = (
+        "import fcntl, sys, time\nfile = open(sys.argv[1], 'ab')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(600)"
+    )
+    words = [sys.executable, "-c", code, str(folder / "log")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield folder
+        holder.kill()
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_that_is_never_given_back_stops_neither_writers_nor_readers(held_lock: Path) -> None:
+    Log(held_lock).append(Record("exited", 3))
+    assert Log(held_lock).read()[0] == [Record("exited", 3)]
+
+
+def write_job(folder: Path, command: list[str], **more: object) -> None:
     job = {
         "command": command,
         "directory": str(folder),
@@ -110,8 +172,15 @@ def run_task(folder: Path, command: list[str], rank: str = "0") -> subprocess.Co
         "listen": False,
         "output": None,
         "timestamps": False,
+        **more,
     }
     (folder / JOB).write_text(json.dumps(job))
+
+
+def run_task(
+    folder: Path, command: list[str], rank: str = "0", **more: object
+) -> subprocess.CompletedProcess[str]:
+    write_job(folder, command, **more)
     words = [sys.executable, str(scheduled_task.__file__), str(folder), rank]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
 
@@ -139,10 +208,60 @@ def test_a_task_records_how_its_rank_ended(
     assert (records[1].event, records[1].code) == record
 
 
-def test_a_task_says_what_cannot_be_executed(tmp_path: Path) -> None:
+def failures(folder: Path) -> list[tuple[int, str]]:
+    return [(each.code, each.text) for each in Log(folder).read()[0] if each.event == "failed"]
+
+
+@pytest.mark.parametrize("program", ["./missing", "no-such-program"])
+def test_a_program_that_is_not_there_is_named_with_127(tmp_path: Path, program: str) -> None:
     folder = create_folder(tmp_path, "job")
-    assert run_task(folder, ["./missing"]).returncode == 126
-    assert [record.event for record in Log(folder).read()[0]] == ["started", "failed"]
+    assert run_task(folder, [program]).returncode == 127
+    ((code, text),) = failures(folder)
+    assert code == 127
+    assert f"command not found: {program!r}" in text
+
+
+def test_a_program_that_cannot_be_executed_is_126(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    (folder / "plain").write_text("not a program")
+    (folder / "plain").chmod(0o700)
+    assert run_task(folder, ["./plain"]).returncode == 126
+    assert failures(folder) == [(126, "cannot execute the command: Exec format error")]
+
+
+def test_a_working_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    assert run_task(folder, ["true"], directory=str(tmp_path / "elsewhere")).returncode == 2
+    ((_, text),) = failures(folder)
+    assert f"the working folder {str(tmp_path / 'elsewhere')!r} cannot be entered" in text
+
+
+def test_a_task_whose_output_file_is_on_a_full_disk_records_that(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    (tmp_path / "rank.0").mkdir()
+    (tmp_path / "rank.0" / "stdout").symlink_to("/dev/full")
+    done = run_task(folder, ["sh", "-c", "echo x; exec sleep 600"], output=str(tmp_path))
+    assert failures(folder) == [
+        (1, f"cannot write {str(tmp_path / 'rank.0' / 'stdout')!r}: No space left on device")
+    ]
+    assert "every host of the job must see" not in done.stderr
+
+
+def test_a_task_whose_output_is_on_a_full_disk_records_that(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    write_job(folder, ["sh", "-c", "echo x; exec sleep 600"])
+    words = [sys.executable, str(scheduled_task.__file__), str(folder), "0"]
+    with Path("/dev/full").open("w") as full:
+        subprocess.run(words, stdout=full, check=False, timeout=60)
+    assert failures(folder) == [(1, "cannot write the output: No space left on device")]
+
+
+def test_an_output_directory_that_cannot_be_made_is_recorded(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    (tmp_path / "file").write_text("")
+    run_task(folder, ["true"], output=str(tmp_path / "file" / "x"))
+    ((_, text),) = failures(folder)
+    assert "cannot create the output directory" in text
 
 
 def test_what_a_rank_leaves_running_goes_with_it(tmp_path: Path) -> None:
@@ -166,3 +285,18 @@ def test_a_host_that_does_not_share_the_folder_says_so(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "set SIRTAKI_SHARED_DIR" in done.stderr
+
+
+def test_a_task_whose_output_nobody_reads_obeys_signals(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    write_job(folder, [sys.executable, "-c", "while True: print('x' * 99)"], grace=0.3)
+    words = [sys.executable, str(scheduled_task.__file__), str(folder), "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as task:
+        assert task.stdout is not None
+        task.stdout.read(1)
+        time.sleep(1)
+        task.terminate()
+        try:
+            assert task.wait(60) == 128 + signal.SIGTERM
+        finally:
+            task.kill()

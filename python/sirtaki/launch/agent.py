@@ -33,6 +33,7 @@ from sirtaki.launch.frames import (
     unpack_json,
 )
 from sirtaki.launch.local import LocalProcesses, require_command
+from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
 
 _READ_BYTES = 1 << 16
 # More is not taken from the ranks until the launcher has read some: they wait, as at a full pipe.
@@ -51,6 +52,7 @@ class Agent:
         self._frames = FrameReader()
         self._selector = selectors.DefaultSelector()
         self._processes: LocalProcesses | None = None
+        self._limits = contextlib.ExitStack()
         self._outgoing = bytearray(greeting(sirtaki.__version__))
         self._streams: dict[int, tuple[int, str]] = {}
         self._streams_read = True
@@ -73,6 +75,7 @@ class Agent:
         finally:
             if self._processes is not None:
                 self._processes.close()
+            self._limits.close()
 
     def _arrange(self) -> None:
         """Watch what there is to do: sending, and taking output unless too much is unsent."""
@@ -128,31 +131,33 @@ class Agent:
 
     def _start(self, job: dict[str, Any]) -> None:
         try:
-            try:
-                os.chdir(job["folder"])
-            except OSError as error:
-                raise LaunchError(
-                    f"the working folder {job['folder']!r} cannot be entered there "
-                    f"({error.strerror}); start from a folder that all hosts have"
-                ) from None
-            base = {**os.environ, **job["environment"], "PWD": job["folder"]}
-            require_command(job["command"], path=base.get("PATH"))
+            self._processes = self._prepare(job)
         except LaunchError as error:
             self._tell("refused", text=str(error), code=error.exit_code)
             self._finish()
             return
-        environments = {int(rank): variables for rank, variables in job["ranks"].items()}
-        self._processes = LocalProcesses(
-            sirtaki.__name__,
-            job["command"],
-            base,
-            environments,
-            bytes.fromhex(job["secret"]),
-            job["grace"],
-        )
         self._processes.start()
         (control,) = self._processes.channels()
         self._selector.register(control, selectors.EVENT_READ, self._take_events)
+
+    def _prepare(self, job: dict[str, Any]) -> LocalProcesses:
+        """Check what can be checked before the start. Raises LaunchError."""
+        try:
+            os.chdir(job["folder"])
+        except OSError as error:
+            raise LaunchError(
+                f"the working folder {job['folder']!r} cannot be entered there "
+                f"({error.strerror}); start from a folder that all hosts have"
+            ) from None
+        base = {**os.environ, **job["environment"], "PWD": job["folder"]}
+        require_command(job["command"], path=base.get("PATH"))
+        environments = {int(rank): variables for rank, variables in job["ranks"].items()}
+        secret = bytes.fromhex(job["secret"])
+        processes = LocalProcesses(
+            sirtaki.__name__, job["command"], base, environments, secret, job["grace"]
+        )
+        self._limits.enter_context(room_for(STREAMS_OF_A_RANK * len(environments)))
+        return processes
 
     def _take_events(self) -> None:
         assert self._processes is not None

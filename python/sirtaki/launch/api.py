@@ -28,6 +28,7 @@ from sirtaki.launch.settings import (
     refuse_elastic,
     resolve_start_timeout,
 )
+from sirtaki.launch.sink import Sink
 from sirtaki.launch.ssh import Ssh
 from sirtaki.launch.supervise import Failure
 from sirtaki.launch.task_folder import (
@@ -222,9 +223,10 @@ def _run_and_show(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         errors="replace",
     ) as program:
         assert program.stdout is not None
+        shown = Sink(sys.stdout)
         try:
             for line in program.stdout:
-                sys.stdout.write(line)
+                shown.write(line)
         except BaseException:
             program.terminate()
             raise

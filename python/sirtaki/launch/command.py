@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shlex
 import signal
@@ -17,6 +16,7 @@ from sirtaki.launch.parser import make_parser
 from sirtaki.launch.plan import Job, describe
 from sirtaki.launch.schedulers import Allocation, take_allocation
 from sirtaki.launch.settings import Settings, bring_in_config, make_settings
+from sirtaki.launch.sink import Sink
 from sirtaki.launch.supervise import Failure, Outcome, SignalWatch
 
 
@@ -26,38 +26,58 @@ def run(arguments: Sequence[str], prog: str) -> int:
     0: all workers ended well, 1: one failed, 2: the arguments are wrong, 126 and 127: the command
     cannot be executed or found, 128 + n: ended by signal n.
     """
+    _prepare_streams()
+    try:
+        return _run(arguments, prog)
+    except BrokenPipeError:
+        return 128 + signal.SIGPIPE
+    except LaunchError as error:
+        _say(f"{prog}: error: {error}")
+        return error.exit_code
+
+
+def _run(arguments: Sequence[str], prog: str) -> int:
+    args = make_parser(prog).parse_args(arguments)
+    if args.version:
+        _show(sirtaki.__version__)
+        return 0
+    if args.check_build:
+        from sirtaki.launch.check_build import print_check_build
+
+        print_check_build()
+        return 0
+    bring_in_config(args)
+    allocation = take_allocation(args, os.environ)
+    if allocation is not None:
+        return _launch_scheduled(allocation, args)
+    settings = make_settings(args, os.environ)
+    if settings.mpi is not None:
+        # Here, because other jobs start faster without it.
+        from sirtaki.launch import mpi
+
+        return mpi.run(settings, os.environ)
+    if args.mpi_args or args.binding_args:
+        _say(f"{prog}: --mpi-args and --binding-args have no effect here")
+    if settings.dry_run:
+        _show("\n".join(describe(settings)))
+        return 0
+    return _launch(settings)
+
+
+def _prepare_streams() -> None:
+    """Make output possible whatever we were started with."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # It gets the lowest free number, which otherwise another file of ours would have.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            mode = "w" if descriptor else "r"
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character must not end the job.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    try:
-        args = make_parser(prog).parse_args(arguments)
-        if args.version:
-            print(sirtaki.__version__)
-            return 0
-        if args.check_build:
-            from sirtaki.launch.check_build import print_check_build
-
-            print_check_build()
-            return 0
-        bring_in_config(args)
-        allocation = take_allocation(args, os.environ)
-        if allocation is not None:
-            return _launch_scheduled(allocation, args)
-        settings = make_settings(args, os.environ)
-        if settings.mpi is not None:
-            # Here, because other jobs start faster without it.
-            from sirtaki.launch import mpi
-
-            return mpi.run(settings, os.environ)
-        if args.mpi_args or args.binding_args:
-            print(f"{prog}: --mpi-args and --binding-args have no effect here", file=sys.stderr)
-        if settings.dry_run:
-            print("\n".join(describe(settings)))
-            return 0
-        return _launch(settings)
-    except LaunchError as error:
-        print(f"{prog}: error: {error}", file=sys.stderr)
-        return error.exit_code
 
 
 def _launch(settings: Settings) -> int:
@@ -73,26 +93,27 @@ def _launch_scheduled(allocation: Allocation, args: argparse.Namespace) -> int:
 
     settings = scheduled.scheduled_settings(allocation, args, os.environ)
     if settings.dry_run:
-        print("\n".join(scheduled.describe(allocation, settings, os.environ)))
+        _show("\n".join(scheduled.describe(allocation, settings, os.environ)))
         return 0
     with SignalWatch() as signals:
-        outcome = scheduled.run_scheduled(allocation, settings, os.environ, _report, signals)
+        errors = Sink(sys.stderr)
+        outcome = scheduled.run_scheduled(allocation, settings, os.environ, errors, signals)
     return _exit_code(outcome, settings)
 
 
-def _report(message: str) -> None:
-    with contextlib.suppress(OSError):
-        print(message, file=sys.stderr, flush=True)
+def _show(text: str) -> None:
+    Sink(sys.stdout).write(text + "\n")
+
+
+def _say(message: str) -> None:
+    Sink(sys.stderr).say(message)
 
 
 def _exit_code(outcome: Outcome, settings: Settings) -> int:
     if outcome.signal_number is not None:
-        if outcome.signal_number == signal.SIGPIPE:
-            # Otherwise Python complains about the reader's absence once more at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + outcome.signal_number
     if outcome.failure is not None:
-        print(_explain(outcome.failure, settings), file=sys.stderr)
+        _say(_explain(outcome.failure, settings))
         return FAILED
     return 0
 

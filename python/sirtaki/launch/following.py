@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from sirtaki.launch.errors import CANNOT_EXECUTE, LaunchError
+from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.settings import Settings
+from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.slurm import scancel_command
 from sirtaki.launch.supervise import Failure, Outcome, SignalWatch
 from sirtaki.launch.task_folder import Log, Record
@@ -24,6 +24,8 @@ _LOOK_SECONDS = 0.2
 _TOUCH_SECONDS = 10.0
 # How much longer than the grace the scheduler may take to end everything.
 _ENDING_MARGIN = 5.0
+# How long the starter may go on when every rank has ended by itself.
+_STARTER_SECONDS = 60.0
 
 
 class _Plan(Protocol):
@@ -40,7 +42,7 @@ class _Plan(Protocol):
 class Follower:
     """Executes what starts the ranks and follows their records until all is over.
 
-    plan: see `scheduled.Plan`. folder: of the job. report: called with sentences for the user.
+    plan: see `scheduled.Plan`. folder: of the job. errors: takes sentences for the user.
     signals: None to leave signals to the caller.
     """
 
@@ -49,13 +51,16 @@ class Follower:
         plan: _Plan,
         folder: Path,
         settings: Settings,
-        report: Callable[[str], None],
+        errors: Sink,
         signals: SignalWatch | None,
     ) -> None:
         self._plan = plan
         self._settings = settings
-        self._report = report
+        self._report = errors.say
         self._signals = signals
+        reader = None if signals is None else signals.reader.fileno()
+        self._waiter = Waiter(reader, self._take_signal)
+        errors.wait = self._waiter.wait
         self._log = Log(folder)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._helpers: list[subprocess.Popen[bytes]] = []
@@ -64,6 +69,7 @@ class Follower:
         self._ends: dict[int, Record] = {}
         self._start_by = time.monotonic() + settings.start_timeout
         self._kill_at: float | None = None
+        self._all_ended_at: float | None = None
         self._touched = time.monotonic()
         self._outcome = Outcome()
         self._broken: LaunchError | None = None
@@ -97,16 +103,33 @@ class Follower:
             return
         reader = self._signals.reader
         if select.select([reader], [], [], _LOOK_SECONDS)[0]:
-            self._take_signal(reader.recv(1)[0])
+            self._take_signal()
 
-    def _take_signal(self, number: int) -> None:
-        if self._outcome.signal_number is None:
+    def _take_signal(self) -> None:
+        assert self._signals is not None
+        number = self._signals.reader.recv(1)[0]
+        if number == signal.SIGTSTP:
+            self._stop_for_a_while()
+        elif self._outcome.signal_number is None:
+            self._outcome.signal_number = number
+            self._waiter.hurry()
+            # First of all, because it may be that nobody reads what we say.
+            self._end()
             name = signal.Signals(number).name
             self._report(f"{name} received: terminating all workers (once more to kill them).")
-            self._outcome.signal_number = number
-            self._end()
         else:
             self._kill()
+
+    def _stop_for_a_while(self) -> None:
+        """Do as Ctrl-Z wants; the ranks go on, and those who listen are told why we are silent."""
+        self._tell("pause")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._tell("resume")
+
+    def _tell(self, event: str) -> None:
+        if self._plan.listen:
+            with contextlib.suppress(OSError):
+                self._log.append(Record(event))
 
     def _look(self) -> None:
         """Take in what tasks have recorded."""
@@ -120,11 +143,7 @@ class Follower:
             if record.event == "started":
                 self._missing.discard(record.rank)
             elif record.event == "failed":
-                why = os.strerror(record.code)
-                self._break_off(
-                    f"rank {record.rank} on {record.host}: cannot execute the command: {why}",
-                    CANNOT_EXECUTE,
-                )
+                self._break_off(f"rank {record.rank} on {record.host}: {record.text}", record.code)
             elif record.event == "exited":
                 self._ends[record.rank] = record
                 if record.code != 0 and not record.asked and self._outcome == Outcome():
@@ -153,10 +172,24 @@ class Follower:
             )
         if self._kill_at is not None and now > self._kill_at:
             self._kill()
-        if self._plan.listen and now > self._touched + _TOUCH_SECONDS:
+        if self._kill_at is None and len(self._ends) == len(self._settings.slots):
+            self._mind_the_starter(now)
+        if now > self._touched + _TOUCH_SECONDS:
             self._touched = now
             with contextlib.suppress(OSError):
                 self._log.touch()
+
+    def _mind_the_starter(self, now: float) -> None:
+        """Every rank has ended: do not wait for ever for a starter that has lost some of them."""
+        if self._all_ended_at is None or _output_waits():
+            self._all_ended_at = now
+        elif now > self._all_ended_at + _STARTER_SECONDS:
+            program = self._plan.commands[0][0]
+            self._report(
+                f"every rank ended {_STARTER_SECONDS:g} s ago, but {program} has not: killing it"
+            )
+            self._kill()
+            self._all_ended_at = now
 
     def _break_off(self, message: str, exit_code: int = 1) -> None:
         self._broken = self._broken or LaunchError(message, exit_code)
@@ -168,8 +201,7 @@ class Follower:
             return
         self._expect_the_end()
         if self._plan.listen:
-            with contextlib.suppress(OSError):
-                self._log.append(Record("end"))
+            self._tell("end")
         elif self._step:
             self._help(scancel_command(self._step, "TERM"))
         else:
@@ -247,6 +279,14 @@ class Follower:
             f"rank{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} on {host}"
             for host, numbers in by_host.items()
         )
+
+
+def _output_waits() -> bool:
+    """Whether what the starter passes on is not read, so that it cannot end."""
+    poll = select.poll()
+    for descriptor in (1, 2):
+        poll.register(descriptor, select.POLLOUT)
+    return len(poll.poll(0)) < 2
 
 
 def _signal_name(number: int) -> str:

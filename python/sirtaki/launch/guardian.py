@@ -17,6 +17,7 @@ import ctypes
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -64,9 +65,10 @@ def descendants(root: int) -> list[int]:
 class Guardian:
     """The workers, from the first fork to the last grave."""
 
-    def __init__(self, control: socket.socket, grace: float) -> None:
+    def __init__(self, control: socket.socket, grace: float, open_files: int) -> None:
         self._control = control
         self._grace = grace
+        self._open_files = open_files
         self._ranks: dict[int, int] = {}  # of the running workers, by process id
         self._has_children = True
         self._terminate_by: float | None = None
@@ -123,7 +125,8 @@ class Guardian:
         guardian = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(command, environment, guardian, (out_writer, err_writer, outcome_writer))
+            writers = (out_writer, err_writer, outcome_writer)
+            _become(command, environment, guardian, writers, self._open_files)
         for descriptor in (out_writer, err_writer, outcome_writer):
             os.close(descriptor)
         return pid, [out_reader, err_reader], outcome_reader
@@ -214,6 +217,7 @@ def _become(
     environment: dict[str, str],
     guardian: int,
     writers: tuple[int, int, int],
+    open_files: int,
 ) -> NoReturn:
     """Turn this fork into the worker, or write the errno of the failure to the last writer."""
     out_writer, err_writer, outcome_writer = writers
@@ -227,6 +231,8 @@ def _become(
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(out_writer, 1)
             os.dup2(err_writer, 2)
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
             os.execvpe(command[0], command, environment)
     except OSError as error:
         os.write(outcome_writer, str(error.errno).encode())
@@ -243,7 +249,7 @@ def main() -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ["SIRTAKI_SECRET_FILE"] = _keep_secret(bytes.fromhex(job["secret"]))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    guardian = Guardian(control, job["grace"])
+    guardian = Guardian(control, job["grace"], job["open_files"])
     guardian.start(job["command"], job["environments"])
     guardian.watch()
     return 0

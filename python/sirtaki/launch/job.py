@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable
 from typing import TextIO
 
 from sirtaki.launch.local import require_command
+from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.output import Outputs
 from sirtaki.launch.plan import Job, describe
 from sirtaki.launch.supervise import Outcome, SignalWatch, Supervisor
@@ -21,23 +20,22 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     """
     settings = job.settings
     if any(plan.argv is None for plan in job.plans):
-        require_command(settings.command)
+        require_command(settings.command, {**os.environ, **settings.forwarded}.get("PATH"))
     outputs = Outputs(
         len(settings.slots), stdout, stderr, settings.output_directory, settings.timestamps
     )
     outputs.prepare()
-    report = _reporter(stderr)
     if settings.verbose:
         for line in describe(settings):
-            report(line)
+            outputs.say(line)
     hosts = job.hosts(os.environ)
-    return Supervisor(hosts, outputs, report, signals, settings.start_timeout).run()
+    with room_for(_open_files(job)):
+        return Supervisor(hosts, outputs, signals, settings.start_timeout).run()
 
 
-def _reporter(stderr: TextIO) -> Callable[[str], None]:
-    def report(message: str) -> None:
-        with contextlib.suppress(OSError):
-            stderr.write(message + "\n")
-            stderr.flush()
-
-    return report
+def _open_files(job: Job) -> int:
+    """How many files we open: streams of the ranks here, of hosts, connections to the store."""
+    settings = job.settings
+    here = sum(len(plan.slots) for plan in job.plans if plan.argv is None)
+    copies = 0 if settings.output_directory is None else STREAMS_OF_A_RANK * len(settings.slots)
+    return STREAMS_OF_A_RANK * here + 3 * len(job.plans) + len(settings.slots) + copies

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sirtaki.launch import open_files
 from sirtaki.launch.errors import CANNOT_EXECUTE, NOT_FOUND, LaunchError
 from sirtaki.launch.events import Event
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _EVENT_BYTES = 4096
-_STREAMS_OF_A_WORKER = 2
 # How much longer than the grace the guardian may take to end everything.
 _ENDING_MARGIN = 20.0
 
@@ -66,6 +66,8 @@ class LocalProcesses:
             "environments": list(environments.values()),
             "secret": secret.hex(),
             "grace": grace,
+            # That of the ranks: ours may be raised before they start.
+            "open_files": open_files.limit(),
         }
         self._grace = grace
         self._sessions: set[int] = set()
@@ -133,7 +135,7 @@ class LocalProcesses:
 
     def _receive_message(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
         assert self._control is not None
-        space = socket.CMSG_SPACE(_STREAMS_OF_A_WORKER * 4)
+        space = socket.CMSG_SPACE(open_files.STREAMS_OF_A_RANK * 4)
         return self._control.recvmsg(_EVENT_BYTES, space, socket.MSG_CMSG_CLOEXEC)[:2]
 
     def terminate(self) -> None:

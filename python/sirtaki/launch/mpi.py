@@ -17,6 +17,7 @@ from pathlib import Path
 
 from sirtaki.launch.environment import base_environment, sent_environment
 from sirtaki.launch.errors import NOT_FOUND, LaunchError
+from sirtaki.launch.output import create_directory
 from sirtaki.launch.settings import MpiArguments, Settings
 from sirtaki.rendezvous.started_by import JOB
 
@@ -250,7 +251,7 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> MpiLaunch:
     allocated = any(name in environ for name in _ALLOCATIONS)
     launch = compose(kind, mpirun, settings, passed, allocated)
     if settings.output_directory is not None and not settings.dry_run:
-        Path(settings.output_directory).mkdir(parents=True, exist_ok=True)
+        create_directory(settings.output_directory)
     return replace(launch, variables={**environment, **launch.variables})
 
 

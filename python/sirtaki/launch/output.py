@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.sink import Sink, Wait, wait_until_writable
 
 _END = re.compile(r"\r\n|\r|\n")
 # A line without end would fill the memory.
@@ -56,7 +57,7 @@ class RankStream:
     """
 
     def __init__(
-        self, rank: int, name: str, target: TextIO, timestamps: bool, copy: BinaryIO | None
+        self, rank: int, name: str, target: Sink, timestamps: bool, copy: BinaryIO | None
     ) -> None:
         self._prefix = f"[{rank}]<{name}>:"
         self._target = target
@@ -68,7 +69,7 @@ class RankStream:
     def write(self, data: bytes) -> None:
         """Pass on what the worker has printed, as far as its lines are complete.
 
-        Raises LaunchError when the copy cannot be written, BrokenPipeError when nobody reads.
+        Raises LaunchError when it or the copy cannot be written, BrokenPipeError when nobody reads.
         """
         if self._copy is not None:
             try:
@@ -81,9 +82,9 @@ class RankStream:
 
     def finish(self) -> None:
         """Take the end of the stream: pass on an incomplete last line."""
-        self._show(self._splitter.finish())
         if self._copy is not None:
             self._copy.close()
+        self._show(self._splitter.finish())
 
     def _show(self, lines: list[str]) -> None:
         prefix = self._prefix
@@ -102,14 +103,23 @@ class RankStream:
         if shown:
             # One write for all, so that lines of different ranks never mix.
             self._target.write("".join(shown))
-            self._target.flush()
+
+
+def create_directory(path: str) -> None:
+    """Create the directory for copies of the output. Raises LaunchError."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(
+            f"cannot create the output directory {path!r}: {error.strerror}"
+        ) from None
 
 
 class Outputs:
     """Makes the streams of all ranks of a job of `size` ranks.
 
     stdout, stderr: where lines go. directory: receives rank.<zero padded>/stdout and stderr.
-    timestamps: begin every line with the time.
+    timestamps: begin every line with the time. wait: see Sink.
     """
 
     def __init__(
@@ -119,22 +129,26 @@ class Outputs:
         stderr: TextIO,
         directory: str | None = None,
         timestamps: bool = False,
+        wait: Wait = wait_until_writable,
     ) -> None:
         self._digits = len(str(size - 1))
-        self._targets = {"stdout": stdout, "stderr": stderr}
+        self._targets = {"stdout": Sink(stdout, wait), "stderr": Sink(stderr, wait)}
         self._directory = directory
         self._timestamps = timestamps
 
+    def wait_with(self, wait: Wait) -> None:
+        """From now on wait like that before something is written."""
+        for sink in self._targets.values():
+            sink.wait = wait
+
+    def say(self, message: str) -> None:
+        """Show a line of our own on stderr, if that is possible."""
+        self._targets["stderr"].say(message)
+
     def prepare(self) -> None:
         """Create the directory now. Raises LaunchError when that is impossible."""
-        if self._directory is None:
-            return
-        try:
-            Path(self._directory).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LaunchError(
-                f"cannot create the output directory {self._directory!r}: {error.strerror}"
-            ) from None
+        if self._directory is not None:
+            create_directory(self._directory)
 
     def open(self, rank: int, name: str) -> RankStream:
         """Open stream `name` ("stdout" or "stderr") of a rank. Raises LaunchError."""

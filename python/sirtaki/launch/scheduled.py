@@ -9,7 +9,7 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from sirtaki.launch.hosts import allocate, is_local
 from sirtaki.launch.plan import launched_hosts, working_folder
 from sirtaki.launch.schedulers import Allocation
 from sirtaki.launch.settings import Settings, make_settings, uses_tls
+from sirtaki.launch.sink import Sink
 from sirtaki.launch.supervise import Outcome, SignalWatch
 from sirtaki.launch.task_folder import (
     HOSTS,
@@ -29,6 +30,7 @@ from sirtaki.launch.task_folder import (
     SECRET,
     create_folder,
     remove_folder,
+    remove_leftovers,
     shared_directory,
     write_private,
 )
@@ -70,13 +72,13 @@ def run_scheduled(
     allocation: Allocation,
     settings: Settings,
     environ: Mapping[str, str],
-    report: Callable[[str], None],
+    errors: Sink,
     signals: SignalWatch | None,
 ) -> Outcome:
     """Start the ranks and watch them to the end.
 
-    environ: of the launcher. report: called with sentences for the user. signals: the watched
-    signals of this process. Raises LaunchError.
+    environ: of the launcher. errors: takes sentences for the user. signals: the watched signals of
+    this process. Raises LaunchError.
     """
     _require_starter(allocation, environ)
     parent = shared_directory(environ)
@@ -87,6 +89,7 @@ def run_scheduled(
             f"cannot create a folder in {parent}: {error.strerror}; set SIRTAKI_SHARED_DIR to a "
             "folder on a file system that all hosts of the job share"
         ) from None
+    remove_leftovers(parent, folder.stat().st_mtime)
     try:
         plan = make_plan(allocation, settings, environ, folder)
         secret = secrets.token_bytes(_SECRET_BYTES)
@@ -97,8 +100,8 @@ def run_scheduled(
             _write_job(folder, settings, plan, server.address, secret)
             if settings.verbose:
                 for line in describe(allocation, settings, environ):
-                    report(line)
-            return Follower(plan, folder, settings, report, signals).run()
+                    errors.say(line)
+            return Follower(plan, folder, settings, errors, signals).run()
     except OSError as error:
         raise LaunchError(f"cannot prepare the job in {folder}: {error}", exit_code=1) from error
     finally:

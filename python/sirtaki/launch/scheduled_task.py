@@ -23,9 +23,11 @@ if __name__ == "__main__":
     # The folder of this file gives way to that of the package, wherever it is on this host.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from sirtaki.launch.errors import CANNOT_EXECUTE, LaunchError
+from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, LaunchError
 from sirtaki.launch.guardian import descendants
+from sirtaki.launch.local import require_command
 from sirtaki.launch.output import Outputs
+from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.task_folder import Log, Record, read_job
 
 if TYPE_CHECKING:
@@ -74,6 +76,9 @@ class Task:
         self._kill_at: float | None = None
         self._heard_at = time.monotonic()
         self._changed = 0.0
+        self._launcher_paused = False
+        self._gave_up = False
+        self._waiter = Waiter(None, lambda: None)
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> int:
@@ -81,16 +86,20 @@ class Task:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         wake = self._catch_signals()
         self._record("started", step=_step(os.environ))
-        streams, outcome = self._start()
+        self._waiter = Waiter(wake, lambda: self._take_signals(wake))
+        try:
+            streams, outcome = self._start()
+        except (LaunchError, OSError) as error:
+            return self._give_up(error)
         for descriptor, stream in streams:
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ, stream)
         with os.fdopen(outcome, "rb") as file:
-            error = file.read()
-        if error:
+            number = file.read()
+        if number:
             os.waitpid(self._pid, 0)
-            self._record("failed", code=int(error))
-            return CANNOT_EXECUTE
+            why = f"cannot execute the command: {os.strerror(int(number))}"
+            return self._give_up(LaunchError(why, CANNOT_EXECUTE))
         self._selector.register(wake, selectors.EVENT_READ, None)
         self._watch(wake)
         return self._finish()
@@ -107,37 +116,47 @@ class Task:
     def _start(self) -> tuple[list[tuple[int, RankStream]], int]:
         """Fork and execute; returns the read ends of the output, and of the error of that."""
         job = self._job
-        outputs = Outputs(
-            len(job["environments"]), sys.stdout, sys.stderr, job["output"], job["timestamps"]
-        )
-        outputs.prepare()
+        environment = {**os.environ, **job["environment"], **job["environments"][self._rank]}
+        _enter(job["directory"])
+        require_command(job["command"], path=environment.get("PATH"))
+        out, err = self._open_outputs()
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
         outcome_reader, outcome_writer = os.pipe()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            environment = {**os.environ, **job["environment"], **job["environments"][self._rank]}
-            _become(job, environment, parent, (out_writer, err_writer, outcome_writer))
+            writers = (out_writer, err_writer, outcome_writer)
+            _become(job["command"], environment, parent, writers)
         for descriptor in (out_writer, err_writer, outcome_writer):
             os.close(descriptor)
-        streams = [
-            (out_reader, outputs.open(self._rank, "stdout")),
-            (err_reader, outputs.open(self._rank, "stderr")),
-        ]
-        return streams, outcome_reader
+        return [(out_reader, out), (err_reader, err)], outcome_reader
+
+    def _open_outputs(self) -> tuple[RankStream, RankStream]:
+        job = self._job
+        outputs = Outputs(
+            len(job["environments"]),
+            sys.stdout,
+            sys.stderr,
+            job["output"],
+            job["timestamps"],
+            self._waiter.wait,
+        )
+        outputs.prepare()
+        return outputs.open(self._rank, "stdout"), outputs.open(self._rank, "stderr")
 
     def _watch(self, wake: int) -> None:
         while self._status is None:
             for key, _ in self._selector.select(self._patience()):
                 if key.fd == wake:
-                    self._take_signals(os.read(wake, 4096))
+                    self._take_signals(wake)
                 else:
                     self._forward(key.fd, key.data)
             self._reap()
             if self._status is not None and self._status < 0:
                 # A scheduler may have signalled the rank before us.
-                self._hear_late_signals(wake)
+                time.sleep(_LATE_SECONDS)
+                self._take_signals(wake)
             if self._job["listen"]:
                 self._listen()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
@@ -148,7 +167,11 @@ class Task:
             return max(_KILL_SECONDS, self._kill_at - time.monotonic())
         return _LISTEN_SECONDS if self._job["listen"] else None
 
-    def _take_signals(self, numbers: bytes) -> None:
+    def _take_signals(self, wake: int) -> None:
+        try:
+            numbers = os.read(wake, 4096)
+        except BlockingIOError:
+            return
         for number in numbers:
             if number in _END:
                 self._end()
@@ -156,15 +179,11 @@ class Task:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._pid, number)
 
-    def _hear_late_signals(self, wake: int) -> None:
-        time.sleep(_LATE_SECONDS)
-        with contextlib.suppress(BlockingIOError):
-            self._take_signals(os.read(wake, 4096))
-
     def _end(self) -> None:
         if not self._asked:
             self._asked = True
             self._kill_at = time.monotonic() + self._job["grace"]
+            self._waiter.hurry()
             # A stopped process takes SIGTERM only once it continues.
             _signal_all(signal.SIGTERM, signal.SIGCONT)
 
@@ -177,8 +196,12 @@ class Task:
         now = time.monotonic()
         if changed != self._changed:
             self._changed, self._heard_at = changed, now
-        silent = now - self._heard_at > _LAUNCHER_SILENCE_SECONDS
-        if silent or any(record.event == "end" for record in records):
+        for record in records:
+            if record.event == "end":
+                self._end()
+            elif record.event in ("pause", "resume"):
+                self._launcher_paused = record.event == "pause"
+        if now - self._heard_at > _LAUNCHER_SILENCE_SECONDS and not self._launcher_paused:
             self._end()
 
     def _reap(self) -> None:
@@ -206,6 +229,10 @@ class Task:
             stream.finish()
         except BrokenPipeError:
             self._end()
+        except LaunchError as error:
+            if not self._gave_up:
+                self._give_up(error)
+            self._end()
         return False
 
     def _finish(self) -> int:
@@ -218,20 +245,37 @@ class Task:
                 while self._forward(key.fd, key.data):
                     pass
                 if key.fd in self._selector.get_map():
-                    with contextlib.suppress(BrokenPipeError):
+                    with contextlib.suppress(BrokenPipeError, LaunchError):
                         key.data.finish()
         return 128 - self._status if self._status < 0 else self._status
 
-    def _record(self, event: str, code: int = 0, step: str = "") -> None:
-        record = Record(event, self._rank, self._host, code, self._asked, step)
+    def _give_up(self, error: LaunchError | OSError) -> int:
+        """Tell the launcher why the rank cannot start or go on; returns the exit code for that."""
+        self._gave_up = True
+        code = error.exit_code if isinstance(error, LaunchError) else FAILED
+        self._record("failed", code, text=str(error))
+        return code
+
+    def _record(self, event: str, code: int = 0, step: str = "", text: str = "") -> None:
+        record = Record(event, self._rank, self._host, code, self._asked, step, text)
         try:
             self._log.append(record)
         except OSError as error:
-            print(
-                f"rank {self._rank} on {self._host}: cannot record that it has {event} ({code}) "
-                f"for the launcher: {error}",
-                file=sys.stderr,
+            what = text or f"{event} ({code})"
+            Sink(sys.stderr).say(
+                f"rank {self._rank} on {self._host}: cannot record for the launcher, {what}: "
+                f"{error}"
             )
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise LaunchError(
+            f"the working folder {folder!r} cannot be entered there ({error.strerror}); start from "
+            "a folder that all hosts have"
+        ) from None
 
 
 def _step(environ: Mapping[str, str]) -> str:
@@ -253,7 +297,7 @@ def _signal_all(*numbers: signal.Signals) -> None:
 
 
 def _become(
-    job: dict[str, Any],
+    command: list[str],
     environment: dict[str, str],
     parent: int,
     writers: tuple[int, int, int],
@@ -267,11 +311,10 @@ def _become(
         if os.getppid() == parent:
             for number in (*_END, *_PASSED_ON, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
-            os.chdir(job["directory"])
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(out_writer, 1)
             os.dup2(err_writer, 2)
-            os.execvpe(job["command"][0], job["command"], environment)
+            os.execvpe(command[0], command, environment)
     except OSError as error:
         os.write(outcome_writer, str(error.errno).encode())
     finally:
@@ -280,26 +323,29 @@ def _become(
 
 def main(arguments: list[str]) -> int:
     """Run the rank that the arguments and the environment tell; returns its exit code."""
-    folder = Path(arguments[0])
+    # The rank's working folder will be ours too.
+    folder = Path(arguments[0]).absolute()
     for output in (sys.stdout, sys.stderr):
         output.reconfigure(errors="replace")  # type: ignore[union-attr]
-    where = f"on {socket.gethostname()}"
+    who = f"a rank on {socket.gethostname()} cannot start"
+    errors = Sink(sys.stderr)
     try:
         job = read_job(folder)
+    except OSError as error:
+        errors.say(
+            f"{who}: {error}; every host of the job must see that folder: set SIRTAKI_SHARED_DIR "
+            "to one on a file system that they share"
+        )
+        return FAILED
+    try:
         size = len(job["environments"])
         rank, found = (int(arguments[1]), size) if arguments[1:] else rank_and_size(os.environ)
         if found != size or not 0 <= rank < size:
             raise LaunchError(f"rank {rank} of {found} was started in a job of {size} ranks")
         return Task(rank, job, Log(folder)).run()
-    except LaunchError as error:
-        print(f"a rank {where} cannot start: {error}", file=sys.stderr)
-    except OSError as error:
-        print(
-            f"a rank {where} cannot start: {error}; every host of the job must see that folder: "
-            "set SIRTAKI_SHARED_DIR to one on a file system that they share",
-            file=sys.stderr,
-        )
-    return 1
+    except (LaunchError, OSError) as error:
+        errors.say(f"{who}: {error}")
+    return FAILED
 
 
 if __name__ == "__main__":

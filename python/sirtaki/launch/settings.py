@@ -207,13 +207,15 @@ def resolve_start_timeout(given: float | None, environ: Mapping[str, str]) -> fl
     """Return the seconds for all processes to start. Raises LaunchError for a bad variable."""
     if given is not None:
         return given
-    text = environ.get("SIRTAKI_START_TIMEOUT", environ.get("HOROVOD_START_TIMEOUT"))
-    if text is None:
+    names = ("SIRTAKI_START_TIMEOUT", "HOROVOD_START_TIMEOUT")
+    name = next((name for name in names if name in environ), names[0])
+    text = environ.get(name, "").strip()
+    if not text:
         return DEFAULT_START_TIMEOUT
     try:
         return float(decimal(text))
     except argparse.ArgumentTypeError as error:
-        raise LaunchError(f"HOROVOD_START_TIMEOUT: {error}") from None
+        raise LaunchError(f"{name}: {error}") from None
 
 
 def refuse_elastic(values: Mapping[str, object]) -> None:

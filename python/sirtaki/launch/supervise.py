@@ -8,7 +8,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -18,6 +18,7 @@ from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
 from sirtaki.launch.events import Event, HostProcesses
 from sirtaki.launch.frames import STREAMS
 from sirtaki.launch.output import Outputs, RankStream
+from sirtaki.launch.sink import Waiter
 
 _READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
@@ -71,23 +72,25 @@ class SignalWatch:
 class Supervisor:
     """Watches the processes of a job, on all its hosts, until none is left.
 
-    hosts: at least one; no rank starts before all hosts are ready. report: called with sentences
-    for the user. signals: None to leave signals to the caller. start_timeout: seconds for all
-    processes to start.
+    hosts: at least one; no rank starts before all hosts are ready. outputs: for what ranks print,
+    and sentences for the user. signals: None to leave signals to the caller. start_timeout: seconds
+    for all processes to start.
     """
 
     def __init__(
         self,
         hosts: Sequence[HostProcesses],
         outputs: Outputs,
-        report: Callable[[str], None],
         signals: SignalWatch | None,
         start_timeout: float,
     ) -> None:
         self._hosts = hosts
         self._outputs = outputs
-        self._report = report
+        self._report = outputs.say
         self._signals = signals
+        reader = None if signals is None else signals.reader.fileno()
+        self._waiter = Waiter(reader, self._take_signal)
+        outputs.wait_with(self._wait_to_write)
         self._absent: list[HostProcesses] = []
         self._refusals: dict[str, Event] = {}
         self._starting = {rank for host in hosts for rank in host.ranks}
@@ -158,11 +161,11 @@ class Supervisor:
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _check_time(self) -> None:
-        now = time.monotonic()
         for host in list(self._open):
-            deadline = host.deadline()
-            if deadline is not None and now > deadline:
-                self._take(host, host.expire())
+            if _is_overdue(host):
+                # It may be us who were busy or stopped: what it has said lies unread.
+                self._take_events(host)
+        now = time.monotonic()
         if self._starting and not self._ending and now > self._start_by:
             self._give_up_start()
 
@@ -180,8 +183,15 @@ class Supervisor:
             self._break_off(f"rank {min(self._starting)} did not start {late}")
 
     def _take_events(self, host: HostProcesses) -> None:
-        if host in self._open:
-            self._take(host, host.receive())
+        """Take what a host has to say; one that is overdue and says nothing is given up."""
+        if host not in self._open:
+            return
+        events = host.receive()
+        # Asked now, because showing what was printed may take longer than a host may be silent.
+        overdue = _is_overdue(host)
+        self._take(host, events)
+        if overdue and host in self._open:
+            self._take(host, host.expire())
         if host in self._open:
             self._forget_channels(host, set(self._open[host]) - set(host.channels()))
 
@@ -283,6 +293,13 @@ class Supervisor:
             self._broken = self._broken or error
             self._end()
 
+    def _wait_to_write(self, descriptor: int) -> bool:
+        """Wait until output is taken, without counting that as time that processes need."""
+        began = time.monotonic()
+        taken = self._waiter.wait(descriptor)
+        self._start_by += time.monotonic() - began
+        return taken
+
     def _drain(self) -> None:
         """Pass on what dead processes left in their pipes."""
         for key in list(self._selector.get_map().values()):
@@ -290,8 +307,7 @@ class Supervisor:
                 while key.data():
                     pass
         for stream in self._streams.values():
-            with contextlib.suppress(BrokenPipeError):
-                stream.finish()
+            self._write(stream, b"")
 
     def _close_streams(self) -> None:
         for key in list(self._selector.get_map().values()):
@@ -315,10 +331,12 @@ class Supervisor:
         if number == signal.SIGTSTP:
             self._stop_for_a_while()
         elif self._outcome.signal_number is None:
+            self._outcome.signal_number = number
+            self._waiter.hurry()
+            # First of all, because it may be that nobody reads what we say.
+            self._end()
             name = _signal_name(number)
             self._report(f"{name} received: terminating all workers (once more to kill them).")
-            self._outcome.signal_number = number
-            self._end()
         else:
             for host in self._hosts:
                 host.kill()
@@ -340,6 +358,11 @@ class Supervisor:
         self._ending = True
         for host in self._hosts:
             host.terminate()
+
+
+def _is_overdue(host: HostProcesses) -> bool:
+    deadline = host.deadline()
+    return deadline is not None and time.monotonic() > deadline
 
 
 def _signal_name(number: int) -> str:

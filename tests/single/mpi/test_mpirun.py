@@ -242,3 +242,13 @@ def test_a_missing_mpirun_is_an_error(tmp_path: Path) -> None:
     assert done.returncode == 127
     assert "there is no mpirun on the PATH" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_output_directory_that_cannot_be_made_is_refused(mpirun: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = f"{mpirun.parent}:{os.environ['PATH']}"
+    flags = ("--mpi", "-np", "2", "--output-filename", str(tmp_path / "file" / "x"))
+    done = Job().run(*flags, "true", PATH=path)
+    assert done.returncode == 2
+    assert "cannot create the output directory" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,49 @@
+"""The supervisor and hosts that are reached through an agent, here without ssh."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from sirtaki.launch.frames import SILENCE_SECONDS
+from sirtaki.launch.output import Outputs
+from sirtaki.launch.remote import RemoteProcesses
+from sirtaki.launch.supervise import Outcome, Supervisor
+from tests.single.launching import python
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class SlowReader(io.StringIO):
+    """Takes nothing for a while when it is first written to."""
+
+    def write(self, text: str) -> int:
+        if not self.tell():
+            time.sleep(SILENCE_SECONDS + 1)
+        return super().write(text)
+
+
+def host(code: str, ranks: Mapping[int, Mapping[str, str]]) -> RemoteProcesses:
+    job = {
+        "command": python(code),
+        "environment": {},
+        "ranks": ranks,
+        "folder": "/",
+        "secret": "00" * 32,
+        "grace": 0.3,
+    }
+    agent = [sys.executable, "-m", "sirtaki.launch.agent"]
+    return RemoteProcesses("there", list(ranks), agent, job, lambda code, lines: f"{code} {lines}")
+
+
+def test_a_host_is_not_given_up_because_the_reader_of_the_output_was_slow() -> None:
+    shown = SlowReader()
+    code = f"import time; print('one', flush=True); time.sleep({SILENCE_SECONDS + 2}); print('two')"
+    hosts = [host(code, {0: {}})]
+    supervisor = Supervisor(hosts, Outputs(1, shown, shown), None, 30.0)
+    assert supervisor.run() == Outcome()
+    assert shown.getvalue() == "[0]<stdout>:one\n[0]<stdout>:two\n"
