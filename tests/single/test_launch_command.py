@@ -209,6 +209,12 @@ def test_many_ranks_need_no_more_open_files_than_are_usual_for_one(job: Job) -> 
     assert sorted(done.stderr.splitlines()) == sorted(f"[{r}]<stderr>:e" for r in range(40))
 
 
+def test_few_open_files_are_enough_for_few_ranks(job: Job) -> None:
+    code = "import sirtaki; sirtaki.init(); print(sirtaki.size())"
+    done = run_limited(job, "-n 64", "-np", "2", *python(code))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_more_ranks_than_files_may_be_open_are_refused(job: Job) -> None:
     done = run_limited(job, "-n 64", "-np", "40", "true")
     assert done.returncode == 1

@@ -200,7 +200,8 @@ def _keep_secret(secret: bytes) -> str:
     os.write(memfd, secret)
     seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
     fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, seals)
-    descriptor = fcntl.fcntl(memfd, fcntl.F_DUPFD, _LOWEST_SECRET_DESCRIPTOR)
+    lowest = min(_LOWEST_SECRET_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    descriptor = fcntl.fcntl(memfd, fcntl.F_DUPFD, lowest)
     os.close(memfd)
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
