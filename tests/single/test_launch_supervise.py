@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+import select
+import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 
@@ -12,7 +16,7 @@ import pytest
 from sirtaki.launch.frames import SILENCE_SECONDS
 from sirtaki.launch.output import Outputs
 from sirtaki.launch.remote import RemoteProcesses
-from sirtaki.launch.supervise import Outcome, Supervisor
+from sirtaki.launch.supervise import Outcome, SignalWatch, Supervisor
 from tests.single.launching import python
 
 pytestmark = pytest.mark.timeout(120)
@@ -38,6 +42,23 @@ def host(code: str, ranks: Mapping[int, Mapping[str, str]]) -> RemoteProcesses:
     }
     agent = [sys.executable, "-m", "sirtaki.launch.agent"]
     return RemoteProcesses("there", list(ranks), agent, job, lambda code, lines: f"{code} {lines}")
+
+
+class PollFd(ctypes.Structure):
+    """What poll(2) is told to wait for."""
+
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+def test_a_signal_is_readable_before_python_can_run_a_handler() -> None:
+    with SignalWatch() as signals:
+        # Taken by another thread, so that the wait of this one, in which no handler runs, goes on.
+        raiser = threading.Thread(target=lambda: signal.raise_signal(signal.SIGHUP))
+        waited = PollFd(signals.reader.fileno(), select.POLLIN, 0)
+        threading.Timer(0.2, raiser.start).start()
+        ready = ctypes.CDLL(None).poll(ctypes.byref(waited), 1, 10_000)
+        raiser.join()
+    assert ready == 1
 
 
 def test_a_host_is_not_given_up_because_the_reader_of_the_output_was_slow() -> None:

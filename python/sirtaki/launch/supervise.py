@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import signal
@@ -43,30 +42,35 @@ class Outcome:
     signal_number: int | None = None
 
 
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    """Be a handler."""
+
+
 class SignalWatch:
     """While entered, turns SIGINT, SIGTERM, SIGHUP and SIGTSTP into bytes readable at `reader`."""
 
     def __init__(self) -> None:
         self.reader, self._writer = socket.socketpair()
         self._previous: dict[int, Any] = {}
+        self._previous_wakeup = -1
 
     def __enter__(self) -> SignalWatch:
         self._writer.setblocking(False)
+        # Not by the handlers: Python runs them only once it is back from waiting.
+        descriptor = self._writer.fileno()
+        self._previous_wakeup = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
         for number in _SIGNALS:
             # Whoever started us with a signal ignored (nohup, a shell's background) wants it so.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._previous[number] = signal.signal(number, self._notice)
+                self._previous[number] = signal.signal(number, _do_nothing)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_wakeup)
         self.reader.close()
         self._writer.close()
-
-    def _notice(self, number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._writer.send(bytes([number]))
 
 
 class Supervisor:
