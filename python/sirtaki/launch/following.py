@@ -16,7 +16,7 @@ from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.settings import Settings
 from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.slurm import scancel_command
-from sirtaki.launch.supervise import Failure, Outcome, SignalWatch
+from sirtaki.launch.supervise import Failure, Outcome, SignalWatch, signal_name
 from sirtaki.launch.task_folder import Log, Record
 
 _TETHER = Path(__file__).with_name("tether.py")
@@ -152,7 +152,7 @@ class Follower:
     def _fail(self, record: Record) -> None:
         failure = Failure(record.rank, record.code)
         if record.code < 0:
-            failure = Failure(record.rank, 128 - record.code, _signal_name(-record.code))
+            failure = Failure(record.rank, 128 - record.code, signal_name(-record.code))
         self._outcome.failure = failure
         self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
         if len(self._ends) < len(self._settings.slots):
@@ -287,10 +287,3 @@ def _output_waits() -> bool:
     for descriptor in (1, 2):
         poll.register(descriptor, select.POLLOUT)
     return len(poll.poll(0)) < 2
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

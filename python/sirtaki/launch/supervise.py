@@ -322,7 +322,7 @@ class Supervisor:
     def _fail(self, event: Event) -> None:
         failure = Failure(event.rank, event.code)
         if event.code < 0:
-            failure = Failure(event.rank, 128 - event.code, _signal_name(-event.code))
+            failure = Failure(event.rank, 128 - event.code, signal_name(-event.code))
         self._outcome.failure = failure
         self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
         if self._running:
@@ -339,7 +339,7 @@ class Supervisor:
             self._waiter.hurry()
             # First of all, because it may be that nobody reads what we say.
             self._end()
-            name = _signal_name(number)
+            name = signal_name(number)
             self._report(f"{name} received: terminating all workers (once more to kill them).")
         else:
             for host in self._hosts:
@@ -369,7 +369,8 @@ def _is_overdue(host: HostProcesses) -> bool:
     return deadline is not None and time.monotonic() > deadline
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return what people call a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:
