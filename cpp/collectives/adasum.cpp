@@ -18,6 +18,7 @@ class Products {
         chunks_(in.bytes(), chunk_),
         slots_(group, chunk_),
         copied_(in),
+        own_(in),
         gram_(in, group.size()) {}
 
   std::vector<double> compute() {
@@ -39,7 +40,12 @@ class Products {
  private:
   void copy_out(uint32_t q) {
     if (q >= StreamSlots::kDepth) group_.await_consumed(q + 1 - StreamSlots::kDepth);
-    copied_.copy_to(slots_.input(group_.rank(), q), chunks_.range(q));
+    const Range chunk = chunks_.range(q);
+    const Range part = own_part(chunk);
+    std::byte* slot = slots_.input(group_.rank(), q);
+    // The part in between is nobody else's business.
+    copied_.copy_to(slot, {chunk.begin, part.begin});
+    copied_.copy_to(slot + (part.end - chunk.begin), {part.end, chunk.end});
     group_.publish();
   }
 
@@ -48,11 +54,21 @@ class Products {
       if (m != group_.rank()) group_.await_published(m, q + 1);
     }
     const Range chunk = chunks_.range(q);
-    const Range part = slice_of(chunk.bytes(), group_.size(), group_.rank());
-    std::vector<const std::byte*> sources;
-    for (int m = 0; m < group_.size(); ++m) sources.push_back(slots_.input(m, q) + part.begin);
-    gram_.add(op_.dtype, {chunk.begin + part.begin, chunk.begin + part.end}, sources);
+    std::vector<const std::byte*> sources(static_cast<size_t>(group_.size()));
+    own_.walk(own_part(chunk), [&](const std::byte* own, size_t bytes, size_t at) {
+      for (int m = 0; m < group_.size(); ++m) {
+        sources[static_cast<size_t>(m)] =
+            m == group_.rank() ? own : slots_.input(m, q) + (at - chunk.begin);
+      }
+      gram_.add(op_.dtype, {at, at + bytes}, sources);
+    });
     group_.consume();
+  }
+
+  /// What this member multiplies of a chunk.
+  Range own_part(const Range& chunk) const {
+    const Range slice = slice_of(chunk.bytes(), group_.size(), group_.rank());
+    return {chunk.begin + slice.begin, chunk.begin + slice.end};
   }
 
   Group& group_;
@@ -61,6 +77,7 @@ class Products {
   Chunks chunks_;
   StreamSlots slots_;
   Cursor copied_;
+  Cursor own_;
   Gram gram_;
 };
 
