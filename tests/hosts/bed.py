@@ -289,9 +289,8 @@ class Bed:
         self.hosts: list[VirtualHost] = []
         self._undo = contextlib.ExitStack()
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        if not _ROOT_SSH.exists():
-            _ROOT_SSH.mkdir(mode=0o700)
-            self._undo.callback(_ROOT_SSH.rmdir)
+        # It stays: removing it would take away what other beds have mounted on it.
+        _ROOT_SSH.mkdir(mode=0o700, exist_ok=True)
         try:
             self._make(count, rate)
         except BaseException:
