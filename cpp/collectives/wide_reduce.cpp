@@ -38,9 +38,9 @@ class Cut {
     chunk_ = std::max(wanted, n * kSliceAlign) / kSliceAlign * kSliceAlign;
     if (shared && chunk_ > most) {
       throw Error(ErrorCode::kInvalid,
-                  "a reduction over hosts with several ranks each is limited "
-                  "to " +
-                      std::to_string(most / kSliceAlign) + " ranks");
+                  std::to_string(n) + " ranks, several on a host, are more than can reduce large " +
+                      "tensors together; use process sets of at most " +
+                      std::to_string(most / kSliceAlign));
     }
     block_ = chunk_ / n / kSliceAlign * kSliceAlign;
     chunks_ = Chunks(bytes, blocks ? block_ : chunk_);

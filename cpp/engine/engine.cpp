@@ -354,11 +354,23 @@ void Engine::engine_loop() {
     try {
       check_stalls();
     } catch (const std::exception& error) {
-      abort_world(rank_);
-      fail_all(Error(ErrorCode::kInternal, rank_text(rank_) + ": " + error.what()));
+      give_up_beside_driver(error.what());
     }
     futex_wait(bell, seen, timeout);
   }
+}
+
+/// As `give_up`, while another thread may drive: what that one is running only it may drop.
+void Engine::give_up_beside_driver(const std::string& why) {
+  const Error error(ErrorCode::kInternal, rank_text(rank_) + ": " + why);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) ended_ = error;
+  }
+  abort_world(rank_);
+  driver_.lock();
+  const Role role(*this);
+  fail_all(error);
 }
 
 void Engine::check_stalls() {

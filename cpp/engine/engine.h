@@ -116,6 +116,7 @@ class Engine {
   void close();
   void engine_loop();
   void check_stalls();
+  void give_up_beside_driver(const std::string& why);
 
   void receive_down(std::string_view message);
   void receive_batch(Reader& in);

@@ -6,12 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from horovod import _alias
-from sirtaki.core.basics import INTERFACE_VERSION
+from sirtaki.interface import HOROVOD_VERSION
 
 if TYPE_CHECKING:
     from horovod.runner import run
 
-__version__ = INTERFACE_VERSION
+__version__ = HOROVOD_VERSION
 
 __all__ = ["__version__", "run"]
 

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/frames.h"
 #include "doctest/doctest.h"
 #include "engines.h"
 
@@ -281,6 +283,61 @@ TEST_CASE("an operation completes on a rank whose threads do not wait for it") {
       expect(large == Floats(large.size(), 2.0f), "the sum is right");
     }
   });
+}
+
+/// Moves nothing; one thread does not come back from it before the world ends.
+class Stuck : public Backend {
+ public:
+  Stuck(const Doorbell& doorbell, std::thread::id stuck, std::atomic<bool>& begun)
+      : doorbell_(doorbell), stuck_(stuck), begun_(begun) {}
+  const char* name() const override { return "stuck"; }
+  void run(const Op&, const Streams&, const Streams&) override {
+    while (std::this_thread::get_id() == stuck_) {
+      begun_ = true;
+      doorbell_.check_abort();
+      testing::sleep_ms(1);
+    }
+  }
+  void add_set(int32_t, const std::vector<int>&) override {}
+  void remove_set(int32_t) override {}
+
+ private:
+  const Doorbell& doorbell_;
+  std::thread::id stuck_;
+  std::atomic<bool>& begun_;
+};
+
+TEST_CASE("nonsense in a ring ends the world although its reader is busy in an operation") {
+  const std::shared_ptr<Region> region = Region::anonymous(2);
+  std::atomic<bool> begun{false};
+  testing::run_threads(
+      2,
+      [&](int rank) {
+        const auto stuck = rank == 0 ? std::this_thread::get_id() : std::thread::id();
+        const auto make = [&](Endpoint& endpoint, const HostMap&, Connect) {
+          return std::make_unique<Stuck>(endpoint.doorbell, stuck, begun);
+        };
+        Engine engine(rank, HostMap::single(2), region, {}, {}, testing::quick_options(), make);
+        Floats value(10, 1.0f);
+        if (rank == 0) {
+          // Now and then the engine's own thread is faster, and comes back.
+          const Error error = testing::error_of([&] {
+            for (;;) testing::sum(engine, "", value);
+          });
+          expect(contains(error.what(), "unknown control message"), error.what());
+          return;
+        }
+        while (!begun) {
+          const auto handle = testing::start_sum(engine, "", value);
+          while (!handle->done() && !begun) testing::sleep_ms(1);
+        }
+        std::string nonsense;
+        append_frame(nonsense, "?");
+        region->up(1).write(nonsense);
+        const Error error = testing::error_of([&] { testing::sum(engine, "", value); });
+        expect(contains(error.what(), "lost peer rank 0"), error.what());
+      },
+      [&](int r) { Doorbell(region, r, SpinPolicy{}).abort(r); });
 }
 
 TEST_CASE("waiting may be given up and taken up again") {

@@ -165,6 +165,20 @@ def test_the_package_says_which_interface_it_has() -> None:
     assert callable(horovod.run)
 
 
+def test_version_and_build_check_need_no_core() -> None:
+    shown = in_a_new_process(
+        """
+import sys
+sys.modules["sirtaki._core"] = None
+import horovod
+from sirtaki.launch.check_build import print_check_build
+print(horovod.__version__)
+print_check_build()
+"""
+    )
+    assert shown.startswith("0.28.1\nHorovod v0.28.1:\n")
+
+
 def test_without_torch_the_error_says_what_to_install() -> None:
     message = in_a_new_process(
         """

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from sirtaki.core import state
 
-# The version of Horovod whose interface this is; libraries compare it before they use a feature.
-INTERFACE_VERSION = "0.28.1"
-
 
 class HorovodBasics:
     """What `hvd.init`, `hvd.rank` and the like do, without naming a framework.

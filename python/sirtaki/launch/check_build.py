@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from sirtaki.core.basics import INTERFACE_VERSION
+from sirtaki.interface import HOROVOD_VERSION
 from sirtaki.launch.probe import CORE_MODULE, backends, has_adapter, probe_modules
 
 _FRAMEWORKS = {"TensorFlow": "tensorflow", "PyTorch": "torch", "MXNet": None}
@@ -21,7 +21,7 @@ def print_check_build() -> None:
     }
     mpi = any(each.works for each in backends(found[CORE_MODULE]) if each.name == "mpi")
     # Scripts compare it with the versions of Horovod.
-    print(f"Horovod v{INTERFACE_VERSION}:")
+    print(f"Horovod v{HOROVOD_VERSION}:")
     _block("Available Frameworks", frameworks)
     _block(
         "Available Controllers",
