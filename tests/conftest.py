@@ -1,4 +1,4 @@
-"""Signals as a terminal gives them, whatever the tests were started by."""
+"""What tests of all folders share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+
+from tests.single.launching import Job
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    """A launcher's job, of which nothing may be left running."""
+    job = Job()
+    yield job
+    job.wait_until_gone()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.single.launching import HOROVODRUN, LIMIT, Job, python
+from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -46,15 +46,6 @@ TREES = {
     "daemons": python(DAEMONS + SLEEP),
     "stubborn": python(STUBBORN),
 }
-# Short, so that tests which need SIGKILL do not last.
-GRACE = ("--termination-grace-seconds", "0.3")
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
-    yield job
-    job.wait_until_gone()
 
 
 @pytest.fixture(params=TREES.values(), ids=TREES.keys())

@@ -9,25 +9,16 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.single.launching import HOROVODRUN, LIMIT, Job, python
+from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
 pytestmark = pytest.mark.timeout(120)
 
 # The pipe has room for 64 KiB, of which pieces that do not fill a page leave some.
 _NEARLY_FULL = 32768
 ENDLESS = "while True: print('x' * 99, flush=True)"
-GRACE = ("--termination-grace-seconds", "0.3")
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
-    yield job
-    job.wait_until_gone()
 
 
 def start(job: Job, *arguments: str, **more: str) -> subprocess.Popen[bytes]:

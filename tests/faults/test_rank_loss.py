@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,13 +29,6 @@ def report(error):
     text = f"at {time.time()} {type(error).__name__}: {error}"
     open(os.path.join(os.environ["REPORTS"], str(hvd.rank())), "w").write(text)
 """
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
-    yield job
-    job.wait_until_gone()
 
 
 def reports(job: Job, folder: Path, ranks: int, code: str) -> dict[int, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.single.launching import Job, python
@@ -38,13 +36,6 @@ grown = resident_kib() - resident
 assert grown < 4096, f"{grown} KiB more"
 print("clean")
 """
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
-    yield job
-    job.wait_until_gone()
 
 
 @pytest.mark.parametrize(("ranks", "count"), [(1, 1000), (2, 1000)])

@@ -18,6 +18,8 @@ HOROVODRUN = (
 )
 SIRTAKI = (sys.executable, "-m", "sirtaki.launch.cli")
 LIMIT = 60.0
+# Short, so that tests which need SIGKILL do not last.
+GRACE = ("--termination-grace-seconds", "0.3")
 _MARK = "SIRTAKI_TEST_MARK"
 
 

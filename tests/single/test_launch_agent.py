@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from tests.single.launching import LIMIT, Job
 pytestmark = pytest.mark.timeout(120)
 
 SECRET = bytes(range(32))
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
-    yield job
-    job.wait_until_gone()
 
 
 def start(job: Job) -> subprocess.Popen[bytes]:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from sirtaki.launch.hosts import Host, allocate
 from sirtaki.launch.scheduled import Plan
 from sirtaki.launch.settings import Settings
 from sirtaki.launch.sink import Sink
-from sirtaki.launch.supervise import SignalWatch
+from sirtaki.launch.signals import SignalWatch
 commands = json.loads(sys.argv[3])
 settings = Settings(allocate([Host("here", len(commands))], len(commands)), ["x"], grace=0.3)
 plan = Plan(commands, dict(os.environ), {}, listen=sys.argv[2] == "listen")
@@ -45,13 +44,6 @@ with SignalWatch() as signals:
         sys.exit(error.exit_code)
 """
 TASK = (sys.executable, str(scheduled_task.__file__))
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
-    yield job
-    job.wait_until_gone()
 
 
 def job_folder(tmp_path: Path, code: str, size: int, listen: bool) -> Path:

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -28,13 +27,6 @@ READ = python(
     "from sirtaki.rendezvous.secret import read_secret\n"
     "print(len(read_secret(os.environ['SIRTAKI_SECRET_FILE'])), 'bytes')"
 )
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
-    yield job
-    job.wait_until_gone()
 
 
 @NAMESPACES

@@ -6,23 +6,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.single.launching import HOROVODRUN, LIMIT, Job, python
+from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
 pytestmark = pytest.mark.timeout(120)
-
-GRACE = ("--termination-grace-seconds", "0.3")
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    job = Job()
-    yield job
-    job.wait_until_gone()
 
 
 def run_shell(job: Job, redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -14,9 +14,11 @@ from collections.abc import Mapping
 import pytest
 
 from sirtaki.launch.frames import SILENCE_SECONDS
+from sirtaki.launch.outcome import Outcome
 from sirtaki.launch.output import Outputs
 from sirtaki.launch.remote import RemoteProcesses
-from sirtaki.launch.supervise import Outcome, SignalWatch, Supervisor
+from sirtaki.launch.signals import SignalWatch
+from sirtaki.launch.supervise import Supervisor
 from tests.single.launching import python
 
 pytestmark = pytest.mark.timeout(120)

@@ -43,6 +43,7 @@ def every_operation() -> None:
     hvd.alltoall(np.ones(2, np.float32), name="parts")
     hvd.reducescatter(np.ones((2, 2), np.float32), name="blocks")
     hvd.allreduce(ones())
+    hvd.allreduce(ones(), name="steps", op=hvd.Adasum)
     hvd.shutdown()
 
 
@@ -67,7 +68,8 @@ def test_the_timeline_shows_negotiation_and_execution_of_every_tensor(
     assert "allreduce.noname.0" in tracks.values()
     (run_loss,) = (e for e in found if e["pid"] == 1 and e["name"] == "ALLREDUCE" and "args" in e)
     assert run_loss["args"] == {"dtype": "float32", "shape": "[3]"}
-    assert sum(e["name"] == "CYCLE_START" for e in found) == 6
+    assert [e["ph"] for e in found if e["name"] == "ADASUM"] == ["B", "E"]
+    assert sum(e["name"] == "CYCLE_START" for e in found) == 7
 
 
 def started_later(path: str) -> bool:

@@ -258,42 +258,14 @@ class Collectives(Generic[T]):
     def barrier(self, process_set: ProcessSet) -> None:
         """Return once every member has called it."""
         engine = world_for_operation().engine
-        request: tuple[Any, ...] = (
-            BARRIER,
-            "",
-            0,
-            0,
-            0,
-            _set_id(process_set),
-            1.0,
-            1.0,
-            [],
-            [],
-            [],
-            [],
-            True,
-        )
+        request = _without_tensors(BARRIER, "", _set_id(process_set))
         handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
     def join(self, process_set: ProcessSet) -> int:
         """Contribute zeros to the others' allreduces until all join; return the last rank."""
         engine = world_for_operation().engine
         number = _set_id(process_set)
-        request: tuple[Any, ...] = (
-            JOIN,
-            f"join.{number}",
-            0,
-            0,
-            0,
-            number,
-            1.0,
-            1.0,
-            [],
-            [],
-            [],
-            [],
-            True,
-        )
+        request = _without_tensors(JOIN, f"join.{number}", number)
         [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))
         return int(last)
 
@@ -323,6 +295,11 @@ class Collectives(Generic[T]):
             self._tensors.from_buffer(buffer, like, shape)
             for (buffer, shape), like in zip(done.outputs(), inputs, strict=True)
         ]
+
+
+def _without_tensors(kind: int, name: str, set_id: int) -> tuple[Any, ...]:
+    """Return the arguments of ``Engine.submit`` for a blocking operation that moves no data."""
+    return kind, name, 0, 0, 0, set_id, 1.0, 1.0, [], [], [], [], True
 
 
 def _check_op(op: int) -> None:

@@ -32,7 +32,7 @@ from sirtaki.launch.frames import (
     pack_output,
     unpack_json,
 )
-from sirtaki.launch.local import LocalProcesses, require_command
+from sirtaki.launch.local import LocalProcesses, enter_folder, require_command
 from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
 
 _READ_BYTES = 1 << 16
@@ -142,13 +142,7 @@ class Agent:
 
     def _prepare(self, job: dict[str, Any]) -> LocalProcesses:
         """Check what can be checked before the start. Raises LaunchError."""
-        try:
-            os.chdir(job["folder"])
-        except OSError as error:
-            raise LaunchError(
-                f"the working folder {job['folder']!r} cannot be entered there "
-                f"({error.strerror}); start from a folder that all hosts have"
-            ) from None
+        enter_folder(job["folder"])
         base = {**os.environ, **job["environment"], "PWD": job["folder"]}
         require_command(job["command"], path=base.get("PATH"))
         environments = {int(rank): variables for rank, variables in job["ranks"].items()}

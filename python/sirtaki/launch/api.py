@@ -17,6 +17,7 @@ from sirtaki.launch import task
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts import Slot
 from sirtaki.launch.job import run_job
+from sirtaki.launch.outcome import Failure
 from sirtaki.launch.plan import Job
 from sirtaki.launch.settings import (
     MpiArguments,
@@ -30,7 +31,6 @@ from sirtaki.launch.settings import (
 )
 from sirtaki.launch.sink import Sink
 from sirtaki.launch.ssh import Ssh
-from sirtaki.launch.supervise import Failure
 from sirtaki.launch.task_folder import (
     SECRET,
     create_folder,

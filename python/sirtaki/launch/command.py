@@ -12,12 +12,13 @@ from collections.abc import Sequence
 import sirtaki
 from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.job import run_job
+from sirtaki.launch.outcome import Failure, Outcome
 from sirtaki.launch.parser import make_parser
 from sirtaki.launch.plan import Job, describe
 from sirtaki.launch.schedulers import Allocation, take_allocation
 from sirtaki.launch.settings import Settings, bring_in_config, make_settings
+from sirtaki.launch.signals import SignalWatch
 from sirtaki.launch.sink import Sink
-from sirtaki.launch.supervise import Failure, Outcome, SignalWatch
 
 
 def run(arguments: Sequence[str], prog: str) -> int:

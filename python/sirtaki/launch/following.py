@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Protocol
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.outcome import Outcome, failure_of
 from sirtaki.launch.settings import Settings
+from sirtaki.launch.signals import SignalWatch, obey
 from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.slurm import scancel_command
-from sirtaki.launch.supervise import Failure, Outcome, SignalWatch, signal_name
 from sirtaki.launch.task_folder import Log, Record
 
 _TETHER = Path(__file__).with_name("tether.py")
@@ -107,18 +108,8 @@ class Follower:
 
     def _take_signal(self) -> None:
         assert self._signals is not None
-        number = self._signals.reader.recv(1)[0]
-        if number == signal.SIGTSTP:
-            self._stop_for_a_while()
-        elif self._outcome.signal_number is None:
-            self._outcome.signal_number = number
-            self._waiter.hurry()
-            # First of all, because it may be that nobody reads what we say.
-            self._end()
-            name = signal.Signals(number).name
-            self._report(f"{name} received: terminating all workers (once more to kill them).")
-        else:
-            self._kill()
+        pause, end, kill = self._stop_for_a_while, self._end, self._kill
+        obey(self._signals, self._outcome, self._waiter, self._report, pause, end, kill)
 
     def _stop_for_a_while(self) -> None:
         """Do as Ctrl-Z wants; the ranks go on, and those who listen are told why we are silent."""
@@ -150,10 +141,7 @@ class Follower:
                     self._fail(record)
 
     def _fail(self, record: Record) -> None:
-        failure = Failure(record.rank, record.code)
-        if record.code < 0:
-            failure = Failure(record.rank, 128 - record.code, signal_name(-record.code))
-        self._outcome.failure = failure
+        failure = self._outcome.failure = failure_of(record.rank, record.code)
         self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
         if len(self._ends) < len(self._settings.slots):
             self._report(f"Terminating remaining workers after failure of Process {failure.rank}.")

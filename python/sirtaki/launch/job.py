@@ -7,9 +7,11 @@ from typing import TextIO
 
 from sirtaki.launch.local import require_command
 from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
+from sirtaki.launch.outcome import Outcome
 from sirtaki.launch.output import Outputs
 from sirtaki.launch.plan import Job, describe
-from sirtaki.launch.supervise import Outcome, SignalWatch, Supervisor
+from sirtaki.launch.signals import SignalWatch
+from sirtaki.launch.supervise import Supervisor
 
 
 def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | None) -> Outcome:

@@ -24,6 +24,17 @@ _EVENT_BYTES = 4096
 _ENDING_MARGIN = 20.0
 
 
+def enter_folder(folder: str) -> None:
+    """Make the working folder of a job ours. Raises LaunchError."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise LaunchError(
+            f"the working folder {folder!r} cannot be entered there ({error.strerror}); start from "
+            "a folder that all hosts have"
+        ) from None
+
+
 def require_command(command: Sequence[str], path: str | None = None) -> None:
     """Raise LaunchError (exit code 127 or 126) unless the command's program can be executed."""
     program = command[0]

@@ -19,11 +19,12 @@ from sirtaki.launch.environment import base_environment, rank_environment
 from sirtaki.launch.errors import NOT_FOUND, LaunchError
 from sirtaki.launch.following import Follower
 from sirtaki.launch.hosts import allocate, is_local
+from sirtaki.launch.outcome import Outcome
 from sirtaki.launch.plan import launched_hosts, working_folder
 from sirtaki.launch.schedulers import Allocation
 from sirtaki.launch.settings import Settings, make_settings, uses_tls
+from sirtaki.launch.signals import SignalWatch
 from sirtaki.launch.sink import Sink
-from sirtaki.launch.supervise import Outcome, SignalWatch
 from sirtaki.launch.task_folder import (
     HOSTS,
     JOB,

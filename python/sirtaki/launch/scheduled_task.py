@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, LaunchError
 from sirtaki.launch.guardian import descendants
-from sirtaki.launch.local import require_command
+from sirtaki.launch.local import enter_folder, require_command
 from sirtaki.launch.output import Outputs
 from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.task_folder import Log, Record, read_job
@@ -117,7 +117,7 @@ class Task:
         """Fork and execute; returns the read ends of the output, and of the error of that."""
         job = self._job
         environment = {**os.environ, **job["environment"], **job["environments"][self._rank]}
-        _enter(job["directory"])
+        enter_folder(job["directory"])
         require_command(job["command"], path=environment.get("PATH"))
         out, err = self._open_outputs()
         out_reader, out_writer = os.pipe()
@@ -266,16 +266,6 @@ class Task:
                 f"rank {self._rank} on {self._host}: cannot record for the launcher, {what}: "
                 f"{error}"
             )
-
-
-def _enter(folder: str) -> None:
-    try:
-        os.chdir(folder)
-    except OSError as error:
-        raise LaunchError(
-            f"the working folder {folder!r} cannot be entered there ({error.strerror}); start from "
-            "a folder that all hosts have"
-        ) from None
 
 
 def _step(environ: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from sirtaki.launch import lsf, pbs, slurm
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts import Host, is_local, parse_hosts, read_hostfile
+from sirtaki.launch.sink import Sink
 
 # What a slot is, and how a job gets more of them.
 _IN_WORDS = {
@@ -105,7 +106,7 @@ def _take_allocation(args: argparse.Namespace, environ: Mapping[str, str]) -> Al
         if wanted is not None or len(found.hosts) > 1 or not _is_here(found.hosts):
             raise LaunchError(_too_many(found, args.num_proc, slots))
         # The host is ours all the same: jobs often ask for cores and GPUs with a single task.
-        print(_why_here(found, args.num_proc, slots), file=sys.stderr)
+        Sink(sys.stderr).say(_why_here(found, args.num_proc, slots))
         args.hosts, args.hostfile = f"localhost:{args.num_proc}", None
         return None
     if found.starter:
@@ -170,7 +171,7 @@ def narrow(hosts: Sequence[Host], wanted: Sequence[Host]) -> list[Host]:
         if host.slots > there.slots:
             raise LaunchError(
                 f"{host.slots} slots are asked for on {host.name}, and the scheduler gave "
-                f"{there.slots}"
+                f"{there.slots}: ask it for more, or leave -H out"
             )
         narrowed.append(Host(there.name, host.slots))
     return narrowed

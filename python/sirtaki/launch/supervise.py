@@ -5,72 +5,21 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from types import FrameType
-from typing import Any
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
 from sirtaki.launch.events import Event, HostProcesses
 from sirtaki.launch.frames import STREAMS
+from sirtaki.launch.outcome import Outcome, failure_of
 from sirtaki.launch.output import Outputs, RankStream
+from sirtaki.launch.signals import SignalWatch, obey
 from sirtaki.launch.sink import Waiter
 
 _READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
 _LAST_CALL_SECONDS = 1.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The first worker that did not end well: exit code, 128 + n when signal n killed it."""
-
-    rank: int
-    exit_code: int
-    signal_name: str | None = None
-
-
-@dataclass
-class Outcome:
-    """How a job ended: well, with a first failure, or by a signal to the launcher."""
-
-    failure: Failure | None = None
-    signal_number: int | None = None
-
-
-def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Be a handler."""
-
-
-class SignalWatch:
-    """While entered, turns SIGINT, SIGTERM, SIGHUP and SIGTSTP into bytes readable at `reader`."""
-
-    def __init__(self) -> None:
-        self.reader, self._writer = socket.socketpair()
-        self._previous: dict[int, Any] = {}
-        self._previous_wakeup = -1
-
-    def __enter__(self) -> SignalWatch:
-        self._writer.setblocking(False)
-        # Not by the handlers: Python runs them only once it is back from waiting.
-        descriptor = self._writer.fileno()
-        self._previous_wakeup = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
-        for number in _SIGNALS:
-            # Whoever started us with a signal ignored (nohup, a shell's background) wants it so.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._previous[number] = signal.signal(number, _do_nothing)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._previous_wakeup)
-        self.reader.close()
-        self._writer.close()
 
 
 class Supervisor:
@@ -320,10 +269,7 @@ class Supervisor:
         self._selector.close()
 
     def _fail(self, event: Event) -> None:
-        failure = Failure(event.rank, event.code)
-        if event.code < 0:
-            failure = Failure(event.rank, 128 - event.code, signal_name(-event.code))
-        self._outcome.failure = failure
+        failure = self._outcome.failure = failure_of(event.rank, event.code)
         self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
         if self._running:
             self._report(f"Terminating remaining workers after failure of Process {failure.rank}.")
@@ -331,19 +277,8 @@ class Supervisor:
 
     def _take_signal(self) -> None:
         assert self._signals is not None
-        number = self._signals.reader.recv(1)[0]
-        if number == signal.SIGTSTP:
-            self._stop_for_a_while()
-        elif self._outcome.signal_number is None:
-            self._outcome.signal_number = number
-            self._waiter.hurry()
-            # First of all, because it may be that nobody reads what we say.
-            self._end()
-            name = signal_name(number)
-            self._report(f"{name} received: terminating all workers (once more to kill them).")
-        else:
-            for host in self._hosts:
-                host.kill()
+        pause, end, kill = self._stop_for_a_while, self._end, self._kill
+        obey(self._signals, self._outcome, self._waiter, self._report, pause, end, kill)
 
     def _stop_for_a_while(self) -> None:
         """Do as Ctrl-Z wants, but not before the other hosts have been told."""
@@ -363,15 +298,11 @@ class Supervisor:
         for host in self._hosts:
             host.terminate()
 
+    def _kill(self) -> None:
+        for host in self._hosts:
+            host.kill()
+
 
 def _is_overdue(host: HostProcesses) -> bool:
     deadline = host.deadline()
     return deadline is not None and time.monotonic() > deadline
-
-
-def signal_name(number: int) -> str:
-    """Return what people call a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -1,0 +1,38 @@
+"""How a job ends: well, with the first rank that failed, or by a signal."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first worker that did not end well: exit code, 128 + n when signal n killed it."""
+
+    rank: int
+    exit_code: int
+    signal_name: str | None = None
+
+
+@dataclass
+class Outcome:
+    """How a job ended: well, with a first failure, or by a signal to the launcher."""
+
+    failure: Failure | None = None
+    signal_number: int | None = None
+
+
+def failure_of(rank: int, code: int) -> Failure:
+    """Describe how a rank ended; code: its exit code, or minus the number of the signal."""
+    if code >= 0:
+        return Failure(rank, code)
+    return Failure(rank, 128 - code, signal_name(-code))
+
+
+def signal_name(number: int) -> str:
+    """Return what people call a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
