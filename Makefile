@@ -29,7 +29,8 @@ help:
 REQUIREMENTS := $(VENV)/.requirements
 INSTALLED := $(VENV)/.installed
 # Folders count too: their time changes when a file is removed.
-PACKAGE := pyproject.toml CMakeLists.txt $(shell find cpp python -not -path '*/__pycache__*')
+PACKAGE := pyproject.toml CMakeLists.txt compat/horovod/pyproject.toml \
+  $(shell find cpp python -not -path '*/__pycache__*')
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,7 +45,7 @@ $(VENV)/.requirements-%: tools/requirements-%.txt $(REQUIREMENTS)
 
 $(INSTALLED): $(PACKAGE) $(REQUIREMENTS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation \
-	  --force-reinstall --config-settings=cmake.define.SIRTAKI_WERROR=ON .
+	  --force-reinstall --config-settings=cmake.define.SIRTAKI_WERROR=ON . ./compat/horovod
 	@touch $@
 
 install: $(INSTALLED)

@@ -2,5 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 # Of Horovod; libraries compare it before they use a feature.
 HOROVOD_VERSION = "0.28.1"
+
+
+def second_owner_of_horovod(folder: Path) -> str | None:
+    """Say what to do where Horovod itself is installed in `folder` too; None where it is not.
+
+    It only looks at names: this is done at every import of `horovod`, and importlib.metadata
+    would take longer than all the rest of it.
+    """
+    for path in folder.glob("horovod-*"):
+        version = path.stem.split("-")[1]
+        if path.suffix in (".dist-info", ".egg-info") and not version.endswith("+sirtaki"):
+            return (
+                f"two packages own the name horovod in {folder}: Sirtaki and Horovod {version}. "
+                "Each has overwritten files of the other. Keep one: `pip uninstall sirtaki "
+                "horovod`, then install the one that you want"
+            )
+    return None
