@@ -106,6 +106,13 @@ def test_the_example_in_the_readme_trains_in_a_world_of_one() -> None:
     subprocess.run([sys.executable, "-c", example], check=True, timeout=100)
 
 
+def test_the_readme_says_what_runs_then_how_then_how_fast() -> None:
+    text = (ROOT / "README.md").read_text()
+    order = ["| What | Runs today |", "```python", "make demo", "make test", "## How fast"]
+    places = [text.index(mark) for mark in order]
+    assert places == sorted(places)
+
+
 def test_every_console_script_resolves() -> None:
     scripts = importlib.metadata.distribution("sirtaki").entry_points.select(
         group="console_scripts"

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
 import sirtaki
+from tests.first_failure import show
 
 MPI = pytest.importorskip("mpi4py.MPI")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Ends all ranks with the first failure: no time limit interrupts one that waits in MPI."""
+    report = yield
+    if report.failed:
+        show(item, report, MPI.COMM_WORLD.Get_rank())
+        MPI.COMM_WORLD.Abort(1)
+    return report
 
 
 @pytest.fixture
