@@ -1,0 +1,121 @@
+"""Python imports only what the table in CONTRIBUTING.md lets its folder import."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.single.launching import Job, python
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def layers() -> dict[str, list[str]]:
+    """What each path below python/ may import, as dotted names."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| `python/(\S+)` \|.*\|([^|]*)\|$", text, re.MULTILINE)
+    return {path: re.findall(r"`([\w.]+)`", cell) for path, cell in rows}
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The dotted names that a file uses of other modules, wherever the import stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            # Alone it gives names that the next case sees.
+            yield from (alias.name for alias in node.names if alias.name != "sirtaki")
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == "sirtaki" and not node.attr.startswith("__"):
+                yield f"sirtaki.{node.attr}"
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def below(name: str, parents: list[str]) -> bool:
+    return any(name == parent or name.startswith(f"{parent}.") for parent in parents)
+
+
+def violations(folder: Path) -> list[str]:
+    """What the files below `folder`, a copy of python/, import against the table."""
+    found = []
+    table = layers()
+    for path in sorted(folder.rglob("*.py")):
+        file = path.relative_to(folder)
+        row = next((each for each in (file, *file.parents) if str(each) in table), None)
+        if row is None:
+            found.append(f"{file} is in no row of the table")
+            continue
+        own = ".".join(row.with_suffix("").parts).removesuffix(".__init__")
+        allowed = [*table[str(row)], "sirtaki.__version__"]
+        if row.name != "__init__.py":
+            allowed.append(own)
+        found += [
+            f"{file} imports {name}"
+            for name in imported(ast.parse(path.read_text()))
+            if name.split(".")[0] not in sys.stdlib_module_names and not below(name, allowed)
+        ]
+    return found
+
+
+def test_python_imports_point_downwards() -> None:
+    assert violations(ROOT / "python") == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "name"),
+    [
+        ("core/state.py", "import yaml", "yaml"),
+        ("core/state.py", "import numpy as np", "numpy"),
+        ("core/world.py", "def late():\n    import sirtaki.launch.api", "sirtaki.launch.api"),
+        ("rendezvous/wire.py", "from sirtaki.core import state", "sirtaki.core.state"),
+        ("rendezvous/wire.py", "from sirtaki import _core", "sirtaki._core"),
+        ("launch/task.py", "from sirtaki.core.state import init", "sirtaki.core.state.init"),
+        ("launch/task.py", "import sirtaki\nsirtaki.init()", "sirtaki.init"),
+        ("torch/tensors.py", "from sirtaki import run", "sirtaki.run"),
+        ("torch/tensors.py", "import psutil", "psutil"),
+        ("torch/tensors.py", "from horovod import torch", "horovod.torch"),
+        ("backends/mpi.py", "from sirtaki.core import state", "sirtaki.core.state"),
+        ("data/__init__.py", "import torch", "torch"),
+        ("data/__init__.py", "from ..core import state", "..core.state"),
+    ],
+)
+def test_an_import_that_points_upwards_is_found(
+    tmp_path: Path, file: str, line: str, name: str
+) -> None:
+    shutil.copytree(ROOT / "python", tmp_path / "python")
+    path = tmp_path / "python" / "sirtaki" / file
+    path.write_text(f"{path.read_text()}\n{line}\n")
+    assert violations(tmp_path / "python") == [f"sirtaki/{file} imports {name}"]
+
+
+def test_a_file_without_a_row_is_found(tmp_path: Path) -> None:
+    (tmp_path / "sirtaki").mkdir()
+    (tmp_path / "sirtaki" / "new.py").touch()
+    assert violations(tmp_path) == ["sirtaki/new.py is in no row of the table"]
+
+
+def test_training_processes_load_only_numpy_and_nothing_of_the_launcher(job: Job) -> None:
+    done = job.run(
+        *("-np", "2"),
+        *python(
+            """if True:
+            import sys, numpy
+            before = set(sys.modules)
+            import sirtaki as hvd
+            hvd.init()
+            hvd.allreduce(numpy.ones(1))
+            loaded = set(sys.modules) - before
+            packages = {name.split(".")[0] for name in loaded} - sys.stdlib_module_names
+            packages.discard("numpy")  # it loads parts of itself late
+            launcher = {name for name in loaded if name.startswith("sirtaki.launch")}
+            print(*sorted(packages | launcher))
+            """
+        ),
+    )
+    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>:sirtaki", "[1]<stdout>:sirtaki"]
