@@ -11,13 +11,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-cpp test-single test-parallel test-faults test-hosts test-mpi fuzz bench \
+.PHONY: help demo test test-cpp test-single test-parallel test-faults test-hosts test-mpi fuzz mutants bench \
         lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
 	@echo "make demo    train a small model on two processes"
 	@echo "make test    C++ tests (also under sanitizers), Python at 1 to 4 ranks, faults, hosts, MPI"
 	@echo "make fuzz    search for bytes from strangers that are not refused properly"
+	@echo "make mutants plant faults and list those that no test notices; MUTANTS=60 of them"
 	@echo "make bench   measure against the peers"
 	@echo "make lint    ruff, mypy, clang-format, cross-compilation for aarch64"
 	@echo "make format  rewrite the code as lint wants it"
@@ -125,6 +126,12 @@ test-hosts: $(INSTALLED)
 FUZZ_SECONDS ?= 60
 fuzz: $(INSTALLED) $(VENV)/.requirements-fuzz
 	$(BIN)/python tests/fuzz/fuzz_parsers.py -max_total_time=$(FUZZ_SECONDS) -max_len=4096
+
+MUTANTS ?= 60
+MUTANTS_SEED ?= 0
+MUTANTS_OF ?= core torch rendezvous
+mutants: $(INSTALLED) $(VENV)/.requirements-mutants
+	$(BIN)/python tools/mutants.py --count $(MUTANTS) --seed $(MUTANTS_SEED) --jobs $(JOBS) $(MUTANTS_OF)
 
 # ---- Lint ----
 
