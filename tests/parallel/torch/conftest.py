@@ -10,10 +10,15 @@ import torch
 import sirtaki.torch as hvd
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Before any fixture, because conditions of skipif ask for the size."""
+    hvd.init(process_sets="dynamic")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def world() -> Iterator[None]:
     torch.set_num_threads(1)
-    hvd.init(process_sets="dynamic")
     yield
     hvd.shutdown()
 
