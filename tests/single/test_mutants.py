@@ -37,6 +37,7 @@ def planted(source: str) -> list[str]:
         ("é = 'é' + x", ["é = ('é' - x)"]),
         ("x: L[1] = f'{1 + 1}'", []),
         ("def f():\n  return None", []),
+        ("zip(x, y, strict=True)", ["pass"]),
     ],
 )
 def test_a_fault_changes_one_thing(source: str, faults: list[str]) -> None:
