@@ -1,7 +1,7 @@
 """Every environment variable of Horovod has a row in docs/environment.md that tells the truth."""
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +131,11 @@ def test_the_documented_defaults_are_those_of_the_config() -> None:
         assert value_of(Config.from_env({name: default}), EFFECTS[name][1]) == value_of(
             nothing_set, EFFECTS[name][1]
         )
+
+
+def test_a_config_has_the_same_defaults_with_an_environment_and_without() -> None:
+    read = Config.from_env({})
+    assert replace(Config(), hostname=read.hostname) == read
 
 
 def test_the_variables_of_the_launcher_are_read() -> None:
