@@ -34,6 +34,7 @@ from sirtaki.launch.frames import (
 )
 from sirtaki.launch.local import LocalProcesses, enter_folder, require_command
 from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
+from sirtaki.launch.outcome import PASSED_ON
 
 _READ_BYTES = 1 << 16
 # More is not taken from the ranks until the launcher has read some: they wait, as at a full pipe.
@@ -120,10 +121,10 @@ class Agent:
     def _obey(self, kind: Kind, payload: bytes) -> None:
         if kind == Kind.JOB and self._processes is None:
             self._start(unpack_json(payload))
-        elif kind in (Kind.TERMINATE, Kind.KILL):
-            # A job that was refused has no processes to end.
+        elif kind in (Kind.SIGNAL, Kind.INTERRUPT, Kind.TERMINATE, Kind.KILL):
+            # A job that was refused has no processes.
             if self._processes is not None:
-                (self._processes.kill if kind == Kind.KILL else self._processes.terminate)()
+                _signal(self._processes, kind, payload)
         elif kind == Kind.PAUSE:
             self._last_heard = math.inf
         elif kind != Kind.PING:
@@ -243,6 +244,20 @@ class Agent:
             return
         self._last_sent = time.monotonic()
         del self._outgoing[:sent]
+
+
+def _signal(processes: LocalProcesses, kind: Kind, payload: bytes) -> None:
+    """Do what a frame asks for. Raises FrameError."""
+    if kind == Kind.INTERRUPT:
+        processes.interrupt()
+    elif kind == Kind.TERMINATE:
+        processes.terminate()
+    elif kind == Kind.KILL:
+        processes.kill()
+    elif payload and payload[0] in PASSED_ON:
+        processes.pass_on(payload[0])
+    else:
+        raise FrameError(f"signal {payload.hex()} is none that is passed on")
 
 
 def main() -> int:

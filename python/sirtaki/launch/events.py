@@ -64,8 +64,17 @@ class HostProcesses(Protocol):
     def resume(self) -> None:
         """Go on after `pause`."""
 
+    def pass_on(self, number: int) -> None:
+        """Send a signal to each rank that runs."""
+
+    def interrupt(self) -> None:
+        """Ask all processes to end: SIGINT, after the grace SIGTERM and so on; "done" follows."""
+
     def terminate(self) -> None:
-        """Ask all processes to end: SIGTERM, SIGKILL after the grace; "done" follows."""
+        """Ask all processes to end: SIGTERM, SIGKILL after the grace; "done" follows.
+
+        After `interrupt` there is nothing to add.
+        """
 
     def kill(self) -> None:
         """Kill all processes at once; "done" follows."""

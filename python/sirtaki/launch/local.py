@@ -20,7 +20,7 @@ from sirtaki.launch.events import Event
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _EVENT_BYTES = 4096
-# How much longer than the grace the guardian may take to end everything.
+# How much longer than the grace after SIGINT and that after SIGTERM the guardian may take.
 _ENDING_MARGIN = 20.0
 
 
@@ -56,8 +56,8 @@ class LocalProcesses:
 
     host: the name for messages. command: program and arguments, executed without a shell. base: the
     environment of all. environments: what each of the ranks has in addition. secret: the job's.
-    grace: seconds between SIGTERM and SIGKILL. The guardian ends everything when this process dies,
-    even by SIGKILL.
+    grace: seconds from one signal that asks to end to the next. The guardian ends everything when
+    this process dies, even by SIGKILL.
     """
 
     def __init__(
@@ -149,6 +149,14 @@ class LocalProcesses:
         space = socket.CMSG_SPACE(open_files.STREAMS_OF_A_RANK * 4)
         return self._control.recvmsg(_EVENT_BYTES, space, socket.MSG_CMSG_CLOEXEC)[:2]
 
+    def pass_on(self, number: int) -> None:
+        """Send a signal to each rank, to those of its processes that await it."""
+        self._say(b"signal %d" % number)
+
+    def interrupt(self) -> None:
+        """Ask all processes to end: SIGINT, SIGTERM after the grace, SIGKILL after another."""
+        self._say(b"interrupt")
+
     def terminate(self) -> None:
         """Ask all processes to end: SIGTERM, SIGKILL after the grace."""
         self._say(b"terminate")
@@ -164,7 +172,7 @@ class LocalProcesses:
         self._control.close()
         self._control = None
         try:
-            healthy = self._guardian.wait(self._grace + _ENDING_MARGIN) == 0
+            healthy = self._guardian.wait(2 * self._grace + _ENDING_MARGIN) == 0
         except subprocess.TimeoutExpired:
             self._guardian.kill()
             self._guardian.wait()

@@ -184,12 +184,25 @@ class RemoteProcesses:
         if self._writer is not None:
             self._writer.resume()
 
+    def pass_on(self, number: int) -> None:
+        """Send a signal to each rank that runs."""
+        if self._started:
+            self._send(pack(Kind.SIGNAL, bytes([number])))
+
+    def interrupt(self) -> None:
+        """See HostProcesses."""
+        self._ask_to_end(Kind.INTERRUPT)
+
     def terminate(self) -> None:
-        """See HostProcesses; before the start there is nothing to end but the connection."""
+        """See HostProcesses."""
+        self._ask_to_end(Kind.TERMINATE)
+
+    def _ask_to_end(self, how: Kind) -> None:
         self._ending = True
         if self._started:
-            self._send(pack(Kind.TERMINATE))
+            self._send(pack(how))
         elif self._process is not None:
+            # Before the start there is nothing to end but the connection.
             self._process.kill()
 
     def kill(self) -> None:
