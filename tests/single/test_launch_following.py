@@ -54,6 +54,7 @@ def job_folder(tmp_path: Path, code: str, size: int, listen: bool) -> Path:
         "directory": str(folder),
         "environment": {},
         "environments": [{}] * size,
+        "defaults": [{}] * size,
         "grace": 0.3,
         "listen": listen,
         "output": None,

@@ -43,8 +43,11 @@ class HostProcesses(Protocol):
     def connect(self) -> None:
         """Begin to reach the host; "ready" or "refused" follows."""
 
-    def start(self) -> None:
-        """Start the ranks of a host that is ready."""
+    def free_port(self) -> int:
+        """Return a port of a host that is ready, for a program of the ranks to listen on."""
+
+    def start(self, master_port: int) -> None:
+        """Start the ranks of a host that is ready. master_port: free on the host of rank 0."""
 
     def channels(self) -> list[int]:
         """The descriptors that are readable when there are events."""

@@ -30,6 +30,7 @@ from sirtaki.launch.outcome import PASSED_ON
 from sirtaki.launch.output import Outputs
 from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.task_folder import Log, Record, read_job
+from sirtaki.launch.torch_variables import complete
 
 if TYPE_CHECKING:
     from sirtaki.launch.output import RankStream
@@ -118,7 +119,9 @@ class Task:
     def _start(self) -> tuple[list[tuple[int, RankStream]], int]:
         """Fork and execute; returns the read ends of the output, and of the error of that."""
         job = self._job
-        environment = {**os.environ, **job["environment"], **job["environments"][self._rank]}
+        base = {**os.environ, **job["environment"]}
+        own, defaults = job["environments"][self._rank], job["defaults"][self._rank]
+        environment = {**base, **complete(base, own, defaults)}
         enter_folder(job["directory"])
         require_command(job["command"], path=environment.get("PATH"))
         out, err = self._open_outputs()

@@ -101,8 +101,10 @@ class Supervisor:
     def _start_when_complete(self) -> None:
         if self._absent or self._ending or self._refusals:
             return
+        # Rank 0 is on the first of the hosts.
+        master_port = self._hosts[0].free_port()
         for host in self._hosts:
-            host.start()
+            host.start(master_port)
             if host not in self._open:
                 self._watch(host)
 
