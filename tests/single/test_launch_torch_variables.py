@@ -43,9 +43,7 @@ subprocess.run([*HOROVODRUN, "-np", "1", sys.executable, "-c", {SHOW!r}], check=
 
 def shown(output: str) -> list[dict[str, str]]:
     """What the ranks have shown, in rank order."""
-    return [
-        json.loads(text) for text in re.findall(r"\{.*\}", "\n".join(sorted(output.split("\n"))))
-    ]
+    return [json.loads(line[line.index("{") :]) for line in sorted(output.splitlines())]
 
 
 def test_a_torch_program_finds_its_own_ranks_beside_ours(job: Job) -> None:

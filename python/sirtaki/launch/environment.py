@@ -64,6 +64,18 @@ def forwarded_variables(requests: Sequence[str], environ: Mapping[str, str]) -> 
     return variables
 
 
+def take_assignments(command: list[str]) -> dict[str, str]:
+    """Remove what stands before a command as "NAME=value", as a shell does, and return it."""
+    variables = {}
+    while command:
+        name, given, value = command[0].partition("=")
+        if not given or _VARIABLE.fullmatch(name) is None:
+            break
+        variables[name] = value
+        del command[0]
+    return variables
+
+
 def rank_environment(slot: Slot, rendezvous: str) -> dict[str, str]:
     """Return what one rank has in addition. rendezvous: the address of the store."""
     return {
