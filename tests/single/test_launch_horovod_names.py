@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -126,13 +127,24 @@ def test_a_shell_command_gives_its_output_and_exit_code() -> None:
     assert (code, out.getvalue(), err.getvalue()) == (3, "[4]<stdout>:yes\n", "[4]<stderr>:no\n")
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_an_event_ends_a_shell_command_and_what_it_has_started() -> None:
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
     out = io.StringIO()
     code = safe_shell_exec.execute("sleep 600 & echo $!; wait", stdout=out, events=[stop])
     assert code != 0
-    assert not Path(f"/proc/{int(out.getvalue())}").exists()
+    deadline = time.monotonic() + LIMIT
+    while is_running(int(out.getvalue())):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_pipe_passes_pieces_from_thread_to_thread() -> None:
