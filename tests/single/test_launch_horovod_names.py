@@ -17,6 +17,7 @@ from horovod.common import util
 from horovod.runner import _HorovodArgs, launch, run
 from horovod.runner.common.util import hosts, safe_shell_exec
 from horovod.runner.common.util.env import get_env_rank_and_size
+from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.util import threads
 from horovod.runner.util.streams import Pipe
 from sirtaki.launch import api
@@ -110,6 +111,7 @@ def test_hosts_are_read_and_ranks_placed() -> None:
         hosts.SlotInfo("a", 1, 1, 0, size=3, local_size=2, cross_size=1),
         hosts.SlotInfo("b", 2, 0, 1, size=3, local_size=1, cross_size=2),
     ]
+    assert places[1].to_response_string() == "1,3,1,2,0,1"
     assert len(hosts.get_host_assignments([a, b], 2)) == 2
     with pytest.raises(ValueError, match="available slots"):
         hosts.get_host_assignments([a, b], 4)
@@ -193,3 +195,40 @@ def test_a_module_that_is_missing_says_so_and_what_to_use(module: str, what: str
     assert "horovod.torch" in str(caught.value)
     assert caught.value.name is not None
     assert module.startswith(caught.value.name)
+
+
+def test_ranks_that_a_program_starts_itself_meet_at_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_bytes(os.urandom(32))
+    monkeypatch.setenv("SIRTAKI_SECRET_FILE", str(secret))
+    code = "import horovod.torch as hvd, torch; hvd.init()\n"
+    code += "print(hvd.allreduce(torch.tensor([hvd.rank()]), op=hvd.Sum).item())"
+    places = hosts.get_host_assignments(hosts.parse_hosts("localhost:3"), 3)
+    server = RendezvousServer(verbose=1)
+    port = server.start()
+    server.init(places)
+    ranks = []
+    for place in places:
+        variables = {
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+            **{f"HOROVOD_{name.upper()}": str(value) for name, value in vars(place).items()},
+        }
+        command = [sys.executable, "-c", code]
+        ranks.append(
+            subprocess.Popen(
+                command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True
+            )
+        )
+    outputs = [rank.communicate(timeout=LIMIT)[0] for rank in ranks]
+    server.stop()
+    assert outputs == ["3\n"] * 3
+
+
+def test_a_server_without_a_secret_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SIRTAKI_SECRET_FILE", raising=False)
+    with pytest.raises(ValueError, match=r"head -c 32 /dev/urandom"):
+        RendezvousServer().start()
