@@ -10,6 +10,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+import sirtaki
+from sirtaki.interface import HOROVOD_VERSION
+
 # Modules with names or contents of their own in Horovod, written out in this package.
 _OWN = ("horovod.common", "horovod.runner", "horovod._alias")
 
@@ -29,12 +32,42 @@ class _AliasLoader(Loader):
         module.__spec__ = self._spec
 
 
+# What Horovod has besides, and what to say of it.
+_MISSING = {
+    "tensorflow": "the binding for TensorFlow",
+    "_keras": "the binding for Keras",
+    "keras": "the binding for Keras",
+    "mxnet": "the binding for MXNet",
+    "spark": "the integration with Spark",
+    "ray": "the integration with Ray",
+    "torch.elastic": "elastic training",
+    "common.elastic": "elastic training",
+    "runner.elastic": "elastic training",
+}
+
+
+def _explain_missing(name: str) -> None:
+    """Raise ModuleNotFoundError for a module of Horovod that is not here."""
+    for prefix, what in _MISSING.items():
+        if f"{name}.".startswith(f"horovod.{prefix}."):
+            raise ModuleNotFoundError(
+                f"there is no {name}: Sirtaki {sirtaki.__version__} stands in for Horovod, but "
+                f"does not have {what} yet; a later version will. Scripts for PyTorch use "
+                f"horovod.torch; others still need Horovod {HOROVOD_VERSION}, in an environment "
+                "without Sirtaki",
+                name=name,
+            )
+
+
 class _AliasFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, rest = fullname.partition(".")
-        if package != "horovod" or not rest or fullname.startswith(_OWN):
+        if package != "horovod" or not rest:
+            return None
+        _explain_missing(fullname)
+        if fullname.startswith(_OWN):
             return None
         real = f"sirtaki.{rest}"
         if importlib.util.find_spec(real) is None:

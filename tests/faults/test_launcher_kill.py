@@ -84,9 +84,7 @@ def test_killing_the_launcher_kills_everything(job: Job, tree: tuple[str, ...]) 
         job.wait_until_gone()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_to_the_launcher_ends_everything(
     job: Job, tree: tuple[str, ...], number: signal.Signals, code: int
 ) -> None:

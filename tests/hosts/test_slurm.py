@@ -216,7 +216,34 @@ def test_scancel_ends_everything(run: Run) -> None:
     run.marked.wait_until_gone()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_signals_to_the_launcher_reach_the_ranks_who_may_save_something(run: Run) -> None:
+    code = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('answers', flush=True))\n"
+        "rank = __import__('os').environ['HOROVOD_RANK']\n"
+        "try:\n"
+        "    print('ready', flush=True)\n"
+        "    while True: time.sleep(0.1)\n"
+        "except KeyboardInterrupt:\n"
+        "    if rank == '0': raise\n"
+        "    time.sleep(1)\n"
+        "    print('saved', flush=True)\n"
+    )
+    (run.folder / "train.py").write_text(code)
+    # With job control, as a shell otherwise starts what is in the background without SIGINT.
+    command = f"{RUN} {sys.executable} train.py & echo $! > pid"
+    run.sbatch("-N2", "set -m", command, "wait $!", "echo end: $?")
+    run.wait_for("(?s)(ready.*){2}")
+    pid = (run.folder / "pid").read_text().strip()
+    run.slurm.do("kill", "-USR1", pid)
+    run.wait_for("(?s)(answers.*){2}")
+    run.slurm.do("kill", "-INT", pid)
+    run.wait_for("saved")
+    run.wait_for("end: 130")
+    run.marked.wait_until_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_to_the_launcher_ends_everything(run: Run, number: signal.Signals) -> None:
     (run.folder / "train.py").write_text(READY)
     run.sbatch("-N2", f"{RUN} {sys.executable} train.py & echo $! > pid", "wait $!", "echo end: $?")

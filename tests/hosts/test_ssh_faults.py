@@ -35,6 +35,31 @@ def test_ctrl_c_ends_everything_everywhere(bed: Bed, code: str) -> None:
     bed.wait_until_idle()
 
 
+def test_signals_reach_the_ranks_of_all_hosts_who_may_save_something_at_ctrl_c(bed: Bed) -> None:
+    code = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('answers', flush=True))\n"
+        "try:\n"
+        "    print('ready', flush=True)\n"
+        "    while True: time.sleep(0.1)\n"
+        "except KeyboardInterrupt:\n"
+        "    time.sleep(0.2)\n"
+        "    print('saved', flush=True)\n"
+    )
+    with running(bed, "--termination-grace-seconds", "30", *python(code)) as process:
+        assert process.stdout is not None
+        signal_to(process, signal.SIGUSR1)
+        seen = ""
+        while seen.count("answers") < len(bed.hosts):
+            line = process.stdout.readline()
+            assert line, seen
+            seen += line
+        signal_to(process, signal.SIGINT)
+        assert output_of(process).count("saved") == len(bed.hosts)
+        assert process.returncode == 130
+    bed.wait_until_idle()
+
+
 def test_a_second_ctrl_c_does_not_wait_for_the_grace(bed: Bed) -> None:
     with running(bed, "--termination-grace-seconds", "500", *python(STUBBORN)) as process:
         assert process.stdout is not None

@@ -289,6 +289,72 @@ GROUPS = [
  min_np=None, max_np=None)""".replace("\n", ""),
     ),
     Group(
+        "The launcher as functions",
+        "horovod.runner.launch",
+        "horovod.runner.launch",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """parse_args()
+        _run(args)
+        run_commandline()""",
+    ),
+    Group(
+        "Arguments of the launcher",
+        "horovod.runner",
+        "horovod.runner",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """_HorovodArgs()""",
+    ),
+    Group(
+        "Hosts and slots",
+        "horovod.runner.common.util.hosts",
+        "horovod.runner.common.util.hosts",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """HostInfo(hostname, slots)
+        HostInfo.from_string(host_string)
+        SlotInfo(hostname, rank, local_rank, cross_rank, size, local_size, cross_size)
+        SlotInfo.to_response_string()
+        parse_hosts(hosts_string)
+        parse_host_files(filename)
+        get_host_assignments(hosts, min_num_proc, max_num_proc=None)""",
+    ),
+    Group(
+        "Shell commands",
+        "horovod.runner.common.util.safe_shell_exec",
+        "horovod.runner.common.util.safe_shell_exec",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """execute(command, env=None, stdout=None, stderr=None, index=None, events=None,
+ prefix_output_with_timestamp=False)""".replace("\n", ""),
+    ),
+    Group(
+        "Pipes between threads",
+        "horovod.runner.util.streams",
+        "horovod.runner.util.streams",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """Pipe()
+        Pipe.write(buf)
+        Pipe.read(length=-1, timeout=None)
+        Pipe.close()""",
+    ),
+    Group(
+        "Rendezvous of one's own",
+        "horovod.runner.http.http_server",
+        "horovod.runner.http.http_server",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """RendezvousServer(verbose=0)
+        RendezvousServer.init(host_alloc_plan)
+        RendezvousServer.start
+        RendezvousServer.stop""",
+    ),
+    Group(
+        "What is remembered and what is built",
+        "horovod.common.util",
+        "horovod.common.util",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """_cache
+        get_ext_suffix()
+        check_extension(ext_name, ext_env_var, pkg_path, *args)""",
+    ),
+    Group(
         "Version of the interface",
         "horovod",
         "horovod",
@@ -337,6 +403,7 @@ DIFFERENCES = {
     "mpi_built": "True when mpi4py is installed",
     "mpi_enabled": "True when operations run on MPI",
     "add_process_set": "lists that differ are a `MismatchError` on all ranks",
+    "RendezvousServer": "needs the secret in the file that `SIRTAKI_SECRET_FILE` names",
     "HorovodVersionMismatchError": "never raised: nothing is compiled against a framework",
 }
 

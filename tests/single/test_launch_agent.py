@@ -19,7 +19,7 @@ SECRET = bytes(range(32))
 
 
 def start(job: Job) -> subprocess.Popen[bytes]:
-    """An agent that has greeted."""
+    """An agent that has greeted and said that it is ready."""
     agent = subprocess.Popen(
         [sys.executable, "-m", "sirtaki.launch.agent"],
         stdin=subprocess.PIPE,
@@ -30,6 +30,10 @@ def start(job: Job) -> subprocess.Popen[bytes]:
     assert agent.stdout is not None
     hello = greeting(sirtaki.__version__)
     assert agent.stdout.read(len(hello)) == hello
+    header = agent.stdout.read(5)
+    ready = unpack_json(agent.stdout.read(int.from_bytes(header[1:], "big")))
+    assert (header[0], ready["event"]) == (Kind.EVENT, "ready")
+    assert 0 < ready["port"] < 65536
     return agent
 
 
@@ -41,6 +45,8 @@ def order(code: str, folder: str = "/") -> bytes:
             "command": [sys.executable, "-c", code],
             "environment": {"GIVEN": "value"},
             "ranks": {"4": {"HOROVOD_RANK": "4"}, "5": {"HOROVOD_RANK": "5"}},
+            "defaults": {"4": {}, "5": {}},
+            "master_port": 1,
             "folder": folder,
             "secret": SECRET.hex(),
             "grace": 0.3,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import horovod
+from sirtaki import __version__ as sirtaki_version
 from tests.single.launching import HOROVODRUN, LIMIT, SIRTAKI, Job, python
 
 pytestmark = pytest.mark.timeout(120)
@@ -284,6 +285,8 @@ def test_a_command_that_cannot_be_executed_is_named_with_126(job: Job, tmp_path:
     [
         ([], "-np"),
         (["-np", "0", "true"], "0 must be >= 1"),
+        (["-np", "-1", "true"], "-1 must be >= 1"),
+        (["-np", "1", "NAME=value"], "the command to run is missing"),
         (["-np", "2"], "the command to run is missing"),
         (["-np", "2", "--no-such-flag", "true"], "no-such-flag"),
         (["-np", "2", "-H", "a:b", "true"], "name:slots"),
@@ -323,9 +326,19 @@ def test_help_shows_the_flags(job: Job) -> None:
 
 
 @pytest.mark.parametrize("flag", ["-v", "--version"])
-def test_the_version_is_one_word(job: Job, flag: str) -> None:
+def test_the_version_of_horovodrun_is_that_of_its_interface(job: Job, flag: str) -> None:
     done = job.run(flag)
-    assert (done.returncode, len(done.stdout.split())) == (0, 1)
+    assert (done.returncode, done.stdout) == (0, f"{horovod.__version__}\n")
+    assert sirtaki(flag).stdout == sirtaki("run", flag).stdout == f"{sirtaki_version}\n"
+
+
+def test_assignments_before_the_command_go_to_the_environment_of_the_ranks(job: Job) -> None:
+    show = python("import os; print(os.environ['FIRST'], os.environ['SECOND'])")
+    given = ("FIRST=from -x", "FIRST=1 'a'", "SECOND=b=c")
+    done = job.run("-np", "2", "--verbose", "-x", given[0], *given[1:], *show)
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}]<stdout>:1 'a' b=c" for rank in (0, 1)]
+    assert "variable FIRST (-x)" in done.stderr
+    assert "b=c" not in done.stderr
 
 
 def test_the_build_check_has_three_blocks(job: Job) -> None:

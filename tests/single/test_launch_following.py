@@ -54,6 +54,7 @@ def job_folder(tmp_path: Path, code: str, size: int, listen: bool) -> Path:
         "directory": str(folder),
         "environment": {},
         "environments": [{}] * size,
+        "defaults": [{}] * size,
         "grace": 0.3,
         "listen": listen,
         "output": None,
@@ -176,3 +177,41 @@ def test_a_living_launcher_keeps_its_folder_fresh(job: Job, tmp_path: Path, list
             time.sleep(0.1)
         (folder / "go").touch()
         launcher.communicate(timeout=LIMIT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
+def test_a_signal_to_the_launcher_reaches_ranks_that_listen(
+    job: Job, tmp_path: Path, number: signal.Signals
+) -> None:
+    code = (
+        f"import pathlib, signal\nsignal.signal({int(number)}, lambda *_: "
+        f"pathlib.Path('go').touch())\n{WAITER}"
+    )
+    folder = job_folder(tmp_path, code, 1, listen=True)
+    with follow(job, folder, True, tasks(folder, 1)) as launcher:
+        wait_for(folder / "up")
+        launcher.send_signal(number)
+        output, errors = launcher.communicate(timeout=LIMIT)
+    assert output.endswith("Outcome(failure=None, signal_number=None)\n"), errors
+    assert f"{number.name} received: passed on to the workers." in errors
+
+
+def test_a_signal_from_before_its_start_is_not_for_a_rank(job: Job, tmp_path: Path) -> None:
+    folder = job_folder(tmp_path, "import time; time.sleep(3)", 1, listen=True)
+    Log(folder).append(Record("signal", code=signal.SIGUSR1))
+    done = subprocess.run(tasks(folder, 1)[0], env=job.environment, timeout=LIMIT, check=False)
+    assert done.returncode == 0
+
+
+def test_ctrl_c_interrupts_ranks_that_listen(job: Job, tmp_path: Path) -> None:
+    code = (
+        "import pathlib, time\ntry:\n    pathlib.Path('up').touch()\n    time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    pathlib.Path('saved').touch()"
+    )
+    folder = job_folder(tmp_path, code, 1, listen=True)
+    with follow(job, folder, True, tasks(folder, 1)) as launcher:
+        wait_for(folder / "up")
+        launcher.send_signal(signal.SIGINT)
+        output, errors = launcher.communicate(timeout=LIMIT)
+    assert output.endswith("Outcome(failure=None, signal_number=2)\n"), errors
+    assert (folder / "saved").exists()

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import io
+import os
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
-from horovod.runner import run
+from horovod.common import util
+from horovod.runner import _HorovodArgs, launch, run
+from horovod.runner.common.util import hosts, safe_shell_exec
 from horovod.runner.common.util.env import get_env_rank_and_size
+from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.util import threads
+from horovod.runner.util.streams import Pipe
 from sirtaki.launch import api
 from tests.single.launching import LIMIT
 
@@ -21,8 +30,9 @@ def test_run_is_the_same_function() -> None:
 
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("false", 1)])
 def test_run_commandline_is_horovodrun(command: str, code: int) -> None:
+    call = "from horovod.runner.launch import run_commandline; run_commandline()"
     done = subprocess.run(
-        [sys.executable, "-m", "horovod.runner.launch", "-np", "2", command],
+        [sys.executable, "-c", call, "-np", "2", command],
         timeout=LIMIT,
         capture_output=True,
         check=False,
@@ -55,3 +65,171 @@ def test_functions_run_in_threads_give_results_by_index() -> None:
     assert results == {0: 8, 1: 9}
     with pytest.raises(ZeroDivisionError):
         threads.execute_function_multithreaded(divmod, [(1, 0)])
+
+
+def arguments_for(*command: str) -> _HorovodArgs:
+    """Two ranks that run a command."""
+    args = _HorovodArgs()
+    args.num_proc = 2
+    args.command = list(command)
+    return args
+
+
+def test_a_command_runs_by_its_filled_in_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os, pathlib; pathlib.Path(os.environ['HOROVOD_RANK']).touch()"
+    monkeypatch.chdir(tmp_path)
+    assert launch._run(arguments_for(sys.executable, "-c", code)) is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    with pytest.raises(RuntimeError, match="processes exited with non-zero status"):
+        launch._run(arguments_for("false"))
+
+
+def test_a_function_runs_by_its_filled_in_arguments() -> None:
+    args = _HorovodArgs()
+    args.num_proc = 2
+    args.run_func = lambda: int(os.environ["HOROVOD_RANK"])
+    assert launch._run(args) == [0, 1]
+
+
+def test_the_arguments_of_this_program_are_those_of_horovodrun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = ("-np", "3", "-H", "a:3", "--gloo", "--network-interface", "eth0,ib0", "train", "-v")
+    monkeypatch.setattr(sys, "argv", ["program", *flags])
+    args = launch.parse_args()
+    assert (args.num_proc, args.hosts, args.command) == (3, "a:3", ["train", "-v"])
+    assert (args.use_gloo, args.use_mpi, args.nics) == (True, False, "eth0,ib0")
+
+
+def test_hosts_are_read_and_ranks_placed() -> None:
+    (a, b) = hosts.parse_hosts("a:2,b:1")
+    assert (a, b) == (hosts.HostInfo("a", 2), hosts.HostInfo.from_string("b:1"))
+    places = hosts.get_host_assignments([a, b], 2, 3)
+    assert places == [
+        hosts.SlotInfo("a", 0, 0, 0, size=3, local_size=2, cross_size=2),
+        hosts.SlotInfo("a", 1, 1, 0, size=3, local_size=2, cross_size=1),
+        hosts.SlotInfo("b", 2, 0, 1, size=3, local_size=1, cross_size=2),
+    ]
+    assert places[1].to_response_string() == "1,3,1,2,0,1"
+    assert len(hosts.get_host_assignments([a, b], 2)) == 2
+    with pytest.raises(ValueError, match="available slots"):
+        hosts.get_host_assignments([a, b], 4)
+
+
+def test_a_hostfile_becomes_a_list_of_hosts(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("a slots=2\n# none\nb\n")
+    assert hosts.parse_host_files(str(tmp_path / "hosts")) == "a:2,b:1"
+
+
+def test_a_shell_command_gives_its_output_and_exit_code() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    words = "echo $GIVEN; echo no >&2; exit 3"
+    code = safe_shell_exec.execute(words, {"GIVEN": "yes"}, out, err, index=4)
+    assert (code, out.getvalue(), err.getvalue()) == (3, "[4]<stdout>:yes\n", "[4]<stderr>:no\n")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_an_event_ends_a_shell_command_and_what_it_has_started() -> None:
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    out = io.StringIO()
+    code = safe_shell_exec.execute("sleep 600 & echo $!; wait", stdout=out, events=[stop])
+    assert code != 0
+    deadline = time.monotonic() + LIMIT
+    while is_running(int(out.getvalue())):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_pipe_passes_pieces_from_thread_to_thread() -> None:
+    pipe = Pipe()
+    pipe.write("abc")
+    assert (pipe.read(2), pipe.read()) == ("ab", "c")
+    with pytest.raises(TimeoutError):
+        pipe.read(timeout=0.01)
+    pipe.write(b"last")
+    pipe.close()
+    assert (pipe.read(), pipe.read()) == (b"last", None)
+    with pytest.raises(RuntimeError, match="closed"):
+        pipe.write("more")
+
+
+def test_results_are_remembered_and_extensions_are_checked() -> None:
+    calls: list[int] = []
+    remembered = util._cache(calls.append)
+    remembered(1)
+    remembered(1)
+    assert calls == [1]
+    assert util.get_ext_suffix().endswith(".so")
+    util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__, "mpi_lib_v2")
+    with pytest.raises(ImportError, match=r"horovod.tensorflow has not been built"):
+        util.check_extension("horovod.tensorflow", "HOROVOD_WITH_TENSORFLOW", __file__)
+
+
+@pytest.mark.parametrize(
+    ("module", "what"),
+    [
+        ("horovod.tensorflow", "the binding for TensorFlow"),
+        ("horovod.tensorflow.keras", "the binding for TensorFlow"),
+        ("horovod.keras", "the binding for Keras"),
+        ("horovod.mxnet", "the binding for MXNet"),
+        ("horovod.spark", "the integration with Spark"),
+        ("horovod.ray", "the integration with Ray"),
+        ("horovod.torch.elastic", "elastic training"),
+        ("horovod.runner.elastic.driver", "elastic training"),
+    ],
+)
+def test_a_module_that_is_missing_says_so_and_what_to_use(module: str, what: str) -> None:
+    with pytest.raises(
+        ModuleNotFoundError, match=rf"Sirtaki .* does not have {what} yet"
+    ) as caught:
+        importlib.import_module(module)
+    assert "horovod.torch" in str(caught.value)
+    assert caught.value.name is not None
+    assert module.startswith(caught.value.name)
+
+
+def test_ranks_that_a_program_starts_itself_meet_at_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_bytes(os.urandom(32))
+    monkeypatch.setenv("SIRTAKI_SECRET_FILE", str(secret))
+    code = "import horovod.torch as hvd, torch; hvd.init()\n"
+    code += "print(hvd.allreduce(torch.tensor([hvd.rank()]), op=hvd.Sum).item())"
+    places = hosts.get_host_assignments(hosts.parse_hosts("localhost:3"), 3)
+    server = RendezvousServer(verbose=1)
+    port = server.start()
+    server.init(places)
+    ranks = []
+    for place in places:
+        variables = {
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+            **{f"HOROVOD_{name.upper()}": str(value) for name, value in vars(place).items()},
+        }
+        command = [sys.executable, "-c", code]
+        ranks.append(
+            subprocess.Popen(
+                command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True
+            )
+        )
+    outputs = [rank.communicate(timeout=LIMIT)[0] for rank in ranks]
+    server.stop()
+    assert outputs == ["3\n"] * 3
+
+
+def test_a_server_without_a_secret_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SIRTAKI_SECRET_FILE", raising=False)
+    with pytest.raises(ValueError, match=r"head -c 32 /dev/urandom"):
+        RendezvousServer().start()

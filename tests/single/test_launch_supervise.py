@@ -38,6 +38,7 @@ def host(code: str, ranks: Mapping[int, Mapping[str, str]]) -> RemoteProcesses:
         "command": python(code),
         "environment": {},
         "ranks": ranks,
+        "defaults": {rank: {} for rank in ranks},
         "folder": "/",
         "secret": "00" * 32,
         "grace": 0.3,

@@ -198,7 +198,7 @@ def test_training_needs_none_of_the_launchers_packages() -> None:
     in_a_new_process(
         """
 import sys
-for name in ("cloudpickle", "psutil", "yaml", "rich"):
+for name in ("cloudpickle", "yaml"):
     sys.modules[name] = None
 import torch
 import horovod.torch as hvd

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
+import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 from sirtaki.core import state
+
+# Remembers what a function has returned for the same arguments.
+_cache = functools.cache
+
+
+def get_ext_suffix() -> str:
+    """Return how the file names of compiled modules end."""
+    return str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
+    """Raise ImportError unless the binding `ext_name`, such as "horovod.torch", can be imported."""
+    framework = ext_name.rpartition(".")[2]
+    if not extension_available(framework):
+        raise ImportError(
+            f"Extension {ext_name} has not been built: there is no {framework} here, or no binding "
+            "for it"
+        )
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:

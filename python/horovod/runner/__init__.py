@@ -1,5 +1,6 @@
 """The launcher under Horovod's names."""
 
+from horovod.runner._arguments import _HorovodArgs
 from sirtaki.launch.api import run
 
-__all__ = ["run"]
+__all__ = ["_HorovodArgs", "run"]

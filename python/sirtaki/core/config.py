@@ -84,7 +84,7 @@ class Config:
         return Config(
             topology=start.topology,
             hostname=env.text("HOSTNAME", "") or socket.gethostname(),
-            rendezvous=env.text("RENDEZVOUS", ""),
+            rendezvous=_read_rendezvous(env),
             start=start,
             secret_file=env.text("SECRET_FILE", ""),
             interfaces=_read_interfaces(env),
@@ -207,13 +207,21 @@ def _read_interfaces(env: _Reader) -> tuple[str, ...]:
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
+def _read_rendezvous(env: _Reader) -> str:
+    """Where ranks meet: as our launcher says, or another program that has started a server."""
+    address, port = env.text("GLOO_RENDEZVOUS_ADDR", ""), env.text("GLOO_RENDEZVOUS_PORT", "")
+    bracketed = f"[{address}]" if ":" in address else address
+    served = f"tcp:{bracketed}:{port}" if address and port else ""
+    return env.text("RENDEZVOUS", "") or served
+
+
 def _read_start(env: _Reader) -> Start:
     """Find this process's place: as a launcher of ours says, otherwise what else started it."""
     if not any(env.has(name) for name in _TOPOLOGY):
         start = env.start()
         return Start(Topology()) if start is None or start.topology.size == 1 else start
     topology = _read_topology(env)
-    if topology.size > 1 and not env.text("RENDEZVOUS", ""):
+    if topology.size > 1 and not _read_rendezvous(env):
         raise ValueError(
             "the environment describes a world of several ranks but SIRTAKI_RENDEZVOUS is not "
             f"set; start the script with horovodrun. Found: {env.found(_TOPOLOGY)}"

@@ -8,19 +8,20 @@ import socket
 from collections.abc import Sequence
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.rendezvous.network import interfaces
 
 # Nothing is sent to it: connecting a datagram socket only asks the system for the route.
 _ANY_PORT = 9
 
 
-def own_addresses(hosts: Sequence[str], interfaces: Sequence[str]) -> list[str]:
+def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
     """Return this machine's addresses on the way to `hosts`, all it has when one has no route.
 
-    interfaces: names that win over the routes. Raises LaunchError when this machine has none of
-    them, or no address at all that another host could use.
+    chosen: names of interfaces that win over the routes. Raises LaunchError when this machine has
+    none of them, or no address at all that another host could use.
     """
-    if interfaces:
-        return _of_interfaces(interfaces)
+    if chosen:
+        return _of_interfaces(chosen)
     ways = [_on_the_way_to(host) for host in hosts]
     if not all(ways):
         # ssh may know names and ways of its own, through its configuration.
@@ -56,15 +57,12 @@ def _of_interfaces(names: Sequence[str]) -> list[str]:
 
 
 def _by_interface() -> dict[str, list[str]]:
-    # Here, because only few jobs need it.
-    import psutil
-
-    found: dict[str, list[str]] = {}
-    for name, entries in psutil.net_if_addrs().items():
-        for entry in entries:
-            if entry.family in (socket.AF_INET, socket.AF_INET6) and _is_of_use(entry.address):
-                found.setdefault(name, []).append(entry.address)
-    return found
+    try:
+        present = interfaces()
+    except OSError as error:
+        raise LaunchError(f"cannot list this machine's network interfaces: {error}") from None
+    useful = {i.name: [address for address in i.addresses if _is_of_use(address)] for i in present}
+    return {name: addresses for name, addresses in useful.items() if addresses}
 
 
 def _is_of_use(address: str) -> bool:

@@ -34,6 +34,8 @@ from sirtaki.launch.frames import (
 )
 from sirtaki.launch.local import LocalProcesses, enter_folder, require_command
 from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
+from sirtaki.launch.outcome import PASSED_ON
+from sirtaki.launch.torch_variables import free_port
 
 _READ_BYTES = 1 << 16
 # More is not taken from the ranks until the launcher has read some: they wait, as at a full pipe.
@@ -54,6 +56,7 @@ class Agent:
         self._processes: LocalProcesses | None = None
         self._limits = contextlib.ExitStack()
         self._outgoing = bytearray(greeting(sirtaki.__version__))
+        self._outgoing += pack_json(Kind.EVENT, {"event": "ready", "port": free_port()})
         self._streams: dict[int, tuple[int, str]] = {}
         self._streams_read = True
         self._writing = False
@@ -120,10 +123,10 @@ class Agent:
     def _obey(self, kind: Kind, payload: bytes) -> None:
         if kind == Kind.JOB and self._processes is None:
             self._start(unpack_json(payload))
-        elif kind in (Kind.TERMINATE, Kind.KILL):
-            # A job that was refused has no processes to end.
+        elif kind in (Kind.SIGNAL, Kind.INTERRUPT, Kind.TERMINATE, Kind.KILL):
+            # A job that was refused has no processes.
             if self._processes is not None:
-                (self._processes.kill if kind == Kind.KILL else self._processes.terminate)()
+                _signal(self._processes, kind, payload)
         elif kind == Kind.PAUSE:
             self._last_heard = math.inf
         elif kind != Kind.PING:
@@ -136,7 +139,7 @@ class Agent:
             self._tell("refused", text=str(error), code=error.exit_code)
             self._finish()
             return
-        self._processes.start()
+        self._processes.start(job["master_port"])
         (control,) = self._processes.channels()
         self._selector.register(control, selectors.EVENT_READ, self._take_events)
 
@@ -146,9 +149,10 @@ class Agent:
         base = {**os.environ, **job["environment"], "PWD": job["folder"]}
         require_command(job["command"], path=base.get("PATH"))
         environments = {int(rank): variables for rank, variables in job["ranks"].items()}
+        defaults = {int(rank): variables for rank, variables in job["defaults"].items()}
         secret = bytes.fromhex(job["secret"])
         processes = LocalProcesses(
-            sirtaki.__name__, job["command"], base, environments, secret, job["grace"]
+            sirtaki.__name__, job["command"], base, environments, defaults, secret, job["grace"]
         )
         self._limits.enter_context(room_for(STREAMS_OF_A_RANK * len(environments)))
         return processes
@@ -243,6 +247,20 @@ class Agent:
             return
         self._last_sent = time.monotonic()
         del self._outgoing[:sent]
+
+
+def _signal(processes: LocalProcesses, kind: Kind, payload: bytes) -> None:
+    """Do what a frame asks for. Raises FrameError."""
+    if kind == Kind.INTERRUPT:
+        processes.interrupt()
+    elif kind == Kind.TERMINATE:
+        processes.terminate()
+    elif kind == Kind.KILL:
+        processes.kill()
+    elif payload and payload[0] in PASSED_ON:
+        processes.pass_on(payload[0])
+    else:
+        raise FrameError(f"signal {payload.hex()} is none that is passed on")
 
 
 def main() -> int:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _STORE_SECONDS = 60.0
+# Programs look for these words in the error.
+NON_ZERO_STATUS = "one or more processes exited with non-zero status"
 
 
 def run(
@@ -247,13 +249,15 @@ def _values(server: JobServer, failure: Failure | str | None, slots: Sequence[Sl
         if failure.signal_name is not None:
             how = f"was killed by {failure.signal_name}"
         raise RuntimeError(
-            f"rank {failure.rank} ({slots[failure.rank].host}) {how} before its function returned"
+            f"{NON_ZERO_STATUS}; the first: rank {failure.rank} ({slots[failure.rank].host}) "
+            f"{how} before its function returned"
         )
     raised = [rank for rank, result in results.items() if "text" in result]
     if raised:
         first = min(raised, key=lambda rank: float(results[rank]["time"]))
         error, text = results[first]["error"], results[first]["text"]
-        raise RuntimeError(f"rank {first} ({slots[first].host}) failed:\n{text}") from error
+        where = f"rank {first} ({slots[first].host})"
+        raise RuntimeError(f"{NON_ZERO_STATUS}; the first: {where} failed:\n{text}") from error
     missing = [slot.rank for slot in slots if slot.rank not in results]
     if missing:
         how = f" ({failure})" if isinstance(failure, str) else ""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import sirtaki
+from sirtaki.interface import HOROVOD_VERSION
 from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.job import run_job
 from sirtaki.launch.outcome import Failure, Outcome
@@ -40,13 +41,18 @@ def run(arguments: Sequence[str], prog: str) -> int:
 def _run(arguments: Sequence[str], prog: str) -> int:
     args = make_parser(prog).parse_args(arguments)
     if args.version:
-        _show(sirtaki.__version__)
+        _show(HOROVOD_VERSION if prog == "horovodrun" else sirtaki.__version__)
         return 0
     if args.check_build:
         from sirtaki.launch.check_build import print_check_build
 
         print_check_build()
         return 0
+    return run_parsed(args, prog)
+
+
+def run_parsed(args: argparse.Namespace, prog: str) -> int:
+    """Start the job that the flags describe; see `run`. Raises LaunchError."""
     bring_in_config(args)
     allocation = take_allocation(args, os.environ)
     if allocation is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import json
 import os
 import platform
@@ -17,6 +16,9 @@ from sirtaki.launch import probe
 from sirtaki.launch.probe import Finding
 
 _NOT_WORKING = 1
+# What a terminal takes: green for what works, yellow for what does not.
+_COLOURS = {None: "", True: "\x1b[32m", False: "\x1b[33m"}
+_NO_COLOUR = "\x1b[0m"
 
 _Row = tuple[bool | None, str, str]
 
@@ -31,10 +33,8 @@ def main(arguments: Sequence[str]) -> int:
     report = examine()
     if args.json:
         print(json.dumps(report, indent=2))
-    elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
-        _print_rich(report)
     else:
-        _print_plain(report)
+        _print(report, coloured=sys.stdout.isatty())
     return 0 if report["core"]["works"] else _NOT_WORKING
 
 
@@ -108,22 +108,9 @@ def _mark(works: bool | None) -> str:
     return "   " if works is None else "[X]" if works else "[ ]"
 
 
-def _print_plain(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], coloured: bool) -> None:
     for heading, rows in _sections(report):
         print(heading)
         for works, name, detail in rows:
-            print(f"  {_mark(works)} {name:14} {detail}")
-
-
-def _print_rich(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
-    for heading, rows in _sections(report):
-        table = Table(title=heading, title_justify="left", show_header=False, box=None)
-        for works, name, detail in rows:
-            style = {None: "", True: "green", False: "yellow"}[works]
-            table.add_row(Text(_mark(works), style), Text(name), Text(detail))
-        console.print(table)
+            mark = f"{_COLOURS[works]}{_mark(works)}{_NO_COLOUR}" if coloured else _mark(works)
+            print(f"  {mark} {name:14} {detail}")

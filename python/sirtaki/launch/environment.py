@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts import Slot
+from sirtaki.rendezvous.started_by import SET_FOR_TORCH
 
 _PLACE = (
     "RANK",
@@ -22,13 +23,14 @@ _PLACE = (
 _OVERRIDING_PREFIX = "SIRTAKI_"
 # What a rank on another host gets of our environment; the rest is that host's own business.
 _SENT_PREFIXES = ("HOROVOD_", _OVERRIDING_PREFIX, "NCCL_")
-_SENT_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+_SENT_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "MASTER_ADDR", "MASTER_PORT")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def base_environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """Return what all workers share: our environment less the place we may have in another job."""
     stale = {prefix + name for name in _PLACE for prefix in ("HOROVOD_", _OVERRIDING_PREFIX)}
+    stale |= {SET_FOR_TORCH, *environ.get(SET_FOR_TORCH, "").split(",")}
     # SIRTAKI_X wins over HOROVOD_X, so a flag must replace both.
     stale |= {
         _OVERRIDING_PREFIX + name.removeprefix("HOROVOD_")
@@ -59,6 +61,18 @@ def forwarded_variables(requests: Sequence[str], environ: Mapping[str, str]) -> 
         if not given and name not in environ:
             raise LaunchError(f"-x {name}: this variable is not set here; give {name}=VALUE")
         variables[name] = value if given else environ[name]
+    return variables
+
+
+def take_assignments(command: list[str]) -> dict[str, str]:
+    """Remove what stands before a command as "NAME=value", as a shell does, and return it."""
+    variables = {}
+    while command:
+        name, given, value = command[0].partition("=")
+        if not given or _VARIABLE.fullmatch(name) is None:
+            break
+        variables[name] = value
+        del command[0]
     return variables
 
 

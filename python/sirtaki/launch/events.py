@@ -43,8 +43,11 @@ class HostProcesses(Protocol):
     def connect(self) -> None:
         """Begin to reach the host; "ready" or "refused" follows."""
 
-    def start(self) -> None:
-        """Start the ranks of a host that is ready."""
+    def free_port(self) -> int:
+        """Return a port of a host that is ready, for a program of the ranks to listen on."""
+
+    def start(self, master_port: int) -> None:
+        """Start the ranks of a host that is ready. master_port: free on the host of rank 0."""
 
     def channels(self) -> list[int]:
         """The descriptors that are readable when there are events."""
@@ -64,8 +67,17 @@ class HostProcesses(Protocol):
     def resume(self) -> None:
         """Go on after `pause`."""
 
+    def pass_on(self, number: int) -> None:
+        """Send a signal to each rank that runs."""
+
+    def interrupt(self) -> None:
+        """Ask all processes to end: SIGINT, after the grace SIGTERM and so on; "done" follows."""
+
     def terminate(self) -> None:
-        """Ask all processes to end: SIGTERM, SIGKILL after the grace; "done" follows."""
+        """Ask all processes to end: SIGTERM, SIGKILL after the grace; "done" follows.
+
+        After `interrupt` there is nothing to add.
+        """
 
     def kill(self) -> None:
         """Kill all processes at once; "done" follows."""

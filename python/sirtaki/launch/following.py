@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.outcome import Outcome, failure_of
+from sirtaki.launch.outcome import Outcome, failure_of, signal_name
 from sirtaki.launch.settings import Settings
 from sirtaki.launch.signals import SignalWatch, obey
 from sirtaki.launch.sink import Sink, Waiter
@@ -108,19 +108,33 @@ class Follower:
 
     def _take_signal(self) -> None:
         assert self._signals is not None
-        pause, end, kill = self._stop_for_a_while, self._end, self._kill
-        obey(self._signals, self._outcome, self._waiter, self._report, pause, end, kill)
+        obey(self._signals, self._outcome, self._waiter, self._report, self)
 
-    def _stop_for_a_while(self) -> None:
+    def pause(self) -> None:
         """Do as Ctrl-Z wants; the ranks go on, and those who listen are told why we are silent."""
         self._tell("pause")
         os.kill(os.getpid(), signal.SIGSTOP)
         self._tell("resume")
 
-    def _tell(self, event: str) -> None:
+    def pass_on(self, number: int) -> bool:
+        """See `Signalled`."""
+        if len(self._missing) == len(self._settings.slots):
+            return False
+        self._signal_tasks("signal", number)
+        return True
+
+    def _signal_tasks(self, event: str, number: int) -> bool:
+        """Tell every task of a signal; False where there is no way to."""
+        if self._plan.listen:
+            self._tell(event, number)
+        elif self._step:
+            self._help(scancel_command(self._step, signal_name(number).removeprefix("SIG")))
+        return self._plan.listen or bool(self._step)
+
+    def _tell(self, event: str, number: int = 0) -> None:
         if self._plan.listen:
             with contextlib.suppress(OSError):
-                self._log.append(Record(event))
+                self._log.append(Record(event, code=number))
 
     def _look(self) -> None:
         """Take in what tasks have recorded."""
@@ -146,7 +160,7 @@ class Follower:
         if len(self._ends) < len(self._settings.slots):
             self._report(f"Terminating remaining workers after failure of Process {failure.rank}.")
         if self._plan.listen:
-            self._end()
+            self.end(signal.SIGTERM)
         else:
             # The scheduler ends the others by itself; we only see that it does.
             self._expect_the_end()
@@ -159,7 +173,7 @@ class Follower:
                 f"{self._settings.start_timeout:g} s (--start-timeout)"
             )
         if self._kill_at is not None and now > self._kill_at:
-            self._kill()
+            self.kill()
         if self._kill_at is None and len(self._ends) == len(self._settings.slots):
             self._mind_the_starter(now)
         if now > self._touched + _TOUCH_SECONDS:
@@ -176,29 +190,27 @@ class Follower:
             self._report(
                 f"every rank ended {_STARTER_SECONDS:g} s ago, but {program} has not: killing it"
             )
-            self._kill()
+            self.kill()
             self._all_ended_at = now
 
     def _break_off(self, message: str, exit_code: int = 1) -> None:
         self._broken = self._broken or LaunchError(message, exit_code)
-        self._end()
+        self.end(signal.SIGTERM)
 
-    def _end(self) -> None:
-        """Let every rank end, with SIGTERM first."""
+    def end(self, number: int) -> None:
+        """See `Signalled`."""
         if self._kill_at is not None:
             return
-        self._expect_the_end()
-        if self._plan.listen:
-            self._tell("end")
-        elif self._step:
-            self._help(scancel_command(self._step, "TERM"))
-        else:
-            self._kill()
+        # After SIGINT and its grace, the tasks send SIGTERM by themselves.
+        self._expect_the_end(graces=2 if number == signal.SIGINT else 1)
+        if not self._signal_tasks("end", number):
+            self.kill()
 
-    def _expect_the_end(self) -> None:
-        self._kill_at = time.monotonic() + self._settings.grace + _ENDING_MARGIN
+    def _expect_the_end(self, graces: int = 1) -> None:
+        self._kill_at = time.monotonic() + graces * self._settings.grace + _ENDING_MARGIN
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """See `Signalled`."""
         if self._step:
             self._help(scancel_command(self._step, None))
         for process in self._processes:

@@ -26,7 +26,8 @@ class FrameError(ValueError):
 class Kind(enum.IntEnum):
     """What a frame says: EVENT and OUTPUT the agent, PING both, all else the launcher.
 
-    PAUSE announces a silence that means nothing; whatever comes next ends it.
+    PAUSE announces a silence that means nothing; whatever comes next ends it. SIGNAL is for the
+    ranks, one byte with its number.
     """
 
     JOB = 1
@@ -36,6 +37,8 @@ class Kind(enum.IntEnum):
     EVENT = 5
     OUTPUT = 6
     PAUSE = 7
+    INTERRUPT = 8
+    SIGNAL = 9
 
 
 # The most bytes of each kind, so that a wrong length is found before it is waited for.
@@ -47,6 +50,8 @@ _LIMITS = {
     Kind.EVENT: 1 << 20,
     Kind.OUTPUT: 1 << 20,
     Kind.PAUSE: 0,
+    Kind.INTERRUPT: 0,
+    Kind.SIGNAL: 1,
 }
 
 

@@ -4,10 +4,10 @@ A program of its own that imports nothing but a few standard modules, so that it
 milliseconds and outlives the launcher's memory, threads and death. It is the subreaper of all
 workers: a process that a worker leaves behind becomes its child, in whatever session it is. Run as
 `guardian.py <fd>` with the job as JSON on standard input; the descriptor is a SOCK_SEQPACKET
-socket on which it reports events as JSON and takes the words "terminate" and "kill". Its end of
-file means that the launcher is gone. It also holds the job's secret, in a file in memory that the
-workers inherit, and open through /proc where a program between has closed what it inherited: it is
-on no disk, and gone with the job.
+socket on which it reports events as JSON and takes the words "interrupt", "terminate", "kill" and
+"signal <number>". Its end of file means that the launcher is gone. It also holds the job's secret,
+in a file in memory that the workers inherit, and open through /proc where a program between has
+closed what it inherited: it is on no disk, and gone with the job.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 _KILL_INTERVAL = 0.01
 # Processes that sit in the kernel do not even die of SIGKILL; do not wait for them for ever.
 _KILL_PATIENCE = 10.0
@@ -39,8 +40,8 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
-def descendants(root: int) -> list[int]:
-    """All processes below `root`, zombies left out."""
+def _children() -> dict[int, list[int]]:
+    """The children of every process, zombies left out."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - without importing pathlib
         if not entry.isdigit():
@@ -53,6 +54,12 @@ def descendants(root: int) -> list[int]:
             continue
         if state != b"Z":
             children.setdefault(int(parent), []).append(int(entry))
+    return children
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below `root`, zombies left out."""
+    children = _children()
     found: list[int] = []
     frontier = [root]
     while frontier:
@@ -60,6 +67,37 @@ def descendants(root: int) -> list[int]:
         found += below
         frontier += below
     return found
+
+
+def pass_on(number: int, root: int) -> None:
+    """Send a signal to the outermost processes from `root` down that await it, else to `root`.
+
+    A shell around a script would die of what the script awaits, and the helpers that a script has
+    started inherit its handlers.
+    """
+    children = _children()
+    found: list[int] = []
+    frontier = [root]
+    while frontier:
+        pid = frontier.pop()
+        if _awaits(pid, number):
+            found.append(pid)
+        else:
+            frontier += children.get(pid, [])
+    for pid in found or [root]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _awaits(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, or has blocked it in order to fetch it."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    masks = [int(line[7:], 16) for line in lines if line.startswith((b"SigCgt:", b"SigBlk:"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 class Guardian:
@@ -71,13 +109,18 @@ class Guardian:
         self._open_files = open_files
         self._ranks: dict[int, int] = {}  # of the running workers, by process id
         self._has_children = True
-        self._terminate_by: float | None = None
+        self._terminate_at: float | None = None
+        self._kill_at: float | None = None
         self._killing_since: float | None = None
         self._wake_reader, wake_writer = os.pipe()
         os.set_blocking(wake_writer, False)
         os.set_blocking(self._wake_reader, False)
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # A scheduler may signal all processes of a job; those for the workers are not our end.
+        # What is ignored stays so in the workers, unlike what is handled.
+        for number in (signal.SIGCHLD, *_FOR_WORKERS):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._terminate())
 
     def start(self, command: list[str], environments: list[dict[str, str]]) -> None:
@@ -141,9 +184,17 @@ class Guardian:
             word = self._control.recv(64)
         except ConnectionError:
             word = b""
-        self._terminate()
-        if word == b"kill":
-            self._terminate_by = time.monotonic()
+        name, _, argument = word.partition(b" ")
+        if name == b"signal":
+            for pid in self._ranks:
+                pass_on(int(argument), pid)
+        elif name == b"interrupt":
+            self._interrupt()
+        elif self._terminate_at is None:
+            # What was interrupted has its grace first.
+            self._terminate()
+        if name == b"kill":
+            self._kill_at = time.monotonic()
         return bool(word)
 
     def _reap(self) -> None:
@@ -162,16 +213,23 @@ class Guardian:
         for rank, code in sorted(ended, key=lambda end: end[1] >= 0):
             self._tell({"event": "exited", "rank": rank, "code": code})
 
+    def _interrupt(self) -> None:
+        if self._terminate_at is None and self._kill_at is None:
+            self._terminate_at = time.monotonic() + self._grace
+            _signal_all(signal.SIGINT, signal.SIGCONT)
+
     def _terminate(self) -> None:
-        if self._terminate_by is None:
-            self._terminate_by = time.monotonic() + self._grace
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._grace
             # A stopped process takes SIGTERM only once it continues.
             _signal_all(signal.SIGTERM, signal.SIGCONT)
 
     def _hurry(self) -> bool:
-        """Kill what has outlived its grace; False when even that does not help."""
+        """End more firmly what has outlived its grace; False when even SIGKILL does not help."""
         now = time.monotonic()
-        if self._terminate_by is None or now < self._terminate_by:
+        if self._terminate_at is not None and now >= self._terminate_at:
+            self._terminate()
+        if self._kill_at is None or now < self._kill_at:
             return True
         if self._killing_since is None:
             self._killing_since = now
@@ -182,11 +240,10 @@ class Guardian:
 
     def _patience(self) -> float | None:
         """Milliseconds until there is something to do without being told."""
-        if self._terminate_by is None:
-            return None
         if self._killing_since is not None:
             return _KILL_INTERVAL * 1000
-        return max(0.0, self._terminate_by - time.monotonic()) * 1000 + 1
+        next_at = self._terminate_at if self._kill_at is None else self._kill_at
+        return None if next_at is None else max(0.0, next_at - time.monotonic()) * 1000 + 1
 
 
 def _keep_secret(secret: bytes) -> str:

@@ -17,10 +17,11 @@ from typing import Any
 from sirtaki.launch import open_files
 from sirtaki.launch.errors import CANNOT_EXECUTE, NOT_FOUND, LaunchError
 from sirtaki.launch.events import Event
+from sirtaki.launch.torch_variables import complete, free_port
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _EVENT_BYTES = 4096
-# How much longer than the grace the guardian may take to end everything.
+# How much longer than the grace after SIGINT and that after SIGTERM the guardian may take.
 _ENDING_MARGIN = 20.0
 
 
@@ -55,9 +56,10 @@ class LocalProcesses:
     """Some ranks on this machine, one process each, in sessions of their own under a guardian.
 
     host: the name for messages. command: program and arguments, executed without a shell. base: the
-    environment of all. environments: what each of the ranks has in addition. secret: the job's.
-    grace: seconds between SIGTERM and SIGKILL. The guardian ends everything when this process dies,
-    even by SIGKILL.
+    environment of all. environments: what each of the ranks has in addition. defaults: what each
+    has where neither sets it. secret: the job's.
+    grace: seconds from one signal that asks to end to the next. The guardian ends everything when
+    this process dies, even by SIGKILL.
     """
 
     def __init__(
@@ -66,15 +68,17 @@ class LocalProcesses:
         command: Sequence[str],
         base: Mapping[str, str],
         environments: Mapping[int, Mapping[str, str]],
+        defaults: Mapping[int, Mapping[str, str]],
         secret: bytes,
         grace: float,
     ) -> None:
         self.host = host
         self.ranks = list(environments)
         self._base = dict(base)
+        self._environments = environments
+        self._defaults = defaults
         self._job = {
             "command": list(command),
-            "environments": list(environments.values()),
             "secret": secret.hex(),
             "grace": grace,
             # That of the ranks: ours may be raised before they start.
@@ -88,12 +92,17 @@ class LocalProcesses:
     def connect(self) -> None:
         """Nothing has to be reached."""
 
-    def start(self) -> None:
+    def free_port(self) -> int:
+        """Return a port of this machine."""
+        return free_port()
+
+    def start(self, master_port: int) -> None:
         """Start the guardian, and it the ranks."""
+        job = {**self._job, "environments": self._complete_environments(master_port)}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Through a file in memory: an environment on a command line would be visible to everybody.
         with theirs, os.fdopen(os.memfd_create("sirtaki-job"), "w+b") as file:
-            file.write(json.dumps(self._job).encode())
+            file.write(json.dumps(job).encode())
             file.seek(0)
             self._guardian = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_GUARDIAN), str(theirs.fileno())],
@@ -103,6 +112,13 @@ class LocalProcesses:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+
+    def _complete_environments(self, master_port: int) -> list[dict[str, str]]:
+        port = {"MASTER_PORT": str(master_port)}
+        return [
+            complete(self._base, own, {**self._defaults[rank], **port})
+            for rank, own in self._environments.items()
+        ]
 
     def channels(self) -> list[int]:
         """The guardian's socket once it is started."""
@@ -149,6 +165,14 @@ class LocalProcesses:
         space = socket.CMSG_SPACE(open_files.STREAMS_OF_A_RANK * 4)
         return self._control.recvmsg(_EVENT_BYTES, space, socket.MSG_CMSG_CLOEXEC)[:2]
 
+    def pass_on(self, number: int) -> None:
+        """Send a signal to each rank, to those of its processes that await it."""
+        self._say(b"signal %d" % number)
+
+    def interrupt(self) -> None:
+        """Ask all processes to end: SIGINT, SIGTERM after the grace, SIGKILL after another."""
+        self._say(b"interrupt")
+
     def terminate(self) -> None:
         """Ask all processes to end: SIGTERM, SIGKILL after the grace."""
         self._say(b"terminate")
@@ -164,7 +188,7 @@ class LocalProcesses:
         self._control.close()
         self._control = None
         try:
-            healthy = self._guardian.wait(self._grace + _ENDING_MARGIN) == 0
+            healthy = self._guardian.wait(2 * self._grace + _ENDING_MARGIN) == 0
         except subprocess.TimeoutExpired:
             self._guardian.kill()
             self._guardian.wait()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
+# What ends no job: the ranks get it, who save their state, say where they are, or end by it.
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+
 
 @dataclass(frozen=True)
 class Failure:

@@ -39,7 +39,10 @@ def number(text: str) -> int:
 
 def positive(text: str) -> int:
     """Accept a whole number of at least one."""
-    value = number(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} must be >= 1")
     return value

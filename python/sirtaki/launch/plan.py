@@ -21,6 +21,7 @@ from sirtaki.launch.local import LocalProcesses
 from sirtaki.launch.remote import RemoteProcesses
 from sirtaki.launch.settings import Settings, uses_tls
 from sirtaki.launch.ssh import explain_end, ssh_command
+from sirtaki.launch.torch_variables import torch_environment
 from sirtaki.rendezvous.store import LAUNCHED_HOSTS_KEY, UnixStoreServer
 
 if TYPE_CHECKING:
@@ -62,6 +63,14 @@ def store_addresses(settings: Settings, plans: Sequence[HostPlan]) -> list[str]:
     return own_addresses(remote, settings.interfaces) if remote else []
 
 
+def master_address(first: HostPlan, addresses: Sequence[str]) -> str:
+    """Return where the other ranks reach the host of rank 0. addresses: see `store_addresses`."""
+    if first.argv is not None:
+        return first.host
+    # Sooner one that every program understands.
+    return min(addresses, key=lambda address: ":" in address, default="127.0.0.1")
+
+
 class Job:
     """What the ranks of one run have in common: the hosts, the secret, the store.
 
@@ -72,7 +81,9 @@ class Job:
         self.settings = settings
         self.plans = plan_hosts(settings)
         self.secret = secrets.token_bytes(_SECRET_BYTES)
-        self.server = self._make_server(store_addresses(settings, self.plans))
+        addresses = store_addresses(settings, self.plans)
+        self._master = master_address(self.plans[0], addresses)
+        self.server = self._make_server(addresses)
 
     def _make_server(self, addresses: list[str]) -> JobServer:
         if not addresses:
@@ -97,15 +108,17 @@ class Job:
         settings = self.settings
         variables = {**settings.variables, **settings.forwarded}
         ranks = {slot.rank: rank_environment(slot, self.server.address) for slot in plan.slots}
+        defaults = {slot.rank: torch_environment(slot, self._master) for slot in plan.slots}
         if plan.argv is None:
             base = base_environment(environ, variables)
             return LocalProcesses(
-                plan.host, settings.command, base, ranks, self.secret, settings.grace
+                plan.host, settings.command, base, ranks, defaults, self.secret, settings.grace
             )
         job = {
             "command": settings.command,
             "environment": sent_environment(environ, variables),
             "ranks": ranks,
+            "defaults": defaults,
             "folder": working_folder(environ),
             "secret": self.secret.hex(),
             "grace": settings.grace,

@@ -111,6 +111,7 @@ class RemoteProcesses:
         self._open: list[int] = []
         self._last_heard = 0.0
         self._ready = False
+        self._free_port = 0
         self._started = False
         self._ending = False
         self._over = False
@@ -139,10 +140,14 @@ class RemoteProcesses:
         self._writer = _Writer(process.stdin)
         self._writer.start()
 
-    def start(self) -> None:
+    def free_port(self) -> int:
+        """Return the port that the agent has found."""
+        return self._free_port
+
+    def start(self, master_port: int) -> None:
         """Send the job; only now that the other end has proved to be our agent."""
         self._started = True
-        self._send(pack_json(Kind.JOB, self._job))
+        self._send(pack_json(Kind.JOB, {**self._job, "master_port": master_port}))
 
     def channels(self) -> list[int]:
         """Standard output and error of the program, as long as they are open."""
@@ -184,12 +189,25 @@ class RemoteProcesses:
         if self._writer is not None:
             self._writer.resume()
 
+    def pass_on(self, number: int) -> None:
+        """Send a signal to each rank that runs."""
+        if self._started:
+            self._send(pack(Kind.SIGNAL, bytes([number])))
+
+    def interrupt(self) -> None:
+        """See HostProcesses."""
+        self._ask_to_end(Kind.INTERRUPT)
+
     def terminate(self) -> None:
-        """See HostProcesses; before the start there is nothing to end but the connection."""
+        """See HostProcesses."""
+        self._ask_to_end(Kind.TERMINATE)
+
+    def _ask_to_end(self, how: Kind) -> None:
         self._ending = True
         if self._started:
-            self._send(pack(Kind.TERMINATE))
+            self._send(pack(how))
         elif self._process is not None:
+            # Before the start there is nothing to end but the connection.
             self._process.kill()
 
     def kill(self) -> None:
@@ -239,7 +257,8 @@ class RemoteProcesses:
             version = greeting.feed(data)
             if version is None:
                 return []
-            return [*self._greet(version, greeting), *self._take_frames(greeting.rest)]
+            said = self._greet(version, greeting)
+            return said if self._over else [*said, *self._take_frames(greeting.rest)]
         except FrameError as error:
             return self._lose(f"what it sends cannot be read ({error})")
 
@@ -253,7 +272,7 @@ class RemoteProcesses:
             )
         said = [Event("said", text=line) for line in (*greeting.noise, *self._lines)]
         self._lines.clear()
-        return [*said, Event("ready")]
+        return said
 
     def _take_frames(self, data: bytes) -> list[Event]:
         events = []
@@ -273,6 +292,12 @@ class RemoteProcesses:
             return Event(kind, self._own(rank), code)
         if kind in ("refused", "lost"):
             return Event(kind, code=code, text=str(message.get("text", "")))
+        if kind == "ready" and not self._free_port:
+            port = message.get("port")
+            if not isinstance(port, int) or port < 1:
+                raise FrameError(f"port {port!r}")
+            self._free_port = port
+            return Event(kind)
         if kind == "done":
             self._over = True
             return Event("done")

@@ -35,6 +35,7 @@ from sirtaki.launch.task_folder import (
     shared_directory,
     write_private,
 )
+from sirtaki.launch.torch_variables import free_port, torch_environment
 from sirtaki.rendezvous.store import LAUNCHED_HOSTS_KEY
 from sirtaki.rendezvous.tcp_store import TcpStoreServer
 
@@ -152,11 +153,17 @@ def _addresses(settings: Settings) -> list[str]:
 def _write_job(folder: Path, settings: Settings, plan: Plan, address: str, secret: bytes) -> None:
     directory = working_folder(os.environ)
     where = {"SIRTAKI_SECRET_FILE": str(folder / SECRET)}
+    hosts = settings.by_host()
+    master = "127.0.0.1" if len(hosts) == 1 else settings.slots[0].host
+    # Free here, and seldom used elsewhere: this is the host of rank 0 unless a user started us on
+    # another by hand, and tasks that start by themselves cannot wait to be told.
+    port = {"MASTER_PORT": str(free_port())}
     job = {
         "command": settings.command,
         "directory": directory,
         "environment": {**plan.given, "PYTHONUNBUFFERED": "1"},
         "environments": [{**rank_environment(slot, address), **where} for slot in settings.slots],
+        "defaults": [{**torch_environment(slot, master), **port} for slot in settings.slots],
         "grace": settings.grace,
         "listen": plan.listen,
         "output": settings.output_directory and str(Path(directory) / settings.output_directory),

@@ -24,11 +24,13 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, LaunchError
-from sirtaki.launch.guardian import descendants
+from sirtaki.launch.guardian import descendants, pass_on
 from sirtaki.launch.local import enter_folder, require_command
+from sirtaki.launch.outcome import PASSED_ON
 from sirtaki.launch.output import Outputs
 from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.task_folder import Log, Record, read_job
+from sirtaki.launch.torch_variables import complete
 
 if TYPE_CHECKING:
     from sirtaki.launch.output import RankStream
@@ -40,8 +42,7 @@ _LISTEN_SECONDS = 1.0
 _KILL_SECONDS = 0.05
 _LATE_SECONDS = 0.1
 _LAUNCHER_SILENCE_SECONDS = 60.0
-_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
-_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_END = (signal.SIGTERM, signal.SIGINT)
 
 
 def rank_and_size(environ: Mapping[str, str]) -> tuple[int, int]:
@@ -73,7 +74,9 @@ class Task:
         self._pid = 0
         self._status: int | None = None
         self._asked = False
+        self._terminate_at: float | None = None
         self._kill_at: float | None = None
+        self._sees_own_start = False
         self._heard_at = time.monotonic()
         self._changed = 0.0
         self._launcher_paused = False
@@ -109,14 +112,16 @@ class Task:
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, *_END, *_PASSED_ON):
+        for number in (signal.SIGCHLD, *_END, *PASSED_ON):
             signal.signal(number, lambda *_: None)
         return reader
 
     def _start(self) -> tuple[list[tuple[int, RankStream]], int]:
         """Fork and execute; returns the read ends of the output, and of the error of that."""
         job = self._job
-        environment = {**os.environ, **job["environment"], **job["environments"][self._rank]}
+        base = {**os.environ, **job["environment"]}
+        own, defaults = job["environments"][self._rank], job["defaults"][self._rank]
+        environment = {**base, **complete(base, own, defaults)}
         enter_folder(job["directory"])
         require_command(job["command"], path=environment.get("PATH"))
         out, err = self._open_outputs()
@@ -159,12 +164,20 @@ class Task:
                 self._take_signals(wake)
             if self._job["listen"]:
                 self._listen()
-            if self._kill_at is not None and time.monotonic() >= self._kill_at:
-                _signal_all(signal.SIGKILL)
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """End more firmly what has outlived its grace."""
+        now = time.monotonic()
+        if self._terminate_at is not None and now >= self._terminate_at:
+            self._terminate()
+        if self._kill_at is not None and now >= self._kill_at:
+            _signal_all(signal.SIGKILL)
 
     def _patience(self) -> float | None:
-        if self._kill_at is not None:
-            return max(_KILL_SECONDS, self._kill_at - time.monotonic())
+        next_at = self._terminate_at if self._kill_at is None else self._kill_at
+        if next_at is not None:
+            return max(_KILL_SECONDS, next_at - time.monotonic())
         return _LISTEN_SECONDS if self._job["listen"] else None
 
     def _take_signals(self, wake: int) -> None:
@@ -174,21 +187,30 @@ class Task:
             return
         for number in numbers:
             if number in _END:
-                self._end()
-            elif number in _PASSED_ON:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self._pid, number)
+                self._end(number)
+            elif number in PASSED_ON:
+                pass_on(number, self._pid)
 
-    def _end(self) -> None:
-        if not self._asked:
-            self._asked = True
+    def _end(self, number: int = signal.SIGTERM) -> None:
+        """Ask the rank to end: SIGTERM, SIGKILL after the grace; or before them SIGINT."""
+        if self._asked:
+            return
+        self._asked = True
+        self._waiter.hurry()
+        if number == signal.SIGINT:
+            self._terminate_at = time.monotonic() + self._job["grace"]
+            _signal_all(signal.SIGINT, signal.SIGCONT)
+        else:
+            self._terminate()
+
+    def _terminate(self) -> None:
+        if self._kill_at is None:
             self._kill_at = time.monotonic() + self._job["grace"]
-            self._waiter.hurry()
             # A stopped process takes SIGTERM only once it continues.
             _signal_all(signal.SIGTERM, signal.SIGCONT)
 
     def _listen(self) -> None:
-        """Hear whether the launcher wants the end, or is gone."""
+        """Hear what the launcher wants, or that it is gone."""
         try:
             records, changed = self._log.read()
         except OSError:
@@ -198,7 +220,12 @@ class Task:
             self._changed, self._heard_at = changed, now
         for record in records:
             if record.event == "end":
-                self._end()
+                self._end(record.code)
+            elif record.event == "started" and record.rank == self._rank:
+                self._sees_own_start = True
+            elif record.event == "signal" and self._sees_own_start:
+                # One from before was not for a rank that did not run yet.
+                pass_on(record.code, self._pid)
             elif record.event in ("pause", "resume"):
                 self._launcher_paused = record.event == "pause"
         if now - self._heard_at > _LAUNCHER_SILENCE_SECONDS and not self._launcher_paused:
@@ -247,6 +274,9 @@ class Task:
                 if key.fd in self._selector.get_map():
                     with contextlib.suppress(BrokenPipeError, LaunchError):
                         key.data.finish()
+        if self._terminate_at is not None:
+            # srun would end the others, who are in their grace, because of a code that is not 0.
+            return 0
         return 128 - self._status if self._status < 0 else self._status
 
     def _give_up(self, error: LaunchError | OSError) -> int:
@@ -299,7 +329,7 @@ def _become(
         os.setsid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
-            for number in (*_END, *_PASSED_ON, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            for number in (*_END, *PASSED_ON, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(out_writer, 1)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sirtaki.launch.environment import forwarded_variables
+from sirtaki.launch.environment import forwarded_variables, take_assignments
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts import Host, Slot, allocate, join_local, parse_hosts, read_hostfile
 from sirtaki.launch.options import KNOBS, LOG_TIME, SWITCHES, decimal
@@ -88,6 +88,7 @@ def make_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Setti
     command = list(args.command)
     if command[:1] == ["--"]:
         del command[0]
+    forwarded = forwarded_variables(args.forward or [], environ) | take_assignments(command)
     if args.num_proc is None:
         raise LaunchError("the number of processes is missing: give -np")
     if not command:
@@ -101,7 +102,7 @@ def make_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Setti
         slots=place(args.num_proc, args.hosts, args.hostfile),
         command=command,
         variables=variables,
-        forwarded=forwarded_variables(args.forward or [], environ),
+        forwarded=forwarded,
         ssh=Ssh(args.ssh_port, args.ssh_identity_file, args.remote_python or sys.executable),
         interfaces=interfaces,
         start_timeout=resolve_start_timeout(args.start_timeout, environ),

@@ -6,12 +6,12 @@ import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
-from sirtaki.launch.outcome import Outcome, signal_name
+from sirtaki.launch.outcome import PASSED_ON, Outcome, signal_name
 from sirtaki.launch.sink import Waiter
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, *PASSED_ON)
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
@@ -19,7 +19,7 @@ def _do_nothing(_number: int, _frame: FrameType | None) -> None:
 
 
 class SignalWatch:
-    """While entered, turns SIGINT, SIGTERM, SIGHUP and SIGTSTP into bytes readable at `reader`."""
+    """While entered, turns the signals that we obey into bytes readable at `reader`."""
 
     def __init__(self) -> None:
         self.reader, self._writer = socket.socketpair()
@@ -45,24 +45,46 @@ class SignalWatch:
         self._writer.close()
 
 
+class Signalled(Protocol):
+    """A job that can be signalled."""
+
+    def pause(self) -> None:
+        """Stop for a while, as for Ctrl-Z."""
+
+    def pass_on(self, number: int) -> bool:
+        """Send a signal to the ranks; False when none runs yet."""
+
+    def end(self, number: int) -> None:
+        """Let every rank end, with this signal first: SIGINT or SIGTERM."""
+
+    def kill(self) -> None:
+        """End every rank at once."""
+
+
 def obey(
     signals: SignalWatch,
     outcome: Outcome,
     waiter: Waiter,
     report: Callable[[str], None],
-    pause: Callable[[], None],
-    end: Callable[[], None],
-    kill: Callable[[], None],
+    job: Signalled,
 ) -> None:
-    """Take one signal: Ctrl-Z pauses, the first of the others ends the job, a second kills it."""
+    """Take one signal.
+
+    Ctrl-Z pauses, and what is for the ranks is passed on; the first of the others ends the job, a
+    second kills it.
+    """
     number = signals.reader.recv(1)[0]
     if number == signal.SIGTSTP:
-        pause()
+        job.pause()
+    elif number in PASSED_ON and job.pass_on(number):
+        report(f"{signal_name(number)} received: passed on to the workers.")
+    elif number in (signal.SIGUSR1, signal.SIGUSR2):
+        report(f"{signal_name(number)} received: no worker runs yet that could take it.")
     elif outcome.signal_number is None:
         outcome.signal_number = number
         waiter.hurry()
         # First of all, because it may be that nobody reads what we say.
-        end()
+        job.end(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
         report(f"{signal_name(number)} received: terminating all workers (once more to kill them).")
     else:
-        kill()
+        job.kill()

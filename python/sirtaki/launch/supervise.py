@@ -75,6 +75,10 @@ class Supervisor:
                     key.data()
                 self._check_time()
             self._drain()
+        except KeyboardInterrupt:
+            # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
+            self.end(signal.SIGINT)
+            raise
         finally:
             for host in self._hosts:
                 healthy = host.close() and healthy
@@ -97,8 +101,10 @@ class Supervisor:
     def _start_when_complete(self) -> None:
         if self._absent or self._ending or self._refusals:
             return
+        # Rank 0 is on the first of the hosts.
+        master_port = self._hosts[0].free_port()
         for host in self._hosts:
-            host.start()
+            host.start(master_port)
             if host not in self._open:
                 self._watch(host)
 
@@ -208,7 +214,7 @@ class Supervisor:
                 self._streams[event.rank, name] = self._outputs.open(event.rank, name)
             except LaunchError as error:
                 self._broken = self._broken or error
-                self._end()
+                self.end(signal.SIGTERM)
         for name, descriptor in zip(STREAMS, event.streams, strict=False):
             stream = self._streams.get((event.rank, name))
             if stream is None:
@@ -241,10 +247,10 @@ class Supervisor:
         except BrokenPipeError:
             # Nobody reads us any more: end as a program in a pipe does.
             self._outcome.signal_number = self._outcome.signal_number or signal.SIGPIPE
-            self._end()
+            self.end(signal.SIGTERM)
         except LaunchError as error:
             self._broken = self._broken or error
-            self._end()
+            self.end(signal.SIGTERM)
 
     def _wait_to_write(self, descriptor: int) -> bool:
         """Wait until output is taken, without counting that as time that processes need."""
@@ -273,14 +279,13 @@ class Supervisor:
         self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
         if self._running:
             self._report(f"Terminating remaining workers after failure of Process {failure.rank}.")
-        self._end()
+        self.end(signal.SIGTERM)
 
     def _take_signal(self) -> None:
         assert self._signals is not None
-        pause, end, kill = self._stop_for_a_while, self._end, self._kill
-        obey(self._signals, self._outcome, self._waiter, self._report, pause, end, kill)
+        obey(self._signals, self._outcome, self._waiter, self._report, self)
 
-    def _stop_for_a_while(self) -> None:
+    def pause(self) -> None:
         """Do as Ctrl-Z wants, but not before the other hosts have been told."""
         for host in self._hosts:
             host.pause()
@@ -291,14 +296,25 @@ class Supervisor:
     def _break_off(self, message: str, exit_code: int = FAILED) -> None:
         self._broken = self._broken or JobError(message, exit_code)
         self._starting.clear()
-        self._end()
+        self.end(signal.SIGTERM)
 
-    def _end(self) -> None:
+    def pass_on(self, number: int) -> bool:
+        """See `Signalled`."""
+        for host in self._hosts:
+            host.pass_on(number)
+        return bool(self._running)
+
+    def end(self, number: int) -> None:
+        """See `Signalled`."""
         self._ending = True
         for host in self._hosts:
-            host.terminate()
+            if number == signal.SIGINT:
+                host.interrupt()
+            else:
+                host.terminate()
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """See `Signalled`."""
         for host in self._hosts:
             host.kill()
 

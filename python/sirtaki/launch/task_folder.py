@@ -43,8 +43,9 @@ class Record:
 
     event: "started", "exited" (code is the exit code, or minus the signal's number), "failed" (the
     rank cannot start or go on: text says why, code is the launcher's exit code), all of a rank and
-    its host; or the launcher's "end", which asks every task to end, "pause", after which its
-    silence means nothing, and "resume". asked: the rank was already being ended. step: the
+    its host; or the launcher's "end", which asks every task to end with the signal `code`,
+    "signal", which is for the ranks (`code` too), "pause", after which its silence means nothing,
+    and "resume". asked: the rank was already being ended. step: the
     scheduler's name for the tasks started together, where it has one.
     """
 

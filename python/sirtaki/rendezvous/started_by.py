@@ -13,6 +13,8 @@ from sirtaki.rendezvous.topology import Topology
 
 # Names a job of a starter that gives its jobs no names.
 JOB = "SIRTAKI_JOB"
+# Names, of a rank of our launcher, the variables that it has set for torch.distributed.
+SET_FOR_TORCH = "SIRTAKI_SET_FOR_TORCH"
 
 Environ = Mapping[str, str]
 # Steps that Slurm makes by itself have numbers from here on.
@@ -54,7 +56,8 @@ def find_start(environ: Environ) -> Start | None:
 
 
 def _torchrun(environ: Environ) -> Start | None:
-    if any(not environ.get(name) for name in _MASTER):
+    ours = environ.get(SET_FOR_TORCH, "").split(",")
+    if any(not environ.get(name) or name in ours for name in _MASTER):
         return None
     start = _start(environ, "MASTER_ADDR", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     address, port = environ["MASTER_ADDR"], environ["MASTER_PORT"]
