@@ -229,7 +229,7 @@ def DistributedOptimizer(
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    if isinstance(optimizer, _DistributedOptimizer):
+    if isinstance(optimizer, Wrapper):
         raise ValueError("the optimizer is a DistributedOptimizer already")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")

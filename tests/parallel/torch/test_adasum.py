@@ -117,6 +117,11 @@ class TestOptimizer:
             optimizer.step()
 
     @several
+    def test_it_is_not_wrapped_twice(self) -> None:
+        with pytest.raises(ValueError, match="already"):
+            hvd.DistributedOptimizer(self.optimizer(model()))
+
+    @several
     def test_groups_are_numbers_or_lists(self) -> None:
         with pytest.raises(ValueError, match="groups"):
             self.optimizer(model(), groups="all")

@@ -226,6 +226,7 @@ class TestReductionThatCannotBeStarted:
         everybodys_loss(expected).backward()
         for mine, theirs in zip(net.parameters(), expected.parameters(), strict=True):
             torch.testing.assert_close(mine.grad, theirs.grad)
+        optimizer.zero_grad()
 
 
 @several
