@@ -83,7 +83,9 @@ class TorchTensors:
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor itself if its memory holds its elements in row order, else a copy."""
         try:
-            return tensor.contiguous().resolve_neg().resolve_conj()
+            tensor = tensor.contiguous().resolve_neg()
+            # Only complex numbers can be conjugates, and they are not reducible.
+            return tensor if tensor.dtype in REDUCIBLE else tensor.resolve_conj()
         except (AttributeError, RuntimeError):
             check_dense(tensor)
             raise
@@ -123,7 +125,12 @@ class TorchTensors:
 def is_plain(tensor: torch.Tensor) -> bool:
     """Say whether the core can work on the tensor in place: its elements lie in CPU memory."""
     # In row order, without gaps, and neither to be negated nor conjugated when they are read.
-    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+    return (
+        tensor.is_cpu
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and (tensor.dtype in REDUCIBLE or not tensor.is_conj())
+    )
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
