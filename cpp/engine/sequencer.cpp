@@ -199,6 +199,9 @@ std::string Sequencer::validate(const Request& request) const {
       if (shape.empty()) return kind + " needs rows, but got a rank-zero tensor (a scalar)";
     }
   }
+  if (traits_of(request.kind).reduces && !is_reducible(request.dtype)) {
+    return kind + ": elements of type " + name(request.dtype) + " can be moved, but not reduced";
+  }
   if (traits_of(request.kind).reduces && request.reduce == ReduceOp::kAdasum) {
     if (request.kind != Kind::kAllreduce) return kind + " does not support Adasum";
     if (!is_floating(request.dtype)) return "Adasum needs a floating-point dtype";

@@ -5,23 +5,56 @@
 
 namespace sirtaki {
 
-enum class Dtype : uint8_t { kBool = 0, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64 };
+// The first kReducibleCount can be reduced; the others only travel unchanged.
+enum class Dtype : uint8_t {
+  kBool = 0,
+  kU8,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kU16,
+  kU32,
+  kU64,
+  kC32,
+  kC64,
+  kC128,
+  kF8E4M3FN,
+  kF8E4M3FNUZ,
+  kF8E5M2,
+  kF8E5M2FNUZ,
+  kF8E8M0FNU,
+  kF4E2M1FNX2
+};
 
-inline constexpr int kDtypeCount = 10;
+inline constexpr int kReducibleCount = 10;
+inline constexpr int kDtypeCount = 22;
 
 // Bytes of one element.
 constexpr size_t size_of(Dtype dtype) {
-  constexpr size_t kSizes[kDtypeCount] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
+  constexpr size_t kSizes[kDtypeCount] = {1, 1, 1, 2, 4,  8, 2, 2, 4, 8, 2,
+                                          4, 8, 4, 8, 16, 1, 1, 1, 1, 1, 1};
   return kSizes[static_cast<size_t>(dtype)];
 }
 
-constexpr bool is_floating(Dtype dtype) { return dtype >= Dtype::kF16; }
+constexpr bool is_reducible(Dtype dtype) { return static_cast<int>(dtype) < kReducibleCount; }
+
+// Whether Adasum can combine it: real numbers with a fraction, in a form that can be reduced.
+constexpr bool is_floating(Dtype dtype) { return dtype >= Dtype::kF16 && is_reducible(dtype); }
 
 // The name users know from numpy and the frameworks: "float32", "bfloat16", "bool" ...
 constexpr const char* name(Dtype dtype) {
-  constexpr const char* kNames[kDtypeCount] = {"bool",    "uint8",  "int8",    "int16",
-                                               "int32",   "int64",  "float16", "bfloat16",
-                                               "float32", "float64"};
+  constexpr const char* kNames[kDtypeCount] = {
+      "bool",           "uint8",           "int8",        "int16",
+      "int32",          "int64",           "float16",     "bfloat16",
+      "float32",        "float64",         "uint16",      "uint32",
+      "uint64",         "complex32",       "complex64",   "complex128",
+      "float8_e4m3fn",  "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+      "float8_e8m0fnu", "float4_e2m1fn_x2"};
   return kNames[static_cast<size_t>(dtype)];
 }
 

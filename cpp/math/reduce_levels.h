@@ -15,7 +15,7 @@ enum class Fold { kSum = 0, kMin, kMax, kProduct };
 inline constexpr int kFoldCount = 4;
 
 struct Kernels {
-  ReduceFn reduce[kDtypeCount][kFoldCount];
+  ReduceFn reduce[kReducibleCount][kFoldCount];
 };
 
 // Plain constants, so that nothing compiled for a newer processor runs before main.

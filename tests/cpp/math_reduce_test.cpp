@@ -269,9 +269,22 @@ TEST_CASE("dtypes know their size and the name users call them") {
   CHECK(size_of(Dtype::kBool) == 1);
   CHECK(size_of(Dtype::kBF16) == 2);
   CHECK(size_of(Dtype::kI64) == 8);
+  CHECK(size_of(Dtype::kU16) == 2);
+  CHECK(size_of(Dtype::kC128) == 16);
+  CHECK(size_of(Dtype::kF8E5M2) == 1);
+  CHECK(size_of(Dtype::kF4E2M1FNX2) == 1);
   CHECK(std::string(name(Dtype::kF32)) == "float32");
   CHECK(std::string(name(Dtype::kBF16)) == "bfloat16");
   CHECK(std::string(name(Dtype::kBool)) == "bool");
+  CHECK(std::string(name(Dtype::kC128)) == "complex128");
+  CHECK(std::string(name(Dtype::kF4E2M1FNX2)) == "float4_e2m1fn_x2");
+}
+
+TEST_CASE("dtypes that are only moved are not taken for ones that can be reduced") {
+  CHECK(is_reducible(Dtype::kF64));
+  CHECK_FALSE(is_reducible(Dtype::kU16));
+  CHECK(is_floating(Dtype::kF64));
+  CHECK_FALSE(is_floating(Dtype::kF8E5M2));
 }
 
 }  // namespace

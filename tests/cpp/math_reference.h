@@ -122,6 +122,8 @@ inline void reduce(Dtype dtype, ReduceOp op, const std::vector<Bytes>& srcs, siz
       return reduce_as<Same<float>>(op, srcs, count, scale, out);
     case Dtype::kF64:
       return reduce_as<Same<double>>(op, srcs, count, scale, out);
+    default:
+      FAIL("this type is only moved");
   }
 }
 

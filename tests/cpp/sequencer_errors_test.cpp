@@ -142,6 +142,9 @@ TEST_CASE("requests that all agree on but that make no sense fail on all ranks")
     adasum.kind = Kind::kAllreduce;
     adasum.dtype = Dtype::kI32;
     check_refused(size, adasum, "floating-point");
+    Request moved = named(Kind::kAllreduce, "x");
+    moved.dtype = Dtype::kC64;
+    check_refused(size, moved, "complex64 can be moved, but not reduced");
     check_refused(size, remove_set(0), "no process set 0");
     check_refused(size, remove_set(7), "no process set 7");
   }

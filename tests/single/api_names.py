@@ -389,6 +389,15 @@ OTHER_DEFAULTS = {
 }
 
 DIFFERENCES = {
+    "allgather": "of any dtype",
+    "alltoall": "of any dtype",
+    "broadcast": "of any dtype",
+    "_DistributedOptimizer.step": (
+        "`RuntimeError` if gradients were changed since backward without `synchronize`"
+    ),
+    "_DistributedOptimizer.set_backward_passes_per_step": (
+        "`RuntimeError` while gradients are being reduced"
+    ),
     "allgather_object": "also takes `process_set`",
     "SyncBatchNorm": "works on CPU tensors too, and takes `process_set`",
     "_DistributedOptimizer.zero_grad": "takes `set_to_none`",

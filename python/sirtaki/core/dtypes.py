@@ -15,4 +15,20 @@ BF16: Final = 7
 F32: Final = 8
 F64: Final = 9
 
+# Types that are moved but not reduced, by the name that frameworks have for them.
+MOVED: Final = {
+    "uint16": 10,
+    "uint32": 11,
+    "uint64": 12,
+    "complex32": 13,
+    "complex64": 14,
+    "complex128": 15,
+    "float8_e4m3fn": 16,
+    "float8_e4m3fnuz": 17,
+    "float8_e5m2": 18,
+    "float8_e5m2fnuz": 19,
+    "float8_e8m0fnu": 20,
+    "float4_e2m1fn_x2": 21,
+}
+
 FLOATING: Final = frozenset((F16, BF16, F32, F64))

@@ -67,6 +67,15 @@ class ProcessSet:
             return None
         return state.rank() in self.ranks
 
+    def __copy__(self) -> ProcessSet:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> ProcessSet:
+        return self  # a copy would not be registered, and not be removed with this one
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        return _with_ranks, (self.ranks,)
+
     def __str__(self) -> str:
         return (
             f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, "
@@ -82,10 +91,21 @@ class _GlobalProcessSet(ProcessSet):
     def __init__(self) -> None:
         self.process_set_id = 0
 
+    def __reduce__(self) -> str:
+        return "global_process_set"
+
 
 global_process_set: ProcessSet = _GlobalProcessSet()
 
 _registered: list[ProcessSet] = []
+
+
+def _with_ranks(ranks: Sequence[int]) -> ProcessSet:
+    """Return the registered set of these ranks, or else a new one, that can be registered."""
+    for process_set in _registered:
+        if process_set.ranks == ranks:
+            return process_set
+    return ProcessSet(ranks)
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:

@@ -10,6 +10,7 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.reduce_ops import Adasum, Average, Sum
 from sirtaki.torch.compression import Compression, Compressor
 from sirtaki.torch.handles import (
     collectives,
@@ -20,8 +21,14 @@ from sirtaki.torch.handles import (
     start_group,
     synchronize,
 )
-from sirtaki.torch.reduction import Reduction, check_one_device, resolve_op, wants_grad
-from sirtaki.torch.tensors import check_dense, is_plain
+from sirtaki.torch.reduction import (
+    Reduction,
+    batch_at,
+    check_one_device,
+    resolve_op,
+    wants_grad,
+)
+from sirtaki.torch.tensors import REDUCIBLE, check_reducible, is_plain
 
 
 def start_allreduce(
@@ -69,7 +76,7 @@ def _submit(
     waits: bool = False,
 ) -> int:
     for tensor in tensors:
-        check_dense(tensor)
+        check_reducible(tensor)
     check_one_device(tensors)
     staged = stage_inputs(tensors)
     handle = start_allreduce(staged, name, reduction, in_place=False, waits=waits)
@@ -85,7 +92,7 @@ def _submit_in_place(
     waits: bool = False,
 ) -> int:
     for tensor in tensors:
-        check_dense(tensor)
+        check_reducible(tensor)
     check_one_device(tensors)
     staged = stage_in_place(tensors)
     handle = start_allreduce(staged, name, reduction, in_place=True, waits=waits)
@@ -96,7 +103,7 @@ def _submit_one(
     tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
 ) -> int:
     """Do what `_submit` does, with as little Python as possible in the usual case."""
-    if not isinstance(tensor, torch.Tensor) or not tensor.is_cpu:
+    if not isinstance(tensor, torch.Tensor) or not (tensor.is_cpu and tensor.dtype in REDUCIBLE):
         return _submit((tensor,), name, reduction, single=True, waits=waits)
     return _start((tensor,), None, name, reduction, waits)
 
@@ -105,7 +112,7 @@ def _submit_one_in_place(
     tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
 ) -> int:
     """Do what `_submit_in_place` does, with as little Python as possible in the usual case."""
-    if not isinstance(tensor, torch.Tensor) or not is_plain(tensor):
+    if not isinstance(tensor, torch.Tensor) or not (is_plain(tensor) and tensor.dtype in REDUCIBLE):
         return _submit_in_place((tensor,), name, reduction, single=True, waits=waits)
     increment_version(tensor)  # so that autograd notices, as for any in-place operation
     pair = (tensor,)
@@ -125,14 +132,34 @@ class _Allreduce(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, name: str | None, reduction: Reduction, *tensors: torch.Tensor
+        name: str | None, reduction: Reduction, *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        ctx.reduction = reduction
         return tuple(run(tensors, name, reduction))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.reduction = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         return None, None, *_reduce(grads, None, ctx.reduction)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[torch.Tensor, ...]:
+        if ctx.reduction.op not in (Average, Sum):
+            raise NotImplementedError(
+                "allreduce: only op=Average and op=Sum have forward-mode derivatives"
+            )
+        return tuple(_reduce(tangents[2:], None, ctx.reduction))
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], name: str | None, reduction: Reduction, *tensors: Any
+    ) -> tuple[Any, Any]:
+        if reduction.op == Adasum:
+            raise NotImplementedError("allreduce: torch.vmap cannot map op=Adasum")
+        moved, out_dims = batch_at(0, tensors, in_dims[2:])
+        return _Allreduce.apply(name, reduction, *moved), out_dims
 
 
 def _reduce(
@@ -181,7 +208,7 @@ def allreduce(
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     compressed, ctx = compression.compress(tensor)
-    if is_compiling() or wants_grad((check_dense(compressed),)):
+    if is_compiling() or wants_grad((check_reducible(compressed),)):
         (output,) = _reduce((compressed,), name, reduction)
     else:
         output = synchronize(_submit_one(compressed, name, reduction, waits=True))
@@ -258,7 +285,7 @@ def grouped_allreduce(
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     compressed = [compression.compress(tensor) for tensor in tensors]
-    outputs = _reduce([tensor for tensor, _ in compressed], name, reduction)
+    outputs = _reduce([check_reducible(tensor) for tensor, _ in compressed], name, reduction)
     return [
         compression.decompress(output, ctx)
         for output, (_, ctx) in zip(outputs, compressed, strict=True)

@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 from sirtaki.core import state
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average
-from sirtaki.torch.allreduce_ops import allreduce, grouped_allreduce
+from sirtaki.torch.allreduce_ops import grouped_allreduce
 from sirtaki.torch.handles import (
     collectives,
     finish_with,
@@ -23,7 +23,7 @@ from sirtaki.torch.handles import (
     start_group,
     synchronize,
 )
-from sirtaki.torch.reduction import check_one_device, number_of, size_of, wants_grad
+from sirtaki.torch.reduction import batch_at, check_one_device, number_of, size_of, wants_grad
 from sirtaki.torch.tensors import check_dense, host_copy
 
 
@@ -31,12 +31,23 @@ def allgather_back(
     grads: Sequence[torch.Tensor], rows: Sequence[int], process_set: ProcessSet
 ) -> list[torch.Tensor]:
     """Return this rank's rows, so many of each tensor, of the average of the ranks' gradients."""
-    averages = grouped_allreduce(grads, op=Average, process_set=process_set)
-    (counts,) = run_allgather([torch.tensor([rows], dtype=torch.int64)], None, process_set)
+    averages = _average(grads, process_set)
+    mine = torch.tensor([rows], dtype=torch.int64, device="cpu")
+    (counts,) = _gather([mine], None, process_set)
     first = counts[: process_set.rank()].sum(dim=0).tolist()
     return [
         average.narrow(0, begin, count)
         for average, begin, count in zip(averages, first, rows, strict=True)
+    ]
+
+
+def _average(grads: Sequence[torch.Tensor], process_set: ProcessSet) -> list[torch.Tensor]:
+    """Return the averages of the ranks' gradients: real and imaginary parts on their own."""
+    parts = [torch.view_as_real(grad) if grad.is_complex() else grad for grad in grads]
+    averages = grouped_allreduce(parts, op=Average, process_set=process_set)
+    return [
+        torch.view_as_complex(average) if grad.is_complex() else average
+        for average, grad in zip(averages, grads, strict=True)
     ]
 
 
@@ -45,15 +56,33 @@ class _Allgather(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
+        name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        ctx.process_set = process_set
-        ctx.rows = [tensor.shape[0] for tensor in tensors]
         return tuple(run_allgather(tensors, name, process_set))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, ctx.process_set, *tensors = inputs
+        ctx.rows = [tensor.shape[0] for tensor in tensors]
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         return None, None, *allgather_back(grads, ctx.rows, ctx.process_set)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(_gather(tangents[2:], None, ctx.process_set))
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        name: str | None,
+        process_set: ProcessSet,
+        *tensors: Any,
+    ) -> tuple[Any, Any]:
+        moved, out_dims = batch_at(1, tensors, in_dims[2:])
+        return _Allgather.apply(name, process_set, *moved), out_dims
 
 
 def _submit_gather(
@@ -151,7 +180,7 @@ def grouped_allgather_async(
 
 def broadcast_back(grad: torch.Tensor, root_rank: int, process_set: ProcessSet) -> torch.Tensor:
     """Return the average of the ranks' gradients on the root, zeros elsewhere."""
-    average = allreduce(grad, op=Average, process_set=process_set)
+    (average,) = _average([grad], process_set)
     return average if state.rank() == root_rank else torch.zeros_like(average)
 
 
@@ -160,17 +189,35 @@ class _Broadcast(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
+        tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
     ) -> torch.Tensor:
-        ctx.root_rank = root_rank
-        ctx.process_set = process_set
         handle = broadcast_async(tensor, root_rank, name, process_set)
         return cast("torch.Tensor", synchronize(handle))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, ctx.root_rank, _, ctx.process_set = inputs
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         own = broadcast_back(grad, ctx.root_rank, ctx.process_set)
         return own, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
+        return broadcast(tangent, ctx.root_rank, None, ctx.process_set)
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        tensor: torch.Tensor,
+        root_rank: int,
+        name: str | None,
+        process_set: ProcessSet,
+    ) -> tuple[Any, Any]:
+        (moved,), (out_dim,) = batch_at(0, [tensor], in_dims[:1])
+        return _Broadcast.apply(moved, root_rank, name, process_set), out_dim
 
 
 def broadcast(
@@ -184,7 +231,7 @@ def broadcast(
     Differentiable: the root's gradient is the average of the ranks' gradients, the others' zero.
 
     Args:
-        tensor: any shape; float16, bfloat16, float32, float64, int8 to int64, uint8 or bool.
+        tensor: any shape and dtype.
         root_rank: the rank, counted among all ranks, whose tensor is sent.
         name: pairs the call with those of the other ranks; without one, calls are paired in the
             order in which they are made.
@@ -275,19 +322,39 @@ class _Alltoall(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet
+        tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        output, received = run_alltoall(tensor, splits, name, process_set)
-        ctx.process_set = process_set
+        return run_alltoall(tensor, splits, name, process_set)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        tensor, ctx.splits, _, ctx.process_set = inputs
         ctx.rows = tensor.shape[0]
-        ctx.received = received
-        ctx.mark_non_differentiable(received)
-        return output, received
+        ctx.save_for_backward(output[1])
+        ctx.mark_non_differentiable(output[1])
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        own = alltoall_back(grad, ctx.received, ctx.rows, ctx.process_set)
+        (received,) = ctx.saved_tensors
+        own = alltoall_back(grad, received, ctx.rows, ctx.process_set)
         return own, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> tuple[torch.Tensor, None]:
+        output, _ = _Alltoall.apply(tangent, ctx.splits, None, ctx.process_set)
+        return output, None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        tensor: torch.Tensor,
+        splits: Any,
+        name: str | None,
+        process_set: ProcessSet,
+    ) -> tuple[Any, Any]:
+        (moved,), (out_dim,) = batch_at(1, [tensor], in_dims[:1])
+        return _Alltoall.apply(moved, splits, name, process_set), (out_dim, None)
 
 
 def alltoall(
@@ -319,7 +386,7 @@ def alltoall(
     """
     if is_compiling():
         if splits is not None and not isinstance(splits, torch.Tensor):
-            splits = torch.tensor(splits, dtype=torch.int32)
+            splits = torch.tensor(splits, dtype=torch.int32, device="cpu")
         output, received = torch.ops.sirtaki.alltoall(
             tensor, splits, name, number_of(process_set), size_of(process_set)
         )

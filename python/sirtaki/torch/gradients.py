@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,37 +12,11 @@ import torch
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.torch.allreduce_ops import start_allreduce
 from sirtaki.torch.compression import Compressor
-from sirtaki.torch.handles import SparseHandle, stage_in_place, wait
+from sirtaki.torch.gradient_slots import Bucket, Slot
+from sirtaki.torch.handles import stage_in_place, wait
+from sirtaki.torch.layouts import agree_on_layouts
 from sirtaki.torch.reduction import Reduction
-from sirtaki.torch.sparse_ops import sparse_allreduce_async, sparse_zeros_like
-
-# A bucket is called after its first parameters.
-_NAMES_SHOWN = 3
-
-
-@dataclass(eq=False, slots=True)
-class _Slot:
-    """A parameter, and how many more gradients it accumulates before they are reduced."""
-
-    param: torch.Tensor
-    name: str
-    passes_left: int
-    hooked: bool = False
-    sparse_dim: int = 0  # of its last gradient; 0 if that was dense
-
-
-@dataclass(eq=False, slots=True)
-class _Bucket:
-    """Parameters whose gradients are reduced together; most often one."""
-
-    name: str
-    slots: list[_Slot]
-    ready: int = 0
-    started: bool = False
-    handle: int | None = None
-    dense: list[tuple[torch.Tensor, Any]] = field(default_factory=list)  # gradient, context
-    staged: Sequence[torch.Tensor] = ()
-    sparse: list[tuple[_Slot, SparseHandle]] = field(default_factory=list)
+from sirtaki.torch.sparse_ops import sparse_allreduce_async
 
 
 class GradientReducer:
@@ -55,7 +29,7 @@ class GradientReducer:
         reduction: how gradients are combined.
         compression: form of the gradients on the wire.
         passes: backward passes per step.
-        sparse_as_dense: make sparse gradients dense and treat them like the others.
+        sparse_as_dense: make sparse gradients dense for the reduction, and sparse again after it.
     """
 
     def __init__(
@@ -70,7 +44,7 @@ class GradientReducer:
         self._reduction = reduction
         self._compression = compression
         self._sparse_as_dense = sparse_as_dense
-        self._buckets: list[_Bucket] = []
+        self._buckets: list[Bucket] = []
         self._hooks: list[Any] = []
         # Hooks live as long as the parameters, which may outlive this object.
         weakref.finalize(self, _remove_all, self._hooks)
@@ -82,14 +56,19 @@ class GradientReducer:
 
     @passes.setter
     def passes(self, passes: int) -> None:
+        if any(bucket.started for bucket in self._buckets):
+            raise RuntimeError(
+                "set_backward_passes_per_step() was called after loss.backward() but before "
+                "optimizer.step() or optimizer.synchronize(), while gradients are being reduced; "
+                "call it between steps"
+            )
         self._passes = passes
         self.reset()
 
     def add_bucket(self, params: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """Reduce the gradients of these parameters together from now on."""
-        slots = [_Slot(p, n, self._passes) for p, n in zip(params, names, strict=True)]
-        more = [f"and {len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
-        self._buckets.append(_Bucket(", ".join([*names[:_NAMES_SHOWN], *more]), slots))
+        slots = [Slot(p, n, self._passes) for p, n in zip(params, names, strict=True)]
+        self._buckets.append(Bucket(slots))
         self._hook(len(self._buckets) - 1)
 
     def _hook(self, bucket_index: int) -> None:
@@ -121,36 +100,38 @@ class GradientReducer:
         self.busy = True
         slot.passes_left -= 1
         if slot.passes_left == 0:
+            slot.remember()
             bucket.ready += 1
             if bucket.ready == len(bucket.slots):
                 self._start(bucket, bucket.slots)
 
-    def _start(self, bucket: _Bucket, slots: Sequence[_Slot]) -> None:
+    def _start(self, bucket: Bucket, slots: Sequence[Slot]) -> None:
         bucket.started = True
+        try:
+            self._start_parts(bucket, slots)
+        except BaseException as error:
+            # What raised may be caught, so `finish` says again that something was not reduced.
+            bucket.failure = error
+            raise
+
+    def _start_parts(self, bucket: Bucket, slots: Sequence[Slot]) -> None:
         tensors = []
         for slot in slots:
-            grad = slot.param.grad
-            if grad is None:
-                grad = slot.param.grad = _zeros_like(slot)
+            grad = slot.gradient(self._sparse_as_dense)
             if grad.layout is not torch.strided:
-                if not self._sparse_as_dense:
-                    self._start_sparse(bucket, slot, grad)
-                    continue
-                grad = slot.param.grad = grad.to_dense()
+                bucket.sparse.append((slot, self._start_sparse(slot, grad)))
+                continue
             tensor, context = self._compression.compress(grad)
             tensors.append(tensor)
-            bucket.dense.append((grad, context))
+            bucket.dense.append((slot, grad, context))
         if not tensors:
             return
         bucket.staged = stage_in_place(tensors)
         bucket.handle = start_allreduce(bucket.staged, bucket.name, self._reduction, in_place=True)
 
-    def _start_sparse(self, bucket: _Bucket, slot: _Slot, grad: torch.Tensor) -> None:
-        slot.sparse_dim = grad.sparse_dim()
-        handle = sparse_allreduce_async(
-            grad, slot.name, self._reduction.op, self._reduction.process_set
-        )
-        bucket.sparse.append((slot, handle))
+    def _start_sparse(self, slot: Slot, grad: torch.Tensor) -> Any:
+        op, _, _, process_set = self._reduction
+        return sparse_allreduce_async(grad, slot.name, op, process_set)
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -158,30 +139,43 @@ class GradientReducer:
 
         Raises:
             HorovodInternalError: a reduction failed. All of them have ended then.
+            RuntimeError: the reduction of a gradient could not be started during backward, or a
+                gradient was changed since.
         """
+        changed = [slot.name for bucket in self._buckets for slot in bucket.slots if slot.changed()]
+        failures: list[Exception] = []
+        with _added_to(failures):
+            agree_on_layouts(self._buckets, self._reduction.process_set, self._sparse_as_dense)
         for i, bucket in enumerate(self._buckets):
-            if not bucket.started:
+            if not bucket.started and bucket.failure is None:
                 self._hook(i)  # a parameter may have been unfrozen
                 slots = [slot for slot in bucket.slots if slot.param.requires_grad]
                 if slots:
-                    self._start(bucket, slots)
-        failure: HorovodInternalError | None = None
+                    with _added_to(failures):
+                        self._start(bucket, slots)
         for bucket in self._buckets:
-            try:
+            with _added_to(failures):
                 self._complete(bucket)
-            except HorovodInternalError as error:
-                failure = failure or error
         self.reset()
-        if failure is not None:
-            raise failure
+        if failures:
+            raise failures[0]
+        if changed:
+            raise _changed_too_early(changed)
 
-    def _complete(self, bucket: _Bucket) -> None:
+    def _complete(self, bucket: Bucket) -> None:
+        if bucket.failure is not None:
+            raise _not_started(bucket)
         if bucket.handle is not None:
             wait(bucket.handle)
-            for (grad, context), tensor in zip(bucket.dense, bucket.staged, strict=True):
-                result = self._compression.decompress(tensor, context)
-                if result is not grad:
-                    grad.copy_(result)
+        for (slot, grad, context), tensor in zip(bucket.dense, bucket.staged, strict=True):
+            result = self._compression.decompress(tensor, context)
+            if result is not grad:
+                grad.copy_(result)
+            # The optimizer gets the layout that it would get without this one around it.
+            if slot.sparse_dim:
+                slot.param.grad = grad.to_sparse(slot.sparse_dim)
+            elif slot.param.grad is not grad:
+                slot.param.grad = grad
         for slot, result_of in bucket.sparse:
             slot.param.grad = result_of()
 
@@ -189,22 +183,36 @@ class GradientReducer:
         """Forget the gradients of this step."""
         self.busy = False
         for bucket in self._buckets:
-            bucket.ready = 0
-            bucket.started = False
-            bucket.handle = None
-            if bucket.dense:
-                bucket.dense = []
-                bucket.staged = ()
-            if bucket.sparse:
-                bucket.sparse = []
-            for slot in bucket.slots:
-                slot.passes_left = self._passes
+            bucket.reset(self._passes)
 
 
-def _zeros_like(slot: _Slot) -> torch.Tensor:
-    if slot.sparse_dim:
-        return sparse_zeros_like(slot.param, slot.sparse_dim)
-    return torch.zeros_like(slot.param, requires_grad=False)
+@contextmanager
+def _added_to(failures: list[Exception]) -> Iterator[None]:
+    """Go on after an exception, for the other ranks wait for what comes after it."""
+    try:
+        yield
+    except Exception as error:
+        failures.append(error)
+
+
+def _not_started(bucket: Bucket) -> BaseException:
+    error = bucket.failure
+    if isinstance(error, HorovodInternalError):
+        return error
+    failure = RuntimeError(
+        f"the reduction of the gradients of {bucket.name} could not be started: {error!r}"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _changed_too_early(names: Sequence[str]) -> RuntimeError:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return RuntimeError(
+        f"the gradient of {names[0]}{more} was changed between backward() and step(), while it "
+        "was being reduced: call optimizer.synchronize() before gradients are clipped, unscaled or "
+        "changed otherwise, and step() within `with optimizer.skip_synchronize():`"
+    )
 
 
 def _remove_all(hooks: Iterable[Any]) -> None:

@@ -31,7 +31,8 @@ class _Part(NamedTuple):
     members: list[int]
 
 
-collectives: Collectives[torch.Tensor] = Collectives(TorchTensors())
+_tensors = TorchTensors()
+collectives: Collectives[torch.Tensor] = Collectives(_tensors)
 _finish: dict[int, Finish] = {}
 _parts: dict[int, list[_Part]] = {}
 
@@ -86,7 +87,7 @@ def stage_in_place(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Return, for each tensor, one to work on in place: itself, or a contiguous CPU copy."""
     for tensor in tensors:
         if not is_plain(tensor):
-            return [host_copy(tensor).contiguous().resolve_neg() for tensor in tensors]
+            return [_tensors.contiguous(host_copy(tensor)) for tensor in tensors]
     return tensors
 
 

@@ -34,11 +34,11 @@ def broadcast_object(
     """
     name = "broadcast_object" if name is None else name
     is_root = state.rank() == root_rank
-    data = to_bytes(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    size = torch.tensor([data.numel()], dtype=torch.int64)
+    data = to_bytes(obj) if is_root else torch.empty(0, dtype=torch.uint8, device="cpu")
+    size = torch.tensor([data.numel()], dtype=torch.int64, device="cpu")
     broadcast_(size, root_rank, f"{name}.sz", process_set)
     if not is_root:
-        data = torch.empty(int(size.item()), dtype=torch.uint8)
+        data = torch.empty(int(size.item()), dtype=torch.uint8, device="cpu")
     broadcast_(data, root_rank, f"{name}.t", process_set)
     return obj if is_root else from_bytes(data)
 
@@ -60,6 +60,7 @@ def allgather_object(
     """
     name = "allgather_object" if name is None else name
     mine = to_bytes(obj)
-    sizes = allgather(torch.tensor([mine.numel()], dtype=torch.int64), f"{name}.sz", process_set)
+    size = torch.tensor([mine.numel()], dtype=torch.int64, device="cpu")
+    sizes = allgather(size, f"{name}.sz", process_set)
     data = allgather(mine, f"{name}.t", process_set)
     return [from_bytes(part) for part in torch.split(data, sizes.tolist())]

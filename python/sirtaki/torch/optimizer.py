@@ -19,17 +19,18 @@ from sirtaki.torch.adasum_optimizer import distributed_adasum_optimizer
 from sirtaki.torch.allreduce_ops import allreduce
 from sirtaki.torch.compression import Compression, Compressor
 from sirtaki.torch.gradients import GradientReducer
-from sirtaki.torch.parameters import name_parameters, partition
+from sirtaki.torch.parameters import name_of_unnamed, name_parameters, partition
 from sirtaki.torch.reduction import Reduction, size_of
-from sirtaki.torch.wrapping import adopt
+from sirtaki.torch.wrapping import Wrapper, adopt
 
 
-class _DistributedOptimizer(torch.optim.Optimizer):
+class _DistributedOptimizer(Wrapper):
     """Mixed into the class of the optimizer it wraps, whose state it shares."""
 
     _reducer: GradientReducer
     _reduction: Reduction
     _parameter_names: dict[torch.Tensor, str]
+    _unnamed: str
     _active: bool
     _synchronized: bool
     _should_synchronize: bool
@@ -44,6 +45,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
         Raises:
             ValueError: `passes` is not positive.
+            RuntimeError: gradients are being reduced.
         """
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
@@ -54,7 +56,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         group_index = len(self.param_groups) - 1
         for i, p in enumerate(self.param_groups[group_index]["params"]):
-            name = self._parameter_names.setdefault(p, f"noname.{group_index}.{i}")
+            name = self._parameter_names.setdefault(p, f"{self._unnamed}.{group_index}.{i}")
             if self._active:
                 self._reducer.add_bucket([p], [name])
 
@@ -73,6 +75,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
         Raises:
             HorovodInternalError: a reduction failed; the message says why.
+            RuntimeError: a gradient was changed since backward, and so while it was being reduced,
+                or its reduction could not be started during backward.
         """
         if self._active:
             self._reducer.finish()
@@ -136,8 +140,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         # Ranks that disagree on the loss would stop searching at different points.
         if not self._active or not isinstance(self, torch.optim.LBFGS):
             return loss
+        if not isinstance(loss, torch.Tensor):
+            loss = torch.tensor(loss, device="cpu")
         return allreduce(
-            torch.as_tensor(loss).detach(),
+            loss.detach(),
             op=self._reduction.op,
             process_set=self._reduction.process_set,
         )
@@ -155,6 +161,25 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 "are being reduced."
             )
         super().zero_grad(set_to_none=set_to_none)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether the wrapped optimizer unscales gradients by itself.
+
+        `GradScaler.step` asks before it looks at gradients or lets the optimizer step. What it has
+        done to them before is not seen in their version counters.
+        """
+        if self._reducer.busy:
+            raise RuntimeError(
+                "GradScaler met gradients that are being reduced: call optimizer.synchronize() "
+                "before scaler.unscale_(optimizer) and scaler.step(optimizer), and the latter "
+                "within `with optimizer.skip_synchronize():`"
+            )
+        return bool(self.__dict__.get("_step_supports_amp_scaling", False))
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, supports: bool) -> None:
+        self.__dict__["_step_supports_amp_scaling"] = supports
 
 
 # torch wraps `step` of classes without this mark, to run hooks that the inner step runs already.
@@ -194,7 +219,8 @@ def DistributedOptimizer(
         groups: parameters whose gradients are reduced together: lists of them (others go one by
             one), or a number of groups to make. Without it each goes as soon as it can, but small
             ones (16 KiB at most) go together.
-        sparse_as_dense: make sparse gradients dense before they are reduced.
+        sparse_as_dense: make sparse gradients dense while they are reduced; the wrapped optimizer
+            gets them sparse.
         process_set: the ranks that take part; elsewhere the optimizer works as it is.
 
     Raises:
@@ -203,7 +229,7 @@ def DistributedOptimizer(
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    if isinstance(optimizer, _DistributedOptimizer):
+    if isinstance(optimizer, Wrapper):
         raise ValueError("the optimizer is a DistributedOptimizer already")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
@@ -214,9 +240,13 @@ def DistributedOptimizer(
         groups = num_groups if groups is None else groups
 
     ranks = size_of(process_set)
-    names = name_parameters(optimizer.param_groups, named_parameters)
-    if op == Adasum and ranks > 1:
-        return distributed_adasum_optimizer(optimizer, names, compression, process_set)
+    unnamed = name_of_unnamed(process_set)
+    names = name_parameters(optimizer.param_groups, named_parameters, unnamed)
+    buckets = partition(optimizer.param_groups, names, groups, process_set)
+    if op == Adasum and ranks > 1 and process_set.included():
+        return distributed_adasum_optimizer(
+            optimizer, names, unnamed, buckets, compression, process_set
+        )
 
     factor = gradient_predivide_factor
     reduction = Reduction(op, 1.0 / factor, factor, process_set)
@@ -225,12 +255,12 @@ def DistributedOptimizer(
     distributed._reduction = reduction
     distributed._reducer = reducer
     distributed._parameter_names = names
+    distributed._unnamed = unnamed
     distributed._synchronized = False
     distributed._should_synchronize = True
     distributed._active = bool(process_set.included()) and (
         ranks > 1 or state.current_world().config.elastic
     )
-    buckets = partition(optimizer.param_groups, names, groups, process_set)
     if distributed._active:
         for bucket in buckets:
             reducer.add_bucket(bucket, [names[p] for p in bucket])

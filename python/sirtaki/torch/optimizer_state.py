@@ -43,8 +43,7 @@ def broadcast_optimizer_state(
     packed, tensors = _pack(optimizer, params) if is_root else (b"", [])
     packed = broadcast_object(packed, root_rank, "optimizer_state")
     if not is_root:
-        device = params[0].device if params else torch.device("cpu")
-        tensors = _unpack(packed, optimizer, params, device)
+        tensors = _unpack(packed, optimizer, params)
     handles = [
         broadcast_async_(tensor, root_rank, f"optimizer_state.{i}")
         for i, tensor in enumerate(tensors)
@@ -89,28 +88,30 @@ def _pack(
         {key: value for key, value in group.items() if key != "params"}
         for group in optimizer.param_groups
     ]
-    by_param = [optimizer.state.get(p) for p in params]
     by_name = {k: v for k, v in optimizer.state.items() if not isinstance(k, torch.Tensor)}
     stream = io.BytesIO()
     pickler = TensorPickler(stream)
-    pickler.dump((options, by_param, by_name))
+    pickler.dump((options, by_name))
+    for p in params:
+        pickler.dump(optimizer.state.get(p))
     return stream.getvalue(), pickler.tensors
 
 
 def _unpack(
-    packed: bytes,
-    optimizer: torch.optim.Optimizer,
-    params: list[torch.Tensor],
-    device: torch.device,
+    packed: bytes, optimizer: torch.optim.Optimizer, params: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     """Give the optimizer the root's state and options; return their tensors, to be filled."""
-    unpickler = TensorUnpickler(io.BytesIO(packed), device)
-    options, by_param, by_name = unpickler.load()
+    unpickler = TensorUnpickler(io.BytesIO(packed))
+    if params:
+        unpickler.device = params[0].device
+    options, by_name = unpickler.load()
     for group, values in zip(optimizer.param_groups, options, strict=True):
         group.update(values)
     optimizer.state.clear()
     optimizer.state.update(by_name)
-    for p, value in zip(params, by_param, strict=True):
+    for p in params:
+        unpickler.device = p.device
+        value = unpickler.load()
         if value is not None:
             optimizer.state[p] = value
     return unpickler.tensors

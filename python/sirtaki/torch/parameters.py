@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -9,18 +11,49 @@ from typing import Any
 
 import torch
 
+from sirtaki.core import state
 from sirtaki.core.process_sets import ProcessSet
+from sirtaki.core.world import World
 from sirtaki.torch.objects import broadcast_object
+from sirtaki.torch.reduction import number_of
 
 _SMALL_BYTES = 16 << 10
 _TOGETHER_BYTES = 256 << 10
 
 
+# The running world, and how many optimizers each of its process sets has.
+_world: weakref.ref[World] | None = None
+_optimizers: Counter[int] = Counter()
+
+
+def name_of_unnamed(process_set: ProcessSet) -> str:
+    """Return how the names of a new optimizer's nameless parameters begin.
+
+    No other optimizer of the process set has the same, and the ranks, which make their optimizers
+    in one order, have the same for the same optimizer.
+    """
+    global _world
+    world = state.current_world()
+    if _world is None or _world() is not world:
+        _world = weakref.ref(world)
+        _optimizers.clear()
+    number = number_of(process_set)
+    _optimizers[number] += 1
+    count = _optimizers[number]
+    return "noname" if count == 1 else f"optimizer{count}.noname"
+
+
 def name_parameters(
     param_groups: Sequence[dict[str, Any]],
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
+    unnamed: str,
 ) -> dict[torch.Tensor, str]:
     """Return the names given, or names made from the positions in the optimizer's groups.
+
+    Args:
+        param_groups: the optimizer's.
+        named_parameters: pairs of a name and a parameter, or None.
+        unnamed: how names that are made begin.
 
     Raises:
         ValueError: names are given, but not as (name, parameter) pairs, or two parameters have
@@ -28,7 +61,7 @@ def name_parameters(
     """
     if named_parameters is None:
         return {
-            p: f"noname.{i}.{j}"
+            p: f"{unnamed}.{i}.{j}"
             for i, group in enumerate(param_groups)
             for j, p in enumerate(group["params"])
         }
@@ -71,11 +104,12 @@ def partition(
         process_set: whose first rank decides in which order a number of lists is filled.
 
     Raises:
-        ValueError: `groups` is something else, or names a parameter twice.
+        ValueError: `groups` is something else, or names a parameter twice, or the ranks have
+            parameters of different names and cannot share them out alike.
     """
     params = [p for group in param_groups for p in group["params"]]
     if groups is None or (isinstance(groups, int) and groups == 0):
-        return _coalesce(params)
+        return _coalesce(params, names)
     if isinstance(groups, int):
         if groups < 0:
             raise ValueError("groups must not be negative")
@@ -94,12 +128,17 @@ def partition(
     return [group for group in together if group] + [[p] for p in params if id(p) not in grouped]
 
 
-def _coalesce(params: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Put small parameters together, in the order in which backward gets to them."""
+def _coalesce(
+    params: list[torch.Tensor], names: dict[torch.Tensor, str]
+) -> list[list[torch.Tensor]]:
+    """Put small parameters together, about in the order in which backward gets to them.
+
+    It is the order of their names, which ranks share even if they list them in different orders.
+    """
     # The gradient of a small one takes less time than Python needs to start its reduction.
     together: list[list[torch.Tensor]] = []
     room = 0
-    for p in reversed(params):
+    for p in sorted(params, key=lambda p: _by_number(names[p]), reverse=True):
         size = p.numel() * p.element_size()
         if not p.requires_grad or size > _SMALL_BYTES:
             continue
@@ -110,6 +149,12 @@ def _coalesce(params: list[torch.Tensor]) -> list[list[torch.Tensor]]:
         room -= size
     small = {id(p) for group in together for p in group}
     return [[p] for p in params if id(p) not in small] + together
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts layer 10 behind layer 9."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _split(
@@ -123,6 +168,12 @@ def _split(
     if process_set.included() and process_set.ranks:
         order = broadcast_object(order, process_set.ranks[0], "parameter_order", process_set)
     by_name = {names[p]: p for p in trained}
+    if by_name.keys() != set(order):
+        differ = ", ".join(sorted(by_name.keys() ^ set(order)))
+        raise ValueError(
+            f"groups={count}: the ranks must have parameters of the same names, but this rank and "
+            f"the first rank differ in {differ}"
+        )
     ordered = [by_name[name] for name in order]
     count = min(count, len(ordered))
     bounds = [len(ordered) * i // count for i in range(count + 1)] if count else []

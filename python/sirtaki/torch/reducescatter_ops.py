@@ -19,8 +19,14 @@ from sirtaki.torch.handles import (
     start_group,
     synchronize,
 )
-from sirtaki.torch.reduction import Reduction, check_one_device, size_of, wants_grad
-from sirtaki.torch.tensors import check_dense
+from sirtaki.torch.reduction import (
+    Reduction,
+    batch_at,
+    check_one_device,
+    size_of,
+    wants_grad,
+)
+from sirtaki.torch.tensors import check_reducible
 
 
 def _submit(
@@ -32,7 +38,7 @@ def _submit(
     waits: bool = False,
 ) -> int:
     for tensor in tensors:
-        if check_dense(tensor).dim() == 0:
+        if check_reducible(tensor).dim() == 0:
             raise ValueError("reducescatter: a tensor without dimensions cannot be scattered")
     check_one_device(tensors)
 
@@ -64,10 +70,13 @@ class _Reducescatter(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, name: str | None, reduction: Reduction, *tensors: torch.Tensor
+        name: str | None, reduction: Reduction, *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        ctx.reduction = reduction
         return tuple(run(tensors, name, reduction))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.reduction = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -77,6 +86,17 @@ class _Reducescatter(torch.autograd.Function):
             scale *= size_of(process_set)
         gathered = grouped_allgather([grad * scale for grad in grads], process_set=process_set)
         return None, None, *gathered
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(_reduce(tangents[2:], None, ctx.reduction))
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], name: str | None, reduction: Reduction, *tensors: Any
+    ) -> tuple[Any, Any]:
+        moved, out_dims = batch_at(1, tensors, in_dims[2:])
+        return _Reducescatter.apply(name, reduction, *moved), out_dims
 
 
 def _reduce(
@@ -127,7 +147,7 @@ def reducescatter(
     """
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
     compressed, ctx = compression.compress(tensor)
-    (output,) = _reduce([check_dense(compressed)], name, reduction)
+    (output,) = _reduce([check_reducible(compressed)], name, reduction)
     return compression.decompress(output, ctx)
 
 
@@ -159,7 +179,7 @@ def grouped_reducescatter(
     """Return what `reducescatter` gives for each of several tensors, done as one operation."""
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
     compressed = [compression.compress(tensor) for tensor in tensors]
-    outputs = _reduce([check_dense(tensor) for tensor, _ in compressed], name, reduction)
+    outputs = _reduce([check_reducible(tensor) for tensor, _ in compressed], name, reduction)
     return [
         compression.decompress(output, ctx)
         for output, (_, ctx) in zip(outputs, compressed, strict=True)

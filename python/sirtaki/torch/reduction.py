@@ -1,4 +1,4 @@
-"""What allreduce and reducescatter share: the operator, its scale, and the deprecated `average`."""
+"""What the collectives share: operator, scale, process set, and what autograd and vmap need."""
 
 from __future__ import annotations
 
@@ -88,8 +88,24 @@ def check_one_device(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def wants_grad(tensors: Sequence[torch.Tensor]) -> bool:
-    """Say whether autograd must follow an operation on these tensors."""
+    """Say whether autograd, or a transform of torch.func, must follow an operation on these."""
+    if torch._C._are_functorch_transforms_active():
+        return True
     for tensor in tensors:
         if tensor.requires_grad:
             return torch.is_grad_enabled()
     return False
+
+
+def batch_at(
+    dim: int, tensors: Sequence[torch.Tensor], in_dims: Sequence[int | None]
+) -> tuple[list[torch.Tensor], tuple[int | None, ...]]:
+    """Return the tensors with the dimension that torch.vmap maps moved to `dim`, and where it is.
+
+    It has to be at one place on all ranks, and behind the rows in operations on rows.
+    """
+    moved = [
+        tensor if at is None else tensor.movedim(at, dim)
+        for tensor, at in zip(tensors, in_dims, strict=True)
+    ]
+    return moved, tuple(None if at is None else dim for at in in_dims)

@@ -40,16 +40,19 @@ class TensorPickler(pickle.Pickler):
 
 
 class TensorUnpickler(pickle.Unpickler):
-    """Unpickles what `TensorPickler` wrote, with new tensors, listed in `tensors`, to be filled."""
+    """Unpickles what `TensorPickler` wrote, with new tensors, listed in `tensors`, to be filled.
 
-    def __init__(self, stream: io.BytesIO, device: torch.device) -> None:
+    Tensors that were not in CPU memory are made on `device`, which may be set for each object.
+    """
+
+    def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream)
-        self._device = device
+        self.device = torch.device("cpu")
         self.tensors: list[torch.Tensor] = []
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
         """Make a tensor like the one set aside."""
         shape, dtype, on_cpu = pid
-        tensor = torch.empty(shape, dtype=dtype, device="cpu" if on_cpu else self._device)
+        tensor = torch.empty(shape, dtype=dtype, device="cpu" if on_cpu else self.device)
         self.tensors.append(tensor)
         return tensor

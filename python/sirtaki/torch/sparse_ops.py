@@ -15,7 +15,9 @@ def sparse_zeros_like(tensor: torch.Tensor, sparse_dim: int) -> torch.Tensor:
     """Return a sparse tensor without entries; the gradient of an embedding has sparse_dim 1."""
     indices = torch.empty(sparse_dim, 0, dtype=torch.int64, device=tensor.device)
     values = tensor.new_empty((0, *tensor.shape[sparse_dim:]), requires_grad=False)
-    return torch.sparse_coo_tensor(indices, values, tensor.shape, check_invariants=False)
+    return torch.sparse_coo_tensor(
+        indices, values, tensor.shape, device=tensor.device, check_invariants=False
+    )
 
 
 def sparse_allreduce_async(
@@ -46,7 +48,7 @@ def sparse_allreduce_async(
         all_indices = synchronize(indices).t()
         all_values = synchronize(values)
         total = torch.sparse_coo_tensor(
-            all_indices, all_values, mine.shape, check_invariants=False
+            all_indices, all_values, mine.shape, device=mine.device, check_invariants=False
         ).coalesce()
         # Divided after the sum, and once, as for dense tensors.
         return total / size_of(process_set) if op == Average else total

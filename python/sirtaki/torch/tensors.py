@@ -22,6 +22,9 @@ _CODES: dict[torch.dtype, int] = {
     torch.float32: dtypes.F32,
     torch.float64: dtypes.F64,
 }
+REDUCIBLE = frozenset(_CODES)
+# The youngest are not in every version of PyTorch.
+_CODES |= {getattr(torch, n): code for n, code in dtypes.MOVED.items() if hasattr(torch, n)}
 
 
 def check_dense(tensor: object) -> torch.Tensor:
@@ -45,6 +48,22 @@ def check_dense(tensor: object) -> torch.Tensor:
     return tensor
 
 
+def check_reducible(tensor: object) -> torch.Tensor:
+    """Return the tensor if a collective can reduce it.
+
+    Raises:
+        TypeError: it is not a PyTorch tensor.
+        ValueError: a collective cannot take it, or its dtype can only be moved.
+    """
+    dense = check_dense(tensor)
+    if dense.dtype not in REDUCIBLE:
+        raise ValueError(
+            f"tensors of type {dense.dtype} cannot be reduced; broadcast, allgather and alltoall "
+            "take them"
+        )
+    return dense
+
+
 class TorchTensors:
     """The core's view of PyTorch tensors in CPU memory; others are staged by `host_copy`."""
 
@@ -54,12 +73,19 @@ class TorchTensors:
             return tensor.data_ptr(), tensor.shape, _CODES[tensor.dtype]
         except (AttributeError, KeyError, RuntimeError):
             check_dense(tensor)
+            if torch._C._are_functorch_transforms_active():
+                raise ValueError(
+                    "within torch.func transforms use the plain form of the operation, neither "
+                    "the asynchronous nor the in-place one"
+                ) from None
             raise
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor itself if its memory holds its elements in row order, else a copy."""
         try:
-            return tensor.contiguous().resolve_neg()
+            tensor = tensor.contiguous().resolve_neg()
+            # Only complex numbers can be conjugates, and they are not reducible.
+            return tensor if tensor.dtype in REDUCIBLE else tensor.resolve_conj()
         except (AttributeError, RuntimeError):
             check_dense(tensor)
             raise
@@ -73,7 +99,7 @@ class TorchTensors:
     ) -> torch.Tensor:
         """Return a tensor of this shape and `like`'s dtype over the buffer's own memory."""
         if 0 in shape:  # torch.frombuffer refuses empty buffers
-            return torch.empty(shape, dtype=like.dtype)
+            return torch.empty(shape, dtype=like.dtype, device="cpu")
         return torch.frombuffer(buffer, dtype=like.dtype).view(shape)
 
     def splits(self, splits: object) -> list[int]:
@@ -92,14 +118,19 @@ class TorchTensors:
 
     def wrap_splits(self, received: list[int], like: object) -> torch.Tensor:
         """Return received row counts as int32, on the device of the splits that were given."""
-        device = like.device if isinstance(like, torch.Tensor) else None
+        device = like.device if isinstance(like, torch.Tensor) else "cpu"
         return torch.tensor(received, dtype=torch.int32, device=device)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Say whether the core can work on the tensor in place: its elements lie in CPU memory."""
-    # In row order, without gaps, and not to be negated when they are read.
-    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()
+    # In row order, without gaps, and neither to be negated nor conjugated when they are read.
+    return (
+        tensor.is_cpu
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and (tensor.dtype in REDUCIBLE or not tensor.is_conj())
+    )
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:

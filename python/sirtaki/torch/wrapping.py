@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 
 import torch
 
-Added = TypeVar("Added", bound=torch.optim.Optimizer)
+
+class Wrapper(torch.optim.Optimizer):
+    """Mixed into the class of the optimizer it wraps, with which it shares groups and state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the wrapped optimizer's state."""
+        groups, state = self.param_groups, self.state
+        super().load_state_dict(state_dict)
+        # What holds the optimizer that was wrapped, as a learning rate scheduler does, goes on
+        # working on the same lists and dictionaries.
+        for group, loaded in zip(groups, self.param_groups, strict=True):
+            if group is not loaded:
+                group.clear()
+                group.update(loaded)
+        if state is not self.state:
+            state.clear()
+            state.update(self.state)
+        self.param_groups, self.state = groups, state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        _refuse_copy()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        _refuse_copy()
+
+
+def _refuse_copy() -> NoReturn:
+    raise TypeError(
+        "a DistributedOptimizer cannot be copied or pickled, because it watches the gradients of "
+        "its parameters: save optimizer.state_dict(), make the optimizer of the copy anew, wrap it "
+        "with DistributedOptimizer, and load the state into it"
+    )
+
+
+Added = TypeVar("Added", bound=Wrapper)
 
 
 def adopt(optimizer: torch.optim.Optimizer, added: type[Added]) -> Added:
@@ -15,7 +49,9 @@ def adopt(optimizer: torch.optim.Optimizer, added: type[Added]) -> Added:
     It shares the parameter groups, state and hooks of the given one.
     """
     own = type(optimizer)
-    distributed = cast("type[Added]", type(own.__name__, (added, own), {"__doc__": own.__doc__}))
+    # Programs look for "horovod" in the printed class, to see that an optimizer is wrapped.
+    namespace = {"__doc__": own.__doc__, "__module__": "horovod.torch.optimizer"}
+    distributed = cast("type[Added]", type(own.__name__, (added, own), namespace))
     wrapper = distributed.__new__(distributed)
     wrapper.__dict__.update(optimizer.__dict__)
     # A learning rate scheduler leaves its own `step` there, bound to the optimizer it was given.

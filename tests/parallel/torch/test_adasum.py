@@ -98,3 +98,51 @@ class TestOptimizer:
             optimizer.step()
         with pytest.raises(AssertionError, match="Adasum"), optimizer.skip_synchronize():
             pass
+
+    @pytest.mark.parametrize("groups", [0, 1, 3])
+    def test_groups_change_nothing_but_what_is_sent_together(self, groups: int) -> None:
+        nets = [model(), model()]
+        for net, how in zip(nets, (groups, None), strict=True):
+            optimizer = self.optimizer(net, groups=how)
+            my_loss(net).backward()
+            optimizer.step()
+        assert_same_parameters(*nets)
+
+    @several
+    def test_parameters_of_a_group_are_sent_together(self) -> None:
+        net = torch.nn.Linear(2 + hvd.rank(), 2)
+        optimizer = self.optimizer(net, groups=[[net.bias, net.weight]])
+        net(torch.ones(1, 2 + hvd.rank())).sum().backward()
+        with pytest.raises(hvd.MismatchError, match="bias, weight"):
+            optimizer.step()
+
+    @several
+    def test_it_is_not_wrapped_twice(self) -> None:
+        with pytest.raises(ValueError, match="already"):
+            hvd.DistributedOptimizer(self.optimizer(model()))
+
+    @several
+    def test_groups_are_numbers_or_lists(self) -> None:
+        with pytest.raises(ValueError, match="groups"):
+            self.optimizer(model(), groups="all")
+
+    def test_parameters_added_later_are_combined_too(self) -> None:
+        net = model()
+        inner = torch.optim.SGD(net[0].parameters(), lr=0.1)
+        optimizer = hvd.DistributedOptimizer(inner, op=hvd.Adasum)
+        optimizer.add_param_group({"params": list(net[2].parameters())})
+        my_loss(net).backward()
+        optimizer.step()
+        assert_equal_on_all_ranks(net)
+
+    def test_outside_the_process_set_it_is_an_ordinary_one(self, pair: hvd.ProcessSet) -> None:
+        net = model()
+        optimizer = self.optimizer(net, process_set=pair)
+        my_loss(net).backward()
+        if pair.included():
+            optimizer.step()
+            return
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        assert_same_parameters(net, trained_alone(sgd, 1, my_loss))

@@ -135,12 +135,12 @@ def test_a_name_can_be_under_way_only_once() -> None:
         lambda size: torch.ones(size, dtype=torch.int64),
         lambda size: torch.ones(size, 1, dtype=torch.int32),
         lambda size: [1] * (size + 1),
-        lambda size: [2 * size] + [1] * (size - 1),
+        lambda size: [2] + [1] * (size - 1),
         lambda size: [-1] + [1] * (size - 1),
         lambda size: ["one"] * size,
         lambda size: 3,
     ],
-    ids=["floats", "int64", "2-D", "too many", "too large", "negative", "words", "a number"],
+    ids=["floats", "int64", "2-D", "too many", "one row too many", "negative", "words", "a number"],
 )
 def test_wrong_splits_are_told_at_the_call(splits) -> None:
     with pytest.raises(ValueError, match="split"):
@@ -153,11 +153,10 @@ def test_rows_that_cannot_be_shared_out_evenly_are_told_at_the_call() -> None:
         hvd.alltoall_async(torch.ones(hvd.size() + 1))
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e5m2, torch.uint16], ids=str)
-def test_types_that_are_not_supported_are_told_at_the_call(dtype: torch.dtype) -> None:
-    tensor = torch.zeros(2).to(dtype)
+def test_types_that_are_not_supported_are_told_at_the_call() -> None:
+    tensor = torch.empty(2, dtype=torch.bits16)
     for operation in (hvd.allreduce_async, hvd.allreduce_async_, hvd.allgather_async):
-        with pytest.raises(ValueError, match="not supported"):
+        with pytest.raises(ValueError, match=r"bits16 are not supported"):
             operation(tensor)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import time
 
 import pytest
@@ -138,3 +140,28 @@ def test_a_set_that_was_removed_is_refused() -> None:
     assert hvd.remove_process_set(removed)
     with pytest.raises(ValueError, match="not registered"):
         hvd.allreduce(torch.ones(2), process_set=removed)
+
+
+class TestCopies:
+    """A set has one registration, so it is not copied: models that hold it go on exchanging."""
+
+    def same(self, process_set: hvd.ProcessSet) -> list[hvd.ProcessSet]:
+        return [
+            copy.copy(process_set),
+            copy.deepcopy({"a": process_set})["a"],
+            pickle.loads(pickle.dumps(process_set)),
+        ]
+
+    def test_of_the_global_set_are_the_global_set(self) -> None:
+        assert all(made is hvd.global_process_set for made in self.same(hvd.global_process_set))
+
+    @pytest.mark.skipif("hvd.size() < 2", reason="the set would be the world")
+    def test_of_a_registered_set_are_that_set(self) -> None:
+        added = hvd.add_process_set([1])
+        assert all(made is added for made in self.same(added))
+        hvd.remove_process_set(added)
+
+    def test_of_a_set_that_is_not_registered_can_be_registered(self) -> None:
+        made = pickle.loads(pickle.dumps(hvd.ProcessSet([0])))
+        assert made.ranks == [0]
+        assert made.process_set_id is None

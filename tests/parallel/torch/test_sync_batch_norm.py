@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -156,3 +162,33 @@ def test_one_value_per_channel_is_too_few() -> None:
 def test_input_needs_a_channel_dimension() -> None:
     with pytest.raises(ValueError, match="2 dimensions"):
         hvd.SyncBatchNorm(CHANNELS)(torch.ones(CHANNELS))
+
+
+def assert_normalises_the_whole_batch(layer: nn.Module) -> None:
+    batch = whole(even(), 4)
+    expected = nn.BatchNorm1d(CHANNELS).double()(batch)
+    torch.testing.assert_close(layer(part(batch, even())), part(expected, even()))
+
+
+def test_a_copy_of_a_layer_works_with_those_of_the_other_ranks() -> None:
+    assert_normalises_the_whole_batch(copy.deepcopy(hvd.SyncBatchNorm(CHANNELS).double()))
+
+
+def test_a_model_saved_by_a_job_of_one_rank_works_with_those_of_the_other_ranks(
+    tmp_path: Path,
+) -> None:
+    saved = None
+    if hvd.rank() == 0:
+        program = f"""
+import sys, torch
+import sirtaki.torch as hvd
+hvd.init()
+torch.save(hvd.SyncBatchNorm({CHANNELS}).double(), sys.argv[1])
+"""
+        alone = {k: v for k, v in os.environ.items() if not k.startswith(("HOROVOD_", "SIRTAKI_"))}
+        file = tmp_path / "model.pt"
+        subprocess.run([sys.executable, "-c", program, file], check=True, env=alone)
+        saved = file.read_bytes()
+    mine = tmp_path / "received.pt"
+    mine.write_bytes(hvd.broadcast_object(saved, 0))
+    assert_normalises_the_whole_batch(torch.load(mine, weights_only=False))
