@@ -147,9 +147,7 @@ def test_an_answer_of_the_store_that_is_altered_is_an_error_that_says_so() -> No
         TcpStore(server.address, 10, SECRET).set("key", b"truth")
         with (
             man_in_the_middle(server.port, same, lie) as port,
-            pytest.raises(
-                AlteredError, match=r"answer of the rendezvous store .*'key' was"
-            ),
+            pytest.raises(AlteredError, match=r"answer of the rendezvous store .*'key' was"),
         ):
             TcpStore(f"tcp:127.0.0.1:{port}", 10, SECRET).get("key", 10)
 
