@@ -84,6 +84,12 @@ void Engine::abort_world(int rank) {
 }
 
 Error Engine::lost_error(int lost_rank) {
+  if (region_->is_altered(lost_rank)) {
+    return Error(ErrorCode::kPeerLost,
+                 rank_text(rank_) + ": the control connection with " + rank_text(lost_rank) +
+                     " was altered on its way" + phase() +
+                     ": somebody on the network between the hosts changes what they send");
+  }
   return Error(ErrorCode::kPeerLost, rank_text(rank_) + ": lost peer " + rank_text(lost_rank) +
                                          phase() + ": its process ended without shutdown(), " +
                                          (hosts_.hosts() > 1 ? "its host does not answer, " : "") +

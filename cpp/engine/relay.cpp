@@ -98,12 +98,26 @@ bool Relay::receive_from(Peer& peer) {
       Reader in(message);
       const Hop hop = in.get<Hop>();
       if (hop == Hop::kBye) peer.bye = true;
-      if (hop == Hop::kLost) lost_(in.get<int32_t>());
+      if (hop == Hop::kLost) hear_loss(peer, in);
       if (hop == Hop::kUp || hop == Hop::kDown) receive(peer, hop, in.rest());
     });
+  } catch (const Altered&) {
+    region_->set_altered(peer.link.rank());
+    lost_(peer.link.rank());
+    spread_loss();  // to the other end too, before the connection is closed
+    return false;
   } catch (const std::exception&) {
     return false;  // not what a leader says: as good as gone
   }
+}
+
+void Relay::hear_loss(const Peer& from, Reader& in) {
+  const int lost = in.get<int32_t>();
+  const bool altered = in.get<uint8_t>() != 0;
+  // Who finds what we sent altered means us; for us it is the connection with them.
+  const int rank = altered && lost == rank_ ? from.link.rank() : lost;
+  if (altered) region_->set_altered(rank);
+  lost_(rank);
 }
 
 void Relay::check_silence(int64_t now_ns) {
@@ -122,7 +136,7 @@ void Relay::spread_loss() {
   if (told_ || lost_rank < 0) return;
   told_ = true;
   std::string body;
-  Writer(body).put(lost_rank);
+  Writer(body).put(lost_rank).put(static_cast<uint8_t>(region_->is_altered(lost_rank)));
   send_to_all(Hop::kLost, body);
 }
 

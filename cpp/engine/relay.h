@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/frames.h"
 #include "engine/host_aggregator.h"
@@ -23,7 +24,7 @@ enum class Hop : uint8_t {
   kUp,         ///< ranks, and a message of theirs to the sequencer
   kDown,       ///< places (none: all of the host), and a message of the sequencer to them
   kHeartbeat,  ///< nothing: the host is alive
-  kLost,       ///< a rank that is gone; the world ends
+  kLost,       ///< a rank that is gone, whether its messages were altered; the world ends
   kBye,        ///< nothing more will be run on this host
 };
 
@@ -89,6 +90,7 @@ class Relay : public Watcher::Service {
 
  private:
   bool receive_from(Peer& peer);
+  void hear_loss(const Peer& from, Reader& in);
   void check_silence(int64_t now_ns);
   void spread_loss();
 

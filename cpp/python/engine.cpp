@@ -6,8 +6,11 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
+
+#include <cstring>
 
 #include "base/clock.h"
 #include "python/bindings.h"
@@ -46,10 +49,27 @@ void wait_interruptibly(HeldEngine& engine, Handle& handle) {
 }
 
 using FdPairs = std::vector<std::pair<int, int>>;
+/// Rank, descriptor, key of what is sent, key of what is received.
+using SealedFds = std::vector<std::tuple<int, int, nb::bytes, nb::bytes>>;
 
 std::vector<Link> links_of(const FdPairs& pairs) {
   std::vector<Link> links;
   for (const auto& [peer, fd] : pairs) links.push_back({peer, Fd(fd)});
+  return links;
+}
+
+SipKey key_of(const nb::bytes& bytes) {
+  SipKey key;
+  if (bytes.size() != key.size()) throw nb::value_error("a key of a link has 16 bytes");
+  std::memcpy(key.data(), bytes.c_str(), key.size());
+  return key;
+}
+
+std::vector<Link> links_of(const SealedFds& sealed) {
+  std::vector<Link> links;
+  for (const auto& [peer, fd, sending, receiving] : sealed) {
+    links.push_back({peer, Fd(fd), {key_of(sending), key_of(receiving)}});
+  }
   return links;
 }
 
@@ -75,7 +95,7 @@ std::shared_ptr<nb::object> shared_object(nb::object object) {
 }
 
 std::unique_ptr<HeldEngine> make_engine(int rank, std::vector<int> host_of, int memfd,
-                                        const FdPairs& local_links, const FdPairs& host_links,
+                                        const FdPairs& local_links, const SealedFds& host_links,
                                         nb::object connect, const EngineOptions& options,
                                         const nb::object& backend) {
   HostMap hosts(std::move(host_of));

@@ -6,17 +6,19 @@
 
 #include <cerrno>
 
-#include "base/frames.h"
-
 namespace sirtaki {
 
-HostLink::HostLink(Link link) : rank_(link.rank), socket_(std::move(link.socket)) {
+HostLink::HostLink(Link link)
+    : rank_(link.rank),
+      socket_(std::move(link.socket)),
+      sealer_(link.keys.sending),
+      opener_(link.keys.receiving) {
   // Messages are short and each may be waited for. Other kinds of sockets do not know the option.
   const int yes = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-void HostLink::queue(std::string_view message) { append_frame(waiting_, message); }
+void HostLink::queue(std::string_view message) { sealer_.append(waiting_, message); }
 
 void HostLink::flush() {
   constexpr size_t kForget = 1 << 20;
@@ -42,7 +44,7 @@ bool HostLink::receive(const Receive& receive) {
     if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (got == 0) return false;
     received_.append(bytes, static_cast<size_t>(got));
-    take_frames(received_, receive);
+    opener_.take(received_, receive);
     if (static_cast<size_t>(got) < sizeof bytes) return true;
   }
 }

@@ -4,11 +4,13 @@
 #include <string>
 #include <string_view>
 
+#include "base/sealed_frames.h"
 #include "transport/watcher.h"
 
 namespace sirtaki {
 
-/// Messages to and from the leader of another host, over a connected stream socket.
+/// Messages to and from the leader of another host, over a connected stream socket, sealed with the
+/// link's keys.
 ///
 /// Nothing blocks: what the socket does not take waits in memory. One thread at a time may use it.
 class HostLink {
@@ -31,7 +33,7 @@ class HostLink {
   void flush();
   bool has_backlog() const { return sent_ < waiting_.size(); }
 
-  /// Hands over the messages that arrived; false if the other end is gone.
+  /// Hands over the messages that arrived; false if the other end is gone. Throws Altered.
   bool receive(const Receive& receive);
   /// Forgets the connection.
   void close();
@@ -39,6 +41,8 @@ class HostLink {
  private:
   int rank_;
   Fd socket_;
+  FrameSealer sealer_;
+  FrameOpener opener_;
   std::string waiting_;
   size_t sent_ = 0;  ///< bytes at the front of `waiting_` that are on their way
   std::string received_;

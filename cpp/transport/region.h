@@ -20,7 +20,8 @@ enum News : uint32_t {
 /// Why a world ends early; written once, by whoever sees it first, and in one piece, for that
 /// process may be killed at any moment.
 struct Abort {
-  std::atomic<int32_t> lost;  ///< 0: the world goes on, else the lost rank + 1
+  std::atomic<int32_t> lost;     ///< 0: the world goes on, else the lost rank + 1
+  std::atomic<int32_t> altered;  ///< 0, or rank + 1 whose control messages were altered
 };
 
 /// What the leader of the host must be told.
@@ -81,6 +82,14 @@ class Region {
   void set_lost_rank(int rank) const {
     int32_t none = 0;
     at<Abort>(0)->lost.compare_exchange_strong(none, rank + 1);
+  }
+  /// Whether messages of `rank` were altered on their way to this host.
+  bool is_altered(int rank) const {
+    return at<Abort>(0)->altered.load(std::memory_order_acquire) == rank + 1;
+  }
+  /// Comes before the rank is lost on account of that.
+  void set_altered(int rank) const {
+    at<Abort>(0)->altered.store(rank + 1, std::memory_order_release);
   }
   LeaderBlock& leader() const { return *at<LeaderBlock>(layout_.leader); }
   RankBlock& rank(int place) const { return at<RankBlock>(layout_.ranks)[place]; }

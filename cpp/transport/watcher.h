@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/sealed_frames.h"
 
 namespace sirtaki {
 
@@ -16,6 +17,7 @@ namespace sirtaki {
 struct Link {
   int rank;
   Fd socket;
+  SealKeys keys = {};  ///< only messages between hosts are sealed
 };
 
 /// The connections that a rank is given at its start.

@@ -44,7 +44,7 @@ class Engine:
         host_of: list[int],
         memfd: int,
         local_links: list[tuple[int, int]],
-        host_links: list[tuple[int, int]],
+        host_links: Sequence[tuple[int, int, bytes, bytes]],
         connect: Callable[[int, int], int] | None,
         options: EngineOptions,
         backend: object | None = None,

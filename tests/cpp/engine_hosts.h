@@ -140,6 +140,13 @@ class VirtualHosts {
   /// As if the network between rank 0 and the host were gone, with a reset.
   void cut(int host) { shutdown(spare_.at(host).get(), SHUT_RDWR); }
 
+  /// As if somebody in the network put bytes into what rank 0 sends to the host.
+  void inject(int host, const std::string& bytes) {
+    if (::send(spare_.at(host).get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) {
+      throw std::runtime_error("nothing injected");
+    }
+  }
+
   void abort_all(int rank) {
     for (const auto& region : regions) Doorbell(region, 0, SpinPolicy{}).abort(rank);
   }
@@ -160,8 +167,10 @@ class VirtualHosts {
   void connect(int a, int b, std::vector<Link> LinkSet::* kind) {
     auto [left, right] = socket_pair();
     if (kind == &LinkSet::hosts) spare_[hosts.host_of(b)] = Fd(dup(left.get()));
-    (links_of(a).*kind).push_back({b, std::move(left)});
-    (links_of(b).*kind).push_back({a, std::move(right)});
+    const SipKey to_b{std::byte{1}};
+    const SipKey to_a{std::byte{2}};
+    (links_of(a).*kind).push_back({b, std::move(left), {to_b, to_a}});
+    (links_of(b).*kind).push_back({a, std::move(right), {to_a, to_b}});
   }
 
   std::map<int, Fd> spare_;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/frames.h"
+#include "base/sealed_frames.h"
 #include "doctest/doctest.h"
 #include "engine/engine.h"
 #include "engine_hosts.h"
@@ -113,9 +113,9 @@ TEST_CASE("a rank that cannot go on is named on all hosts") {
 
 /// Speaks for a host without an engine: heartbeats, then what the test wants.
 void beat(const LinkSet& links) {
-  std::string stream;
-  append_frame(stream, std::string(1, static_cast<char>(Hop::kHeartbeat)));
   const Link& link = links.hosts.at(0);
+  std::string stream;
+  FrameSealer(link.keys.sending).append(stream, std::string(1, static_cast<char>(Hop::kHeartbeat)));
   REQUIRE(write(link.socket.get(), stream.data(), stream.size()) ==
           static_cast<ssize_t>(stream.size()));
 }
@@ -149,10 +149,34 @@ TEST_CASE("hosts that compute for longer than the timeout are not lost") {
 
 TEST_CASE("garbage on the connection between hosts ends the world, and nothing else") {
   VirtualHosts world({0, 0, 1});
+  const Link& link = world.links_of(2).hosts.at(0);
   std::string stream;
-  append_frame(stream, std::string("\0garbage", 8));
-  REQUIRE(write(world.links_of(2).hosts.at(0).socket.get(), stream.data(), stream.size()) > 0);
+  FrameSealer(link.keys.sending).append(stream, std::string("\0garbage", 8));
+  REQUIRE(write(link.socket.get(), stream.data(), stream.size()) > 0);
   expect_lost(world, {0, 1}, testing::quick_options(), "rank 2 (node1)", [](int) {});
+}
+
+TEST_CASE("an altered control message ends the world everywhere and names the connection") {
+  VirtualHosts world({0, 0, 1, 2});
+  std::atomic<int> ready{0};
+  testing::run_threads(
+      4,
+      [&](int rank) {
+        const auto engine = world.start(rank, testing::quick_options());
+        testing::barrier(*engine);
+        if (++ready == 4) world.inject(1, std::string(64, 'x'));
+        const Error error = testing::error_of([&] {
+          for (;;) {
+            Floats values(4);
+            testing::sum(*engine, "x", values);
+          }
+        });
+        const std::string other = rank == 2 ? "rank 0 (node0)" : "rank 2 (node1)";
+        expect(error.code == ErrorCode::kPeerLost, error.what());
+        expect(contains(error.what(), "the control connection with " + other + " was altered"),
+               error.what());
+      },
+      [](int) {});
 }
 
 }  // namespace

@@ -14,16 +14,26 @@ import atheris
 
 with atheris.instrument_imports():
     from sirtaki.launch import frames
-    from sirtaki.rendezvous import auth, records, wire
+    from sirtaki.rendezvous import auth, records, sealing, wire
 
 SECRET = bytes(32)
 IDENTITY = auth.own_identity("host")
 PURPOSE = 1
+SEAL = sealing.Seal(auth.Keys(b"s" * 32, b"r" * 32))
 
 
 def store_request(data: bytes) -> None:
     with contextlib.suppress(ValueError):
-        wire.parse_request(data)
+        wire.parse_request(data, sealing.Seal())
+    with contextlib.suppress(sealing.AlteredError):
+        if wire.parse_request(data, SEAL) is not None:
+            raise AssertionError("a stranger's request was believed")
+
+
+def store_answer(data: bytes) -> None:
+    with contextlib.suppress(sealing.AlteredError):
+        wire.answer_content_bytes(data, SEAL)
+        raise AssertionError("a stranger's answer was believed")
 
 
 def handshake(data: bytes) -> None:
@@ -56,7 +66,7 @@ def agent_frames(data: bytes) -> None:
                 frames.unpack_json(payload)
 
 
-TARGETS = (store_request, handshake, answer, host_record, agent_frames)
+TARGETS = (store_request, store_answer, handshake, answer, host_record, agent_frames)
 
 
 def one(data: bytes) -> None:

@@ -28,6 +28,7 @@ from sirtaki.launch.task_folder import (
     remove_leftovers,
     write_private,
 )
+from sirtaki.rendezvous.file_store import FileStore
 
 STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}
 JSM = {"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "2"}
@@ -69,6 +70,17 @@ def test_the_folder_of_a_job_is_private_and_goes_away(tmp_path: Path) -> None:
         write_private(folder / "secret", b"t")
     remove_folder(folder)
     assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_folders_that_are_made_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o277)
+    try:
+        folder = create_folder(tmp_path / ".sirtaki" / "jobs", "job")
+        store = FileStore(f"file:{tmp_path}/home/.sirtaki/jobs/name").folder
+    finally:
+        os.umask(before)
+    made = [folder.parent, folder.parent.parent, store, *list(store.parents)[:3]]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o700] * 6
 
 
 def leftover(parent: Path, *files: str) -> Path:

@@ -116,12 +116,14 @@ def test_versions_must_agree_and_both_sides_say_who_runs_what() -> None:
         listener.accept(found.value.answer)
 
 
-def test_another_protocol_is_told_from_garbage() -> None:
+def test_another_protocol_is_told_from_garbage_by_both_sides() -> None:
     dialer, listener = pair()
-    newer = dialer.greeting[:8] + struct.pack("!H", 99) + dialer.greeting[10:]
-    with pytest.raises(auth.VersionMismatchError, match="version mismatch") as found:
-        listener.answer(newer)
-    assert len(found.value.answer) == auth.ANSWER_BYTES
+    newer = struct.pack("!H", 99)
+    with pytest.raises(auth.OtherProtocolError, match="speaks protocol 99"):
+        listener.answer(dialer.greeting[:8] + newer + dialer.greeting[10:])
+    answer = listener.answer(dialer.greeting)
+    with pytest.raises(auth.OtherProtocolError, match="install the same version on all hosts"):
+        dialer.prove(answer[:8] + newer + answer[10:])
 
 
 def test_a_strangers_name_cannot_write_on_the_terminal() -> None:

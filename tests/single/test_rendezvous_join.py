@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sirtaki.rendezvous import auth, records
 from sirtaki.rendezvous.join import Joined, Settings, join_world
-from sirtaki.rendezvous.lobby import CONTROL, DATA, Lobby
+from sirtaki.rendezvous.lobby import DATA, Lobby
 from sirtaki.rendezvous.records import RankRecord, WorldRecord
 from sirtaki.rendezvous.store import MemoryStore, Store
 from sirtaki.rendezvous.tcp_store import TcpStore, TcpStoreServer
@@ -76,9 +76,13 @@ def unknown(rank: int, topology: Topology, settings: Settings) -> tuple[Topology
     return Topology(rank, topology.size, 0, 0, 0, 0), settings
 
 
+def links_of(world: Joined) -> list[tuple[int, int]]:
+    return world.local_links + [(link.rank, link.descriptor) for link in world.host_links]
+
+
 def leave(worlds: Sequence[Joined]) -> None:
     for world in worlds:
-        for descriptor in [world.memfd, *(fd for _, fd in world.local_links + world.host_links)]:
+        for descriptor in [world.memfd, *(fd for _, fd in links_of(world))]:
             os.close(descriptor)
         world.close()
 
@@ -104,8 +108,8 @@ def test_every_rank_gets_its_place_and_links_that_carry_bytes(hosts: list[int], 
         here = [r for r, host in enumerate(host_of) if host == host_of[rank]]
         assert [r for r, _ in world.local_links] == (here[1:] if rank == here[0] else here[:1])
         controls = leaders[1:] if rank == 0 else leaders[:1] if rank in leaders else []
-        assert [r for r, _ in world.host_links] == controls
-        for peer, link in world.local_links + world.host_links:
+        assert [link.rank for link in world.host_links] == controls
+        for peer, link in links_of(world):
             assert not os.get_blocking(link)
             assert not os.get_inheritable(link)
             sent[peer, rank] = link
@@ -152,7 +156,7 @@ def test_every_pair_on_different_hosts_can_open_lanes() -> None:
 def test_links_between_hosts_notice_a_silent_peer() -> None:
     worlds = [future.result() for future in join([1, 1])]
     for world in worlds:
-        with socket.socket(fileno=os.dup(world.host_links[0][1])) as sock:
+        with socket.socket(fileno=os.dup(world.host_links[0].descriptor)) as sock:
             for level, option, value in (
                 (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
                 (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -331,8 +335,8 @@ def caller(lobby: Lobby, rank: int = 2, secret: bytes = SECRET, prefix: str = "w
 
 def test_a_connection_is_kept_for_the_one_who_asks_for_it(lobby: Lobby) -> None:
     other = caller(lobby)
-    theirs = other.link(DATA, 1, 3), other.link(CONTROL, 1, 3)
-    ours = lobby.link(DATA, 2, 3), lobby.link(CONTROL, 2, 3)
+    theirs = other.connect(1, 3), other.control_link(1).descriptor
+    ours = lobby.connect(2, 3), lobby.control_link(2).descriptor
     for number, (here, there) in enumerate(zip(ours, theirs, strict=True)):
         os.write(there, bytes([number]))
         assert read(here, 1) == bytes([number])
@@ -346,10 +350,8 @@ def test_a_connection_is_kept_for_the_one_who_asks_for_it(lobby: Lobby) -> None:
 )
 def test_a_hello_that_does_not_fit_is_refused(lobby: Lobby, rank: int, prefix: str) -> None:
     other = caller(lobby, rank, prefix=prefix)
-    dial = other.link if rank > 1 else other._dial
-    arguments = (DATA, 1, 0) if rank > 1 else (DATA, 1, 0, time.monotonic() + 5)
     with pytest.raises(ConnectionError, match=r"rank 1 \(node-1\) refused our connection"):
-        dial(*arguments)
+        other._dial(DATA, 1, 0, time.monotonic() + 5)
     assert len(lobby.log) == 1  # type: ignore[attr-defined]
     other.close()
 
@@ -383,7 +385,7 @@ def test_a_replayed_hello_is_turned_away(lobby: Lobby) -> None:
             sock.sendall(onward.recv(auth.ANSWER_BYTES, socket.MSG_WAITALL))
             recorded.append(sock.recv(auth.PROOF_BYTES, socket.MSG_WAITALL))
             onward.sendall(recorded[1])
-            sock.sendall(onward.recv(1))
+            sock.sendall(onward.recv(1 << 10))
             os.close(dialed.result())
     with socket.create_connection(lobby.endpoints[0]) as again:
         again.settimeout(20)

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sirtaki.rendezvous import auth, tcp_socket
+from sirtaki.rendezvous import auth, tcp_socket, wire
+from sirtaki.rendezvous.sealing import Seal
 from sirtaki.rendezvous.store import MAX_VALUE_BYTES, open_store
 from sirtaki.rendezvous.tcp_store import TcpStore, TcpStoreServer
 
@@ -39,15 +40,15 @@ class Served:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.server.port), 20)
 
-    def prove(self, secret: bytes = SECRET) -> socket.socket:
+    def prove(self) -> tuple[socket.socket, Seal]:
         sock = self.connect()
-        dialer = auth.Dialer(secret, auth.STORE, auth.own_identity())
+        dialer = auth.Dialer(SECRET, auth.STORE, auth.own_identity())
         sock.sendall(dialer.greeting)
         answer = b""
         while len(answer) < auth.ANSWER_BYTES:
             answer += sock.recv(auth.ANSWER_BYTES - len(answer))
         sock.sendall(dialer.prove(answer)[0])
-        return sock
+        return sock, Seal(dialer.keys())
 
     def still_works(self) -> bool:
         self.client.set("still", b"alive")
@@ -209,9 +210,10 @@ def test_a_replayed_conversation_is_turned_away(served: Served) -> None:
         dialer = auth.Dialer(SECRET, auth.STORE, auth.own_identity())
         sock.sendall(dialer.greeting)
         proof, _ = dialer.prove(sock.recv(auth.ANSWER_BYTES, socket.MSG_WAITALL))
-        recorded += dialer.greeting + proof + struct.pack("!BHI", 1, 1, 1) + b"kv"
+        seal = Seal(dialer.keys())
+        recorded += dialer.greeting + proof + wire.pack_request(wire.SET, b"k", b"old", seal)
         sock.sendall(recorded[auth.GREETING_BYTES :])
-        assert sock.recv(10) == bytes(4)
+        assert wire.answer_content_bytes(sock.recv(wire.answer_header_bytes(seal)), seal) > 0
     served.client.set("k", b"new")
     with served.connect() as sock:
         sock.sendall(recorded)
@@ -232,7 +234,7 @@ def test_garbage_is_turned_away_unanswered(served: Served, garbage: bytes) -> No
 @SHARED
 @given(st.binary(max_size=64))
 def test_garbage_after_the_proof_harms_nobody(served: Served, garbage: bytes) -> None:
-    with served.prove() as sock:
+    with served.prove()[0] as sock:
         sock.sendall(garbage)
         sock.shutdown(socket.SHUT_WR)
         hung_up(sock)
@@ -245,8 +247,9 @@ def test_garbage_after_the_proof_harms_nobody(served: Served, garbage: bytes) ->
 def test_frames_over_the_limits_are_turned_away(
     served: Served, header: tuple[int, int, int]
 ) -> None:
-    with served.prove() as sock:
-        sock.sendall(struct.pack("!BHI", *header))
+    sock, seal = served.prove()
+    with sock:
+        sock.sendall(seal.sealed(0, struct.pack("!BHI", *header)))
         assert hung_up(sock)
     assert "is not allowed" in served.log[0] or "does not exist" in served.log[0]
     assert served.still_works()
@@ -295,8 +298,9 @@ def test_running_out_of_descriptors_passes(served: Served) -> None:
 
 def test_a_client_that_does_not_read_blocks_nobody(served: Served) -> None:
     served.client.set("big", bytes(32 << 20))
-    with served.prove() as lazy:
-        lazy.sendall(struct.pack("!BHI", 2, 3, 0) + b"big")
+    lazy, seal = served.prove()
+    with lazy:
+        lazy.sendall(wire.pack_request(wire.GET, b"big", b"", seal))
         assert served.still_works()
 
 

@@ -191,7 +191,7 @@ def test_worlds_are_joined_and_their_links_carry_bytes() -> None:
         opening = [pool.submit(worlds[a].connect, b, 0) for a, b in pairs]  # type: ignore[misc]
         links = dict(zip(pairs, (future.result() for future in opening), strict=True))
         for rank, world in enumerate(worlds):
-            links |= {(rank, peer, "control"): fd for peer, fd in world.host_links}
+            links |= {(rank, link.rank, "control"): link.descriptor for link in world.host_links}
         # More than all buffers hold, both ways at once.
         blocks = {key: os.urandom(8) * 400_000 for key in links}
         sending = [pool.submit(send, fd, blocks[key]) for key, fd in links.items()]

@@ -10,6 +10,7 @@ from typing import Any
 from sirtaki import _core
 from sirtaki.backends import mpi
 from sirtaki.core.config import Config, Topology
+from sirtaki.core.vouching import Vouching
 from sirtaki.rendezvous.join import Joined, Settings, join_world
 from sirtaki.rendezvous.meeting import Meeting
 
@@ -28,6 +29,7 @@ class World:
     topology: Topology
     config: Config
     engine: _core.Engine
+    vouching: Vouching
     dynamic_process_sets: bool
     homogeneous: bool = True
     close_lobby: Callable[[], None] = lambda: None
@@ -107,7 +109,10 @@ def make_world(
     except BaseException:
         joined.close()
         raise
-    return World(joined.topology, config, engine, dynamic, joined.homogeneous, joined.close)
+    vouching = Vouching(joined.object_key, joined.hostnames)
+    return World(
+        joined.topology, config, engine, vouching, dynamic, joined.homogeneous, joined.close
+    )
 
 
 def start_mpi(config: Config) -> Any:

@@ -125,7 +125,8 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         dest="forward",
         action="append",
         metavar="NAME[=VALUE]",
-        help="give the processes this variable, on all hosts (may be repeated)",
+        help="give the processes this variable, on all hosts (may be repeated); for a secret NAME "
+        "alone, with the value in your environment",
     )
     group.add_argument(
         "--dry-run", action="store_true", help="print what would be started where, and exit"

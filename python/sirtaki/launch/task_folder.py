@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sirtaki.rendezvous.private_folder import make_private_folder
+
 JOB = "job.json"
 SECRET = "secret"
 HOSTS = "hosts"
@@ -124,7 +126,7 @@ def shared_directory(environ: Mapping[str, str]) -> Path:
 
 def create_folder(parent: Path, job: str) -> Path:
     """Create a folder of our own, mode 0700, below `parent`. Raises OSError."""
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(parent)
     name = "".join(character if character.isalnum() else "-" for character in job)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=parent))
     write_private(folder / LOG, b"")

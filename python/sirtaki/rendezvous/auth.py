@@ -3,8 +3,9 @@
 The dialer greets, the listener greets and proves, the dialer proves: three messages of fixed size.
 A proof is an HMAC-SHA256 under the job's secret over both greetings, each with a fresh nonce, and a
 label for the direction, so that nothing recorded, reflected or meant for another purpose is worth
-anything. What a side claims in its greeting counts only once the proof has been checked. Nothing
-here reads or writes a socket.
+anything. What a side claims in its greeting counts only once the proof has been checked. Both then
+have keys, one a direction and made of the same bytes, for what follows. Nothing here reads or
+writes a socket.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hmac
 import secrets
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SECRET_BYTES = 32
 CLAIM_BYTES = 32
@@ -27,13 +28,14 @@ LOBBY = 2
 _MAGIC = b"SIRTAKI\n"
 # Raised when what follows the greeting changes; the greeting itself keeps its size and first fields
 # for ever, so that processes of different versions can tell.
-_PROTOCOL = 1
+_PROTOCOL = 2
 _DIALER = 1
 _LISTENER = 2
 # Magic, protocol, role, purpose, nonce, version, host, claim.
 _GREETING = struct.Struct(f"!8sHBB32s24s64s{CLAIM_BYTES}s")
 _PROOF_BYTES = 32
 _LABELS = {_DIALER: b"sirtaki proof of the dialer\0", _LISTENER: b"sirtaki proof of the listener\0"}
+_KEY_LABELS = {_DIALER: b"sirtaki key of the dialer\0", _LISTENER: b"sirtaki key of the listener\0"}
 
 GREETING_BYTES = _GREETING.size
 ANSWER_BYTES = GREETING_BYTES + _PROOF_BYTES
@@ -60,7 +62,19 @@ class WrongSecretError(AuthenticationError):
 
 
 class VersionMismatchError(AuthenticationError):
-    """The other end runs another version."""
+    """The other end, which has proved itself, runs another version."""
+
+
+class OtherProtocolError(AuthenticationError):
+    """The other end says, without a proof, that it runs another version."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What both ends of a proved connection know, and nobody else: a key for each direction."""
+
+    sending: bytes = field(repr=False)
+    receiving: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -127,9 +141,18 @@ def _proof(secret: bytes, role: int, dialer: _Greeting, listener: _Greeting) -> 
     return hmac.digest(secret, _LABELS[role] + dialer.raw + listener.raw, "sha256")
 
 
+def _key(secret: bytes, role: int, dialer: _Greeting, listener: _Greeting) -> bytes:
+    return hmac.digest(secret, _KEY_LABELS[role] + dialer.raw + listener.raw, "sha256")
+
+
 def _require_same_protocol(ours: _Greeting, theirs: _Greeting, answer: bytes = b"") -> None:
     if theirs.protocol != ours.protocol:
-        raise VersionMismatchError(_mismatch(ours.identity, theirs.identity), answer)
+        raise OtherProtocolError(
+            f"not a peer of this version: it speaks protocol {theirs.protocol}, Sirtaki "
+            f"{ours.identity.version} on host {ours.identity.host} speaks {ours.protocol}; if it "
+            "belongs to the job, install the same version on all hosts",
+            answer,
+        )
 
 
 def _require_same_version(ours: _Greeting, theirs: _Greeting, answer: bytes = b"") -> None:
@@ -143,6 +166,9 @@ def _mismatch(ours: Identity, theirs: Identity) -> str:
         f"{theirs.version}; install the same version on all hosts"
     )
 
+
+# What one who speaks another protocol is told: ours.
+_NOTHING_BUT_PROTOCOL = struct.pack("!8sH", _MAGIC, _PROTOCOL).ljust(ANSWER_BYTES, b"\0")
 
 _WRONG_SECRET = (
     "wrong secret: it belongs to another job, or SIRTAKI_SECRET_FILE differs between the hosts"
@@ -168,7 +194,7 @@ class Listener:
         Raises AuthenticationError, whose answer is then to be sent.
         """
         theirs = _parse(greeting)
-        _require_same_protocol(self._ours, theirs, self._ours.raw + bytes(_PROOF_BYTES))
+        _require_same_protocol(self._ours, theirs, _NOTHING_BUT_PROTOCOL)
         if (theirs.role, theirs.purpose) != (_DIALER, self._ours.purpose):
             raise NotAPeerError("a Sirtaki process that wanted something else here")
         self._theirs = theirs
@@ -184,6 +210,14 @@ class Listener:
             raise WrongSecretError(_WRONG_SECRET)
         _require_same_version(self._ours, self._theirs)
         return self._theirs.claim
+
+    def keys(self) -> Keys:
+        """Return the keys; only once the dialer's proof has been accepted."""
+        greetings = self._theirs, self._ours
+        return Keys(
+            sending=_key(self._secret, _LISTENER, *greetings),
+            receiving=_key(self._secret, _DIALER, *greetings),
+        )
 
 
 class Dialer:
@@ -210,4 +244,13 @@ class Dialer:
             raise WrongSecretError(_WRONG_SECRET, bytes(_PROOF_BYTES))
         proof = _proof(self._secret, _DIALER, self._ours, theirs)
         _require_same_version(self._ours, theirs, proof)
+        self._theirs = theirs
         return proof, theirs.claim
+
+    def keys(self) -> Keys:
+        """Return the keys; only once the listener has proved itself."""
+        greetings = self._ours, self._theirs
+        return Keys(
+            sending=_key(self._secret, _DIALER, *greetings),
+            receiving=_key(self._secret, _LISTENER, *greetings),
+        )

@@ -24,21 +24,21 @@ def dial(
     deadline: float,
     patient: bool = False,
     tls: bool = False,
-) -> socket.socket:
+) -> tuple[socket.socket, auth.Keys]:
     """Connect to whichever endpoint answers and proves itself first; the others are let go.
 
     authenticate: makes our side of one authentication. who: is to be reached, for messages.
     deadline: a time of time.monotonic(). patient: whether it may still be about to listen. tls:
-    whether to encrypt. Returns a blocking socket. Raises TimeoutError, ConnectionError,
-    auth.AuthenticationError; the message tells of each endpoint.
+    whether to encrypt. Returns a blocking socket and the keys of the connection. Raises
+    TimeoutError, ConnectionError, auth.AuthenticationError; the message tells of each endpoint.
     """
     pause = _FIRST_PAUSE_SECONDS
     while True:
         with contextlib.closing(_Round(endpoints, authenticate, deadline, tls)) as attempt:
-            sock = attempt.run()
-        if sock is not None:
-            sock.settimeout(None)
-            return sock
+            proved = attempt.run()
+        if proved is not None:
+            proved[0].settimeout(None)
+            return proved
         late = time.monotonic() + pause >= deadline
         if late or not attempt.worth_repeating(patient):
             raise attempt.failure(who, late)
@@ -80,8 +80,8 @@ class _Round:
             key.data.sock.close()
         self._selector.close()
 
-    def run(self) -> socket.socket | None:
-        """Return the connection that was proved first, None when all failed."""
+    def run(self) -> tuple[socket.socket, auth.Keys] | None:
+        """Return the connection that was proved first and its keys, None when all failed."""
         for endpoint in self._endpoints:
             self._begin(endpoint)
         while self._selector.get_map():
@@ -93,8 +93,7 @@ class _Round:
             for key, _events in self._selector.select(max(0.0, ends - now)):
                 if self._advance(key.data):
                     self._selector.unregister(key.data.sock)
-                    winner: socket.socket = key.data.sock
-                    return winner
+                    return key.data.sock, key.data.dialer.keys()
             self._expire()
         return None
 
@@ -114,7 +113,7 @@ class _Round:
             for endpoint in self._endpoints
         )
         message = f"cannot reach {who}. Tried {told or 'nothing: it offers no address'}"
-        for kind in (auth.VersionMismatchError, auth.WrongSecretError, auth.NotAPeerError):
+        for kind in _TOLD_FIRST:
             if any(isinstance(failure, kind) for failure in self._failures.values()):
                 return kind(message)
         unanswered = len(self._failures) < len(self._endpoints)
@@ -208,6 +207,14 @@ class _Round:
         self._failures[attempt.endpoint] = error
         self._selector.unregister(attempt.sock)
         attempt.sock.close()
+
+
+_TOLD_FIRST = (
+    auth.VersionMismatchError,
+    auth.OtherProtocolError,
+    auth.WrongSecretError,
+    auth.NotAPeerError,
+)
 
 
 class _HungUpError(ConnectionError):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sirtaki.rendezvous import wire
+from sirtaki.rendezvous.private_folder import make_private_folder
 
 SCHEME = "file:"
 _FIRST_PAUSE_SECONDS = 0.01
@@ -33,9 +34,7 @@ class FileStore:
             raise ValueError(f"not the address of a file store: {address!r}: expected file:/folder")
         self.address = address
         self.folder = folder
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+        make_private_folder(folder)
         with self._opened():
             pass
 

@@ -23,6 +23,7 @@ _RANK_0_SHARE = 0.9
 _LAST_WORDS_SECONDS = 1.0
 _PROBE_SECONDS = 0.05
 _PROBES_SECONDS = 1.0
+_NUMBER_BYTES = 16
 
 
 def exchange_records(
@@ -141,6 +142,7 @@ class _Exchange:
                     found[record.rank] = record
             world = WorldRecord(
                 [found[rank] for rank in sorted(found)],
+                secrets.token_bytes(_NUMBER_BYTES),
                 b"" if self._secret else secrets.token_bytes(SECRET_BYTES),
             )
             message = records.pack_world(world)

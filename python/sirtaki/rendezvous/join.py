@@ -7,6 +7,7 @@ goes back the same way, so the store hears hosts, not ranks.
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import time
 from collections import Counter
@@ -18,11 +19,13 @@ from sirtaki.rendezvous.auth import own_identity
 from sirtaki.rendezvous.gather import exchange_records
 from sirtaki.rendezvous.host import join_host
 from sirtaki.rendezvous.host_identity import host_identity
-from sirtaki.rendezvous.lobby import CONTROL, Lobby
+from sirtaki.rendezvous.lobby import ControlLink, Lobby
 from sirtaki.rendezvous.records import RankRecord, WorldRecord
 from sirtaki.rendezvous.store import Store
 from sirtaki.rendezvous.tcp_socket import Endpoint
 from sirtaki.rendezvous.topology import Topology
+
+_OBJECT_LABEL = b"sirtaki key of objects\0"
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,10 @@ class Joined:
     sharing_cores: how many ranks run on this machine, those in other containers too. cores: how
     many the ranks of this host may use, all together. memfd: the host's shared region, -1 in a
     world of one. local_links: (rank, Unix socket) from the host's leader to its other ranks and
-    back. host_links: (rank, TCP socket) from rank 0 to the other hosts' leaders and back. sockets:
-    how many connect two ranks. connect: opens a data socket to (rank, lane) on another host; None
-    on one host. close: releases what `connect` needs.
+    back. host_links: TCP sockets from rank 0 to the other hosts' leaders and back. sockets: how
+    many connect two ranks. object_key: vouches for objects between hosts, another one in every
+    world; None on one host. connect: opens a data socket to (rank, lane) on another host; None on
+    one host. close: releases what `connect` needs.
     """
 
     topology: Topology
@@ -66,8 +70,9 @@ class Joined:
     cores: int = 1
     memfd: int = -1
     local_links: list[tuple[int, int]] = field(default_factory=list)
-    host_links: list[tuple[int, int]] = field(default_factory=list)
+    host_links: list[ControlLink] = field(default_factory=list, repr=False)
     sockets: int = 1
+    object_key: bytes | None = field(default=None, repr=False)
     connect: Callable[[int, int], int] | None = None
     close: Callable[[], None] = lambda: None
 
@@ -120,6 +125,8 @@ def join_world(
         _share_memory(joined, store, f"{prefix}/memory/{own.host}", settings, left, region_bytes)
         if max(joined.host_of) > 0:
             _link_hosts(joined, lobby, world)
+            secret = settings.secret or world.secret
+            joined.object_key = hmac.digest(secret, _OBJECT_LABEL + world.number, "sha256")
         else:
             lobby.close()
         undo.pop_all()
@@ -210,7 +217,7 @@ def _link_hosts(joined: Joined, lobby: Lobby, world: WorldRecord) -> None:
     if joined.topology.local_rank == 0:
         leaders = [joined.host_of.index(host) for host in range(max(joined.host_of) + 1)]
         for leader in leaders[1:] if rank == 0 else leaders[:1]:
-            joined.host_links.append((leader, lobby.link(CONTROL, leader, 0)))
+            joined.host_links.append(lobby.control_link(leader))
     joined.connect = lobby.connect
     joined.close = lobby.close
 
@@ -223,7 +230,7 @@ def _reachable(record: RankRecord, machine: str) -> list[Endpoint]:
 
 
 def _close_descriptors(joined: Joined) -> None:
-    links = joined.local_links + joined.host_links
-    for descriptor in [joined.memfd, *(descriptor for _, descriptor in links)]:
+    local = [descriptor for _, descriptor in joined.local_links]
+    for descriptor in [joined.memfd, *local, *(link.descriptor for link in joined.host_links)]:
         if descriptor >= 0:
             os.close(descriptor)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sirtaki.rendezvous import auth, local_socket, tcp_socket
 from sirtaki.rendezvous.dial import dial
+from sirtaki.rendezvous.sealing import AlteredError, Seal
 from sirtaki.rendezvous.serving import Peer, RejectionLog, Server
 from sirtaki.rendezvous.tcp_socket import Endpoint, format_endpoint
 from sirtaki.rendezvous.tcp_store import listener_claim
@@ -31,6 +33,17 @@ _WELCOME = b"\x01"
 _UNSENT_SECONDS = {CONTROL: 4.0, DATA: 30.0}
 _FLUSH_SECONDS = 5.0
 _NAMES = {CONTROL: "control", DATA: "data"}
+_LINK_LABEL = b"sirtaki control link\0"
+_LINK_KEY_BYTES = 16
+
+
+class ControlLink(NamedTuple):
+    """A connection for the core: to which rank, its descriptor, and the keys of both directions."""
+
+    rank: int
+    descriptor: int
+    sending: bytes
+    receiving: bytes
 
 
 class Lobby(Server):
@@ -63,7 +76,7 @@ class Lobby(Server):
         self._secret = b""
         self._names: Sequence[str] = ["unknown host"] * size
         self._peers: Mapping[int, Sequence[Endpoint]] = {}
-        self._arrived: dict[tuple[int, int, int], socket.socket] = {}
+        self._arrived: dict[tuple[int, int, int], tuple[socket.socket, auth.Keys]] = {}
         self._seen: set[tuple[int, int, int]] = set()
         self._changed = threading.Condition()
         self._relays: list[Relay] = []
@@ -84,15 +97,19 @@ class Lobby(Server):
         The higher rank dials, the lower one waits. The caller owns the descriptor. Raises
         TimeoutError, ConnectionError naming the rank, its host and what was tried.
         """
-        return self.link(DATA, rank, lane)
+        return self._connect(DATA, rank, lane)[0]
 
-    def link(self, purpose: int, rank: int, lane: int) -> int:
-        """Do as `connect` for either purpose."""
+    def control_link(self, rank: int) -> ControlLink:
+        """Connect as `connect` does, for control messages."""
+        descriptor, keys = self._connect(CONTROL, rank, 0)
+        return ControlLink(rank, descriptor, _link_key(keys.sending), _link_key(keys.receiving))
+
+    def _connect(self, purpose: int, rank: int, lane: int) -> tuple[int, auth.Keys]:
         deadline = time.monotonic() + self._timeout
         if rank < self._rank:
-            sock = self._dial(purpose, rank, lane, deadline)
+            sock, keys = self._dial(purpose, rank, lane, deadline)
         else:
-            sock = self._take(purpose, rank, lane, deadline)
+            sock, keys = self._take(purpose, rank, lane, deadline)
         with contextlib.ExitStack() as undo:
             undo.callback(sock.close)
             tcp_socket.tune(sock, _UNSENT_SECONDS[purpose])
@@ -100,7 +117,7 @@ class Lobby(Server):
                 sock = self._decrypted(sock)
             sock.setblocking(False)
             undo.pop_all()
-        return sock.detach()
+        return sock.detach(), keys
 
     def close(self) -> None:
         """Stop listening; connections that nobody has asked for are closed.
@@ -113,7 +130,7 @@ class Lobby(Server):
         self._relays.clear()
         super().close()
         with self._changed:
-            for sock in self._arrived.values():
+            for sock, _ in self._arrived.values():
                 sock.close()
             self._arrived.clear()
             self._changed.notify_all()
@@ -130,10 +147,11 @@ class Lobby(Server):
             raise ValueError(f"rank {source} is not to connect to rank {self._rank}")
         if key in self._seen:
             raise ValueError(f"{_NAMES[purpose]} lane {lane} of rank {source} is connected already")
-        peer.sock.send(_WELCOME)
+        assert peer.keys is not None
+        peer.sock.send(peer.seal.sealed(0, _WELCOME))
         self._seen.add(key)
         with self._changed:
-            self._arrived[key] = self.release(peer)
+            self._arrived[key] = self.release(peer), peer.keys
             self._changed.notify_all()
         return True
 
@@ -150,10 +168,12 @@ class Lobby(Server):
         self._relays.append(relay)
         return relay.socket
 
-    def _dial(self, purpose: int, rank: int, lane: int, deadline: float) -> socket.socket:
+    def _dial(
+        self, purpose: int, rank: int, lane: int, deadline: float
+    ) -> tuple[socket.socket, auth.Keys]:
         hello = _HELLO.pack(self._world, self._rank, rank, purpose, lane)
         who = f"{self._describe(rank)} from rank {self._rank} ({socket.gethostname()})"
-        sock = dial(
+        sock, keys = dial(
             self._peers[rank],
             lambda: auth.Dialer(self._secret, auth.LOBBY, auth.own_identity(), hello),
             who,
@@ -161,15 +181,21 @@ class Lobby(Server):
             tls=self._tls,
         )
         try:
-            local_socket.receive_exactly(sock, len(_WELCOME), deadline)
+            seal = Seal(keys)
+            size = len(_WELCOME) + seal.tag_bytes
+            seal.opened(0, local_socket.receive_exactly(sock, size, deadline))
         except BaseException as error:
             sock.close()
+            if isinstance(error, AlteredError):
+                raise AlteredError(f"the welcome of {self._describe(rank)}: {error}") from error
             if isinstance(error, ConnectionError):
                 raise ConnectionError(f"{self._describe(rank)} refused our connection") from error
             raise
-        return sock
+        return sock, keys
 
-    def _take(self, purpose: int, rank: int, lane: int, deadline: float) -> socket.socket:
+    def _take(
+        self, purpose: int, rank: int, lane: int, deadline: float
+    ) -> tuple[socket.socket, auth.Keys]:
         key = (purpose, rank, lane)
         with self._changed:
             self._changed.wait_for(
@@ -185,6 +211,10 @@ class Lobby(Server):
 
     def _describe(self, rank: int) -> str:
         return f"rank {rank} ({self._names[rank]})"
+
+
+def _link_key(key: bytes) -> bytes:
+    return hmac.digest(key, _LINK_LABEL, "sha256")[:_LINK_KEY_BYTES]
 
 
 def _listen(addresses: Sequence[str]) -> list[socket.socket]:

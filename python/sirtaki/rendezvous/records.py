@@ -36,9 +36,10 @@ class RankRecord:
 
 @dataclass(frozen=True)
 class WorldRecord:
-    """All ranks, and the secret where the launcher gave none."""
+    """All ranks, a number that no other world has, and the secret where the launcher gave none."""
 
     ranks: list[RankRecord]
+    number: bytes = b""
     secret: bytes = field(default=b"", repr=False)
 
 
@@ -50,7 +51,9 @@ def pack_ranks(ranks: list[RankRecord]) -> bytes:
 def pack_world(world: WorldRecord) -> bytes:
     """Write a world."""
     ranks = [vars(record) for record in world.ranks]
-    return json.dumps({"ranks": ranks, "secret": world.secret.hex()}).encode()
+    return json.dumps(
+        {"ranks": ranks, "number": world.number.hex(), "secret": world.secret.hex()}
+    ).encode()
 
 
 def pack_failure(error: Exception) -> bytes:
@@ -70,7 +73,8 @@ def parse(data: bytes) -> WorldRecord:
             failure = _FAILURES[found["kind"]](str(found["message"]))
         else:
             ranks = [_parse_rank(record) for record in found["ranks"]]
-            return WorldRecord(ranks, bytes.fromhex(found.get("secret", "")))
+            number, secret = (bytes.fromhex(found.get(name, "")) for name in ("number", "secret"))
+            return WorldRecord(ranks, number, secret)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"a record of ranks cannot be understood: {error!r}") from error
     raise failure

@@ -18,8 +18,8 @@ def read_secret(path: str) -> bytes:
     """Return the 32 bytes in the file at `path`, or those that its 64 hexadecimal digits mean.
 
     A descriptor of a launcher's process is read as our own when we have inherited it. Raises
-    ValueError when it holds anything else, PermissionError when it is another user's or others may
-    read it, OSError.
+    ValueError when it holds anything else, PermissionError when others than us may read it, unless
+    it is root's and a group of ours may, OSError.
     """
     in_memory = _IN_MEMORY.fullmatch(path)
     if in_memory is None:
@@ -51,15 +51,26 @@ def _read_inherited(number: int) -> bytes | None:
     return data if len(data) == SECRET_BYTES else None
 
 
+def _is_ours_alone(status: os.stat_result) -> bool:
+    # What has no name (a file in memory) cannot be opened by others.
+    shared = status.st_nlink > 0 and stat.S_IMODE(status.st_mode) & 0o077
+    return status.st_uid == os.geteuid() and not shared
+
+
+def _is_given_by_root(status: os.stat_result) -> bool:
+    """Tell whether root lets a group of ours read it and nobody else, as Kubernetes does."""
+    groups = {os.getegid(), *os.getgroups()}
+    by_root = status.st_uid == 0 and status.st_gid in groups
+    return by_root and stat.S_IMODE(status.st_mode) == 0o440
+
+
 def _read_file(path: str) -> bytes:
     with open(path, "rb") as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
-        # What has no name (a file in memory) cannot be opened by others.
-        shared = status.st_nlink > 0 and stat.S_IMODE(status.st_mode) & 0o077
-        if status.st_uid != os.geteuid() or shared:
+        if not (_is_ours_alone(status) or _is_given_by_root(status)):
             raise PermissionError(
                 f"the secret in {path} belongs to another user or may be read by others; "
-                f"run 'chmod 600 {path}'"
+                f"run 'chmod 600 {path}' (or let it be root's, with mode 0440 and a group of yours)"
             )
         data = file.read(4 * SECRET_BYTES)
     if len(data) == SECRET_BYTES:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from sirtaki.rendezvous import auth
+from sirtaki.rendezvous.sealing import Seal
 
 _RECEIVE_BYTES = 1 << 18
 # Connections that have proved nothing yet; beyond it the oldest goes.
@@ -57,6 +58,8 @@ class Peer:
         self.listener: auth.Listener | None = None
         self.answered = False
         self.claim = b""
+        self.keys: auth.Keys | None = None
+        self.seal = Seal()
         self.deadline = 0.0
         self.context: object = None
         self.handshaking = False
@@ -262,6 +265,8 @@ class Server:
             self._send(peer, answer)
             return True
         peer.claim = listener.accept(message)
+        peer.keys = listener.keys()
+        peer.seal = Seal(peer.keys)
         peer.listener = None
         del self._strangers[peer]
         return self.handle(peer)

@@ -43,15 +43,15 @@ class StoreServer(Server):
         if peer.context is not None:
             # A request is all a client sends, so more after it is a fault.
             raise ValueError("more than one request arrived")
-        request = wire.parse_request(peer.incoming)
+        request = wire.parse_request(peer.incoming, peer.seal)
         if request is None:
             return True
         peer.incoming = bytearray()
         if request.kind == wire.SET:
             self._set(request.key, request.value)
-            self.answer(peer, wire.pack_answer(b""))
+            self.answer(peer, wire.pack_answer(b"", peer.seal))
         elif request.key in self._values:
-            self.answer(peer, wire.pack_answer(self._values[request.key]))
+            self.answer(peer, wire.pack_answer(self._values[request.key], peer.seal))
         else:
             peer.context = request.key
             self._waiting.setdefault(request.key, []).append(peer)
@@ -72,4 +72,4 @@ class StoreServer(Server):
             peer.context = None
             # One who has gone is noticed when its socket is looked at.
             with contextlib.suppress(OSError):
-                self.answer(peer, wire.pack_answer(value))
+                self.answer(peer, wire.pack_answer(value, peer.seal))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from sirtaki.rendezvous import auth, tcp_socket, wire
 from sirtaki.rendezvous.dial import dial
+from sirtaki.rendezvous.sealing import Seal
 from sirtaki.rendezvous.serving import RejectionLog
 from sirtaki.rendezvous.store_server import StoreServer
 from sirtaki.rendezvous.unix_store import exchange
@@ -41,9 +42,10 @@ class TcpStore:
         """See `Store.set`."""
         encoded = wire.checked(key, value)
         deadline = time.monotonic() + self._timeout
-        with self._connect(deadline) as sock:
+        sock, seal = self._connect(deadline)
+        with sock:
             try:
-                exchange(sock, self.address, wire.SET, encoded, value, deadline)
+                exchange(sock, seal, self.address, wire.SET, encoded, value, deadline)
             except TimeoutError:
                 raise TimeoutError(
                     f"the rendezvous store did not take {key!r} within {self._timeout:g} s"
@@ -53,9 +55,10 @@ class TcpStore:
         """See `Store.get`."""
         encoded = wire.checked(key)
         deadline = time.monotonic() + timeout
-        with self._connect(max(deadline, time.monotonic() + auth.SECONDS)) as sock:
+        sock, seal = self._connect(max(deadline, time.monotonic() + auth.SECONDS))
+        with sock:
             try:
-                return exchange(sock, self.address, wire.GET, encoded, b"", deadline)
+                return exchange(sock, seal, self.address, wire.GET, encoded, b"", deadline)
             except TimeoutError:
                 raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from None
 
@@ -64,16 +67,18 @@ class TcpStore:
 
     def reach(self, deadline: float) -> None:
         """See whether the server is there, until `deadline` (time.monotonic()). Raises OSError."""
-        self._connect(deadline).close()
+        self._connect(deadline)[0].close()
 
-    def _connect(self, deadline: float) -> socket.socket:
+    def _connect(self, deadline: float) -> tuple[socket.socket, Seal]:
         who = f"the rendezvous store at {self.address}"
-        sock = dial(self._endpoints, self._authenticate, who, deadline, self._patient, self._tls)
+        sock, keys = dial(
+            self._endpoints, self._authenticate, who, deadline, self._patient, self._tls
+        )
         # Once it has answered, it is there and nowhere else, or has ended.
         self._patient = False
         self._endpoints = [sock.getpeername()[:2]]
         tcp_socket.tune(sock, _UNSENT_SECONDS)
-        return sock
+        return sock, Seal(keys)
 
 
 class TcpStoreServer(StoreServer):

@@ -6,6 +6,7 @@ import socket
 import time
 
 from sirtaki.rendezvous import local_socket, wire
+from sirtaki.rendezvous.sealing import AlteredError, Seal
 from sirtaki.rendezvous.store_server import StoreServer
 
 SCHEME = "unix:"
@@ -67,24 +68,34 @@ class UnixStore:
 
     def _request(self, kind: int, key: bytes, value: bytes, deadline: float) -> bytes:
         with self._connect(deadline) as sock:
-            return exchange(sock, self.address, kind, key, value, deadline)
+            return exchange(sock, Seal(), self.address, kind, key, value, deadline)
 
 
 def exchange(
-    sock: socket.socket, address: str, kind: int, key: bytes, value: bytes, deadline: float
+    sock: socket.socket,
+    seal: Seal,
+    address: str,
+    kind: int,
+    key: bytes,
+    value: bytes,
+    deadline: float,
 ) -> bytes:
     """Make one request on a connection and return the answer's value.
 
-    address: of the store, for messages. deadline: a time of time.monotonic(). Raises TimeoutError,
-    ConnectionError.
+    seal: of the connection. address: of the store, for messages. deadline: a time of
+    time.monotonic(). Raises TimeoutError, ConnectionError, AlteredError.
     """
     try:
         local_socket.set_deadline(sock, deadline)
-        sock.sendall(wire.pack_request(kind, key, len(value)))
-        if value:
-            sock.sendall(value)
-        header = local_socket.receive_exactly(sock, wire.ANSWER_BYTES, deadline)
-        return local_socket.receive_exactly(sock, wire.answer_bytes(header), deadline)
+        sock.sendall(wire.pack_request(kind, key, value, seal))
+        header = local_socket.receive_exactly(sock, wire.answer_header_bytes(seal), deadline)
+        size = wire.answer_content_bytes(header, seal)
+        return wire.answer_value(local_socket.receive_exactly(sock, size, deadline), seal)
+    except AlteredError as error:
+        raise AlteredError(
+            f"the answer of the rendezvous store at {address} to the question for {key.decode()!r} "
+            "was altered on its way: somebody on the network between changes what is sent"
+        ) from error
     except ConnectionError as error:
         raise ConnectionError(
             f"the rendezvous store at {address} went away while asked for "

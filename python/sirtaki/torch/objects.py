@@ -8,7 +8,9 @@ import torch
 
 from sirtaki.core import state
 from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.vouching import Call
 from sirtaki.torch.exchange_ops import allgather, broadcast_
+from sirtaki.torch.reduction import number_of
 from sirtaki.torch.serialization import from_bytes, to_bytes
 
 
@@ -30,17 +32,25 @@ def broadcast_object(
         On the root the object itself, elsewhere a copy of it.
 
     Raises:
-        HorovodInternalError: the ranks disagree on the root, or a rank was lost.
+        HorovodInternalError: the ranks disagree on the root, a rank was lost, or the object was
+            altered between hosts; it is not unpickled then.
     """
     name = "broadcast_object" if name is None else name
-    is_root = state.rank() == root_rank
-    data = to_bytes(obj) if is_root else torch.empty(0, dtype=torch.uint8, device="cpu")
-    size = torch.tensor([data.numel()], dtype=torch.int64, device="cpu")
-    broadcast_(size, root_rank, f"{name}.sz", process_set)
-    if not is_root:
-        data = torch.empty(int(size.item()), dtype=torch.uint8, device="cpu")
+    vouching = state.current_world().vouching
+    call = Call("broadcast_object", name, number_of(process_set))
+    if state.rank() == root_rank:
+        data = to_bytes(obj)
+        header = _as_tensor(vouching.header(call, root_rank, _as_bytes(data)))
+        broadcast_(header, root_rank, f"{name}.sz", process_set)
+        broadcast_(data, root_rank, f"{name}.t", process_set)
+        return obj
+    header = torch.empty(vouching.header_bytes, dtype=torch.uint8, device="cpu")
+    broadcast_(header, root_rank, f"{name}.sz", process_set)
+    vouched = vouching.parse(call, root_rank, bytes(_as_bytes(header)))
+    data = torch.empty(vouched.size, dtype=torch.uint8, device="cpu")
     broadcast_(data, root_rank, f"{name}.t", process_set)
-    return obj if is_root else from_bytes(data)
+    vouching.require(call, root_rank, vouched, _as_bytes(data))
+    return from_bytes(data)
 
 
 def allgather_object(
@@ -56,11 +66,30 @@ def allgather_object(
         process_set: the ranks that take part.
 
     Raises:
-        HorovodInternalError: a rank was lost.
+        HorovodInternalError: a rank was lost, or an object was altered between hosts; none is
+            unpickled then.
     """
     name = "allgather_object" if name is None else name
+    vouching = state.current_world().vouching
+    call = Call("allgather_object", name, number_of(process_set))
+    members = process_set.ranks or []
     mine = to_bytes(obj)
-    size = torch.tensor([mine.numel()], dtype=torch.int64, device="cpu")
-    sizes = allgather(size, f"{name}.sz", process_set)
+    header = _as_tensor(vouching.header(call, state.rank(), _as_bytes(mine)))
+    headers = allgather(header.unsqueeze(0), f"{name}.sz", process_set)
+    vouched = [
+        vouching.parse(call, rank, bytes(_as_bytes(header)))
+        for rank, header in zip(members, headers, strict=True)
+    ]
     data = allgather(mine, f"{name}.t", process_set)
-    return [from_bytes(part) for part in torch.split(data, sizes.tolist())]
+    parts = torch.split(data, [each.size for each in vouched])
+    for rank, each, part in zip(members, vouched, parts, strict=True):
+        vouching.require(call, rank, each, _as_bytes(part))
+    return [from_bytes(part) for part in parts]
+
+
+def _as_tensor(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _as_bytes(data: torch.Tensor) -> memoryview:
+    return data.numpy().data

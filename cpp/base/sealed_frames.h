@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/siphash.h"
+
+namespace sirtaki {
+
+/// What the two ends of a connection between hosts share, as one of them has it.
+struct SealKeys {
+  SipKey sending{};
+  SipKey receiving{};
+};
+
+/// Somebody between the two ends has changed, repeated, moved or left out what was sent.
+struct Altered : Error {
+  Altered() : Error(ErrorCode::kPeerLost, "a message was altered on its way") {}
+};
+
+/// Frames that only who has the key can have written, in this order.
+///
+/// Each is two pieces, its size and its message, and each piece has a tag of its own, over its
+/// number in the stream and its bytes: a size is not believed before it is known to be true.
+class FrameSealer {
+ public:
+  explicit FrameSealer(const SipKey& key) : key_(key) {}
+
+  /// Appends a message to a byte stream.
+  void append(std::string& stream, std::string_view message);
+
+ private:
+  void append_piece(std::string& stream, std::string_view piece);
+
+  SipKey key_;
+  uint64_t pieces_ = 0;
+};
+
+/// Reads what a FrameSealer with the same key has written.
+class FrameOpener {
+ public:
+  explicit FrameOpener(const SipKey& key) : key_(key) {}
+
+  /// Hands over the whole messages at the front of `stream` and removes them; throws Altered before
+  /// the first one that is not what was sent.
+  template <class Receive>
+  void take(std::string& stream, const Receive& receive) {
+    // What has been read is gone, also when `receive` throws.
+    struct Reading {
+      std::string& stream;
+      std::string_view rest;
+      ~Reading() { stream.erase(0, stream.size() - rest.size()); }
+    } reading{stream, stream};
+    while (const auto message = next(reading.rest)) receive(*message);
+  }
+
+ private:
+  std::optional<std::string_view> next(std::string_view& rest);
+  std::optional<std::string_view> take_piece(std::string_view& rest, size_t size);
+
+  SipKey key_;
+  uint64_t pieces_ = 0;
+  std::optional<uint32_t> size_;  ///< of the message that comes next, once known
+};
+
+}  // namespace sirtaki
