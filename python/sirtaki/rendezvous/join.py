@@ -55,8 +55,9 @@ class Joined:
     many the ranks of this host may use, all together. memfd: the host's shared region, -1 in a
     world of one. local_links: (rank, Unix socket) from the host's leader to its other ranks and
     back. host_links: (rank, TCP socket) from rank 0 to the other hosts' leaders and back. sockets:
-    how many connect two ranks. connect: opens a data socket to (rank, lane) on another host; None
-    on one host. close: releases what `connect` needs.
+    how many connect two ranks. connect: opens a data socket to (rank, lane) on another host, unless
+    its last argument returns true meanwhile; None on one host. why_broken: what ended a connection
+    to a rank, "" where nobody knows. close: releases what `connect` needs.
     """
 
     topology: Topology
@@ -68,7 +69,8 @@ class Joined:
     local_links: list[tuple[int, int]] = field(default_factory=list)
     host_links: list[tuple[int, int]] = field(default_factory=list)
     sockets: int = 1
-    connect: Callable[[int, int], int] | None = None
+    connect: Callable[[int, int, Callable[[], bool]], int] | None = None
+    why_broken: Callable[[int], str] | None = None
     close: Callable[[], None] = lambda: None
 
     @property
@@ -212,6 +214,7 @@ def _link_hosts(joined: Joined, lobby: Lobby, world: WorldRecord) -> None:
         for leader in leaders[1:] if rank == 0 else leaders[:1]:
             joined.host_links.append((leader, lobby.link(CONTROL, leader, 0)))
     joined.connect = lobby.connect
+    joined.why_broken = lobby.why_broken
     joined.close = lobby.close
 
 

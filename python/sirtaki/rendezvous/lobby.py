@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sirtaki.rendezvous import auth, local_socket, tcp_socket
-from sirtaki.rendezvous.dial import dial
+from sirtaki.rendezvous import auth, tcp_socket
+from sirtaki.rendezvous.dial import dial, never
 from sirtaki.rendezvous.serving import Peer, RejectionLog, Server
 from sirtaki.rendezvous.tcp_socket import Endpoint, format_endpoint
 from sirtaki.rendezvous.tcp_store import listener_claim
@@ -27,8 +27,10 @@ DATA = 2
 _HELLO = struct.Struct("!16sIIBI3x")
 _WELCOME = b"\x01"
 # A control link carries heartbeats and is always read, so bytes that stay unsent mean a lost peer.
-# On a data link they may also mean that the other rank has been stopped for a while.
-_UNSENT_SECONDS = {CONTROL: 4.0, DATA: 30.0}
+# On a data link they may also mean that the other rank has been stopped for a while (0: no limit);
+# who waits for it asks whether its host still answers.
+_UNSENT_SECONDS = {CONTROL: tcp_socket.SILENT_SECONDS, DATA: 0.0}
+_LOOK_SECONDS = 0.1
 _FLUSH_SECONDS = 5.0
 _NAMES = {CONTROL: "control", DATA: "data"}
 
@@ -66,7 +68,7 @@ class Lobby(Server):
         self._arrived: dict[tuple[int, int, int], socket.socket] = {}
         self._seen: set[tuple[int, int, int]] = set()
         self._changed = threading.Condition()
-        self._relays: list[Relay] = []
+        self._relays: list[tuple[int, Relay]] = []
 
     def open(self, secret: bytes) -> None:
         """Begin to take connections of those who know the job's secret; once only."""
@@ -78,29 +80,34 @@ class Lobby(Server):
         self._peers = peers
         self._names = names
 
-    def connect(self, rank: int, lane: int) -> int:
+    def connect(self, rank: int, lane: int, ended: Callable[[], bool] = never) -> int:
         """Return a connected, non-blocking data socket to `rank`, which asks for the same.
 
-        The higher rank dials, the lower one waits. The caller owns the descriptor. Raises
-        TimeoutError, ConnectionError naming the rank, its host and what was tried.
+        The higher rank dials, the lower one waits, both only until `ended()` is true. The caller
+        owns the descriptor. Raises TimeoutError, ConnectionError naming the rank, its host and what
+        was tried.
         """
-        return self.link(DATA, rank, lane)
+        return self.link(DATA, rank, lane, ended)
 
-    def link(self, purpose: int, rank: int, lane: int) -> int:
+    def link(self, purpose: int, rank: int, lane: int, ended: Callable[[], bool] = never) -> int:
         """Do as `connect` for either purpose."""
         deadline = time.monotonic() + self._timeout
         if rank < self._rank:
-            sock = self._dial(purpose, rank, lane, deadline)
+            sock = self._dial(purpose, rank, lane, deadline, ended)
         else:
-            sock = self._take(purpose, rank, lane, deadline)
+            sock = self._take(purpose, rank, lane, deadline, ended)
         with contextlib.ExitStack() as undo:
             undo.callback(sock.close)
             tcp_socket.tune(sock, _UNSENT_SECONDS[purpose])
             if self._tls:
-                sock = self._decrypted(sock)
+                sock = self._decrypted(rank, sock)
             sock.setblocking(False)
             undo.pop_all()
         return sock.detach()
+
+    def why_broken(self, rank: int) -> str:
+        """Return what ended an encrypted connection to `rank`, "" where nobody knows."""
+        return next((relay.reason for to, relay in self._relays if to == rank and relay.reason), "")
 
     def close(self) -> None:
         """Stop listening; connections that nobody has asked for are closed.
@@ -108,7 +115,7 @@ class Lobby(Server):
         What was sent on encrypted ones gets to the other end first, for up to 5 s.
         """
         deadline = time.monotonic() + _FLUSH_SECONDS
-        for relay in self._relays:
+        for _rank, relay in self._relays:
             relay.finish(deadline)
         self._relays.clear()
         super().close()
@@ -141,16 +148,18 @@ class Lobby(Server):
         claim = listener_claim(self._tls)
         return auth.Listener(self._secret, auth.LOBBY, auth.own_identity(), claim)
 
-    def _decrypted(self, sock: socket.socket) -> socket.socket:
+    def _decrypted(self, rank: int, sock: socket.socket) -> socket.socket:
         from sirtaki.rendezvous.relay import Relay
         from sirtaki.rendezvous.tls import TlsSocket
 
         assert isinstance(sock, TlsSocket)
         relay = Relay(sock)
-        self._relays.append(relay)
+        self._relays.append((rank, relay))
         return relay.socket
 
-    def _dial(self, purpose: int, rank: int, lane: int, deadline: float) -> socket.socket:
+    def _dial(
+        self, purpose: int, rank: int, lane: int, deadline: float, ended: Callable[[], bool]
+    ) -> socket.socket:
         hello = _HELLO.pack(self._world, self._rank, rank, purpose, lane)
         who = f"{self._describe(rank)} from rank {self._rank} ({socket.gethostname()})"
         sock = dial(
@@ -159,24 +168,47 @@ class Lobby(Server):
             who,
             deadline,
             tls=self._tls,
+            ended=ended,
+            answer_seconds=tcp_socket.SILENT_SECONDS,
         )
-        try:
-            local_socket.receive_exactly(sock, len(_WELCOME), deadline)
-        except BaseException as error:
-            sock.close()
-            if isinstance(error, ConnectionError):
-                raise ConnectionError(f"{self._describe(rank)} refused our connection") from error
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(sock.close)
+            # Nothing but the welcome is under way yet, so a silent host is a lost one.
+            tcp_socket.tune(sock, tcp_socket.SILENT_SECONDS)
+            self._await_welcome(sock, rank, deadline, ended)
+            undo.pop_all()
         return sock
 
-    def _take(self, purpose: int, rank: int, lane: int, deadline: float) -> socket.socket:
+    def _await_welcome(
+        self, sock: socket.socket, rank: int, deadline: float, ended: Callable[[], bool]
+    ) -> None:
+        sock.settimeout(_LOOK_SECONDS)
+        while True:
+            try:
+                if sock.recv(len(_WELCOME)):
+                    return
+                raise ConnectionError(f"{self._describe(rank)} refused our connection")
+            except TimeoutError as error:
+                if error.errno is not None:
+                    raise  # the network's own
+            if ended():
+                raise ConnectionError("the world has ended")
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{self._describe(rank)} does not answer our connection")
+
+    def _take(
+        self, purpose: int, rank: int, lane: int, deadline: float, ended: Callable[[], bool]
+    ) -> socket.socket:
         key = (purpose, rank, lane)
         with self._changed:
-            self._changed.wait_for(
-                lambda: key in self._arrived or self._closed, deadline - time.monotonic()
-            )
+            while not self._closed and not ended() and time.monotonic() < deadline:
+                if key in self._arrived:
+                    return self._arrived.pop(key)
+                self._changed.wait(_LOOK_SECONDS)
             if key in self._arrived:
                 return self._arrived.pop(key)
+        if ended():
+            raise ConnectionError(f"the world ended before {self._describe(rank)} connected")
         offered = ", ".join(map(format_endpoint, self.endpoints))
         raise TimeoutError(
             f"{self._describe(rank)} did not connect to rank {self._rank} "
