@@ -144,9 +144,9 @@ def make_plan(
 
 def _addresses(settings: Settings) -> list[str]:
     hosts = sorted({slot.host for slot in settings.slots})
-    if all(is_local(host) for host in hosts):
-        return ["127.0.0.1"]
-    return own_addresses(hosts, settings.interfaces)
+    # The own name often means loopback; ranks here reach any address of their host.
+    remote = [host for host in hosts if not is_local(host)]
+    return own_addresses(remote, settings.interfaces) if remote else ["127.0.0.1"]
 
 
 def _write_job(folder: Path, settings: Settings, plan: Plan, address: str, secret: bytes) -> None:

@@ -187,7 +187,9 @@ class Lobby(Server):
             try:
                 if sock.recv(len(_WELCOME)):
                     return
-                raise ConnectionError(f"{self._describe(rank)} refused our connection")
+                raise ConnectionError("it hung up")
+            except ConnectionError as error:
+                raise ConnectionError(f"{self._describe(rank)} refused our connection") from error
             except TimeoutError as error:
                 if error.errno is not None:
                     raise  # the network's own

@@ -59,7 +59,7 @@ def is_loopback(host: str) -> bool:
     """Tell whether an address reaches only its own machine."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    return False
+    return host == "localhost"
 
 
 def listen(host: str, port: int = 0) -> socket.socket:
