@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TextIO
 
-from sirtaki.launch.local import require_command
+from sirtaki.launch.local import require_command, require_system
 from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.outcome import Outcome
 from sirtaki.launch.output import Outputs
@@ -21,6 +21,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     signals of this process, None when they are the caller's. Raises LaunchError.
     """
     settings = job.settings
+    require_system()
     if any(plan.argv is None for plan in job.plans):
         require_command(settings.command, {**os.environ, **settings.forwarded}.get("PATH"))
     outputs = Outputs(
