@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TextIO
 
 from sirtaki.launch.local import require_command, require_system
@@ -32,8 +33,9 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
         for line in describe(settings):
             outputs.say(line)
     hosts = job.hosts(os.environ)
+    some_wait = partial(job.server.forms_world, len(settings.slots))
     with room_for(_open_files(job)):
-        return Supervisor(hosts, outputs, signals, settings.start_timeout).run()
+        return Supervisor(hosts, outputs, signals, settings.start_timeout, some_wait).run()
 
 
 def _open_files(job: Job) -> int:

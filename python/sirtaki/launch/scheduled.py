@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from sirtaki.launch import lsf, pbs, slurm
@@ -102,7 +103,8 @@ def run_scheduled(
             if settings.verbose:
                 for line in describe(allocation, settings, environ):
                     errors.say(line)
-            return Follower(plan, folder, settings, errors, signals).run()
+            some_wait = partial(server.forms_world, len(settings.slots))
+            return Follower(plan, folder, settings, errors, signals, some_wait).run()
     except OSError as error:
         raise LaunchError(f"cannot prepare the job in {folder}: {error}", exit_code=1) from error
     finally:
