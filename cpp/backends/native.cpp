@@ -45,7 +45,7 @@ void run_in(AnyGroup& group, const Op& op, const Streams& in, const Streams& out
 NativeBackend::NativeBackend(Endpoint& endpoint, const HostMap& hosts, Connect connect)
     : endpoint_(endpoint),
       hosts_(hosts),
-      sockets_(endpoint.doorbell, std::move(connect), endpoint.sockets_per_peer) {
+      sockets_(endpoint.rank, endpoint.doorbell, std::move(connect), endpoint.sockets_per_peer) {
   if (hosts.hosts() > 1) endpoint.sockets = &sockets_;
   std::vector<int> world(static_cast<size_t>(hosts.size()));
   std::iota(world.begin(), world.end(), 0);
@@ -53,7 +53,7 @@ NativeBackend::NativeBackend(Endpoint& endpoint, const HostMap& hosts, Connect c
 }
 
 NativeBackend::NativeBackend(Endpoint& endpoint)
-    : NativeBackend(endpoint, HostMap::single(endpoint.region->ranks()), nullptr) {}
+    : NativeBackend(endpoint, HostMap::single(endpoint.region->ranks()), Connect()) {}
 
 NativeBackend::~NativeBackend() { endpoint_.sockets = nullptr; }
 

@@ -45,6 +45,7 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       size_(hosts_.size()),
       process_(getpid()),
       options_(options),
+      why_broken_(connect.why_broken),
       log_("sirtaki: " + rank_text(rank), options.log_level, options.log_time),
       region_(region),
       endpoint_(region, rank, place_, {options.caller_spin_ns, options.engine_spin_ns},
@@ -75,7 +76,7 @@ Engine::~Engine() { shutdown(); }
 
 void Engine::join_hosts(std::vector<Link> links) {
   const double timeout = options_.host_timeout_seconds;
-  const Relay::Lost lost = [this](int rank) { endpoint_.doorbell.abort(rank); };
+  const Relay::Lost lost = [this](const Loss& loss) { endpoint_.doorbell.abort(loss); };
   Control::Relays relays;
   if (rank_ == 0) {
     auto relay = std::make_unique<SequencerRelay>(hosts_, rank_, region_, endpoint_.doorbell,
@@ -250,7 +251,7 @@ void Engine::drive(bool caller, Done done) {
     }
   } catch (const PeerLost& lost) {
     abort_world(lost.rank);  // on all hosts
-    fail_all(lost_error(lost.rank));
+    fail_all(lost_error(region_->loss()));
   } catch (const Error& error) {
     give_up(error);
   } catch (const std::exception& error) {

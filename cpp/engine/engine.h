@@ -133,7 +133,8 @@ class Engine {
   void peer_lost(int rank);
   void tell_relay() const;
   void abort_world(int rank);
-  Error lost_error(int lost_rank);
+  Error lost_error(const Loss& loss);
+  std::string cause_of(const Loss& loss) const;
   std::string phase();
   void log_start() const;
   void log_run(const Batch& batch) const;
@@ -145,6 +146,7 @@ class Engine {
   const int size_;
   const pid_t process_;
   const EngineOptions options_;
+  const std::function<std::string(int rank)> why_broken_;
   const Log log_;
   std::shared_ptr<Region> region_;
   Endpoint endpoint_;

@@ -83,17 +83,24 @@ void Engine::abort_world(int rank) {
   tell_relay();
 }
 
-Error Engine::lost_error(int lost_rank) {
-  if (region_->is_altered(lost_rank)) {
-    return Error(ErrorCode::kPeerLost,
-                 rank_text(rank_) + ": the control connection with " + rank_text(lost_rank) +
-                     " was altered on its way" + phase() +
-                     ": somebody on the network between the hosts changes what they send");
+Error Engine::lost_error(const Loss& loss) {
+  // Of a broken connection the others know two ends; one of them may be this rank, which lives.
+  const std::string lost =
+      loss.rank == rank_ ? ": given up by its peers" : ": lost peer " + rank_text(loss.rank);
+  return Error(ErrorCode::kPeerLost, rank_text(rank_) + lost + phase() + ": " + cause_of(loss));
+}
+
+std::string Engine::cause_of(const Loss& loss) const {
+  if (loss.reporter >= 0) {
+    return "the connection between " + rank_text(loss.reporter) + " and " + rank_text(loss.rank) +
+           " broke: " + loss.reason;
   }
-  return Error(ErrorCode::kPeerLost, rank_text(rank_) + ": lost peer " + rank_text(lost_rank) +
-                                         phase() + ": its process ended without shutdown(), " +
-                                         (hosts_.hosts() > 1 ? "its host does not answer, " : "") +
-                                         "or it could not go on; look for its own error message");
+  if (!loss.reason.empty()) return loss.reason;
+  const std::string why = why_broken_ ? why_broken_(loss.rank) : "";
+  if (!why.empty()) return "the connection to it broke: " + why;
+  return "its process ended without shutdown(), " +
+         std::string(hosts_.hosts() > 1 ? "its host does not answer, " : "") +
+         "or it could not go on; look for its own error message";
 }
 
 /// What the engine is doing, to be put behind a message.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
-
 namespace sirtaki {
 namespace {
 
@@ -85,7 +83,7 @@ void Relay::serve(std::span<const pollfd> polled) {
     peer.link.flush();
     if (receive_from(peer)) continue;
     peer.link.close();
-    if (!peer.bye && !may_leave()) lost_(peer.link.rank());
+    if (!peer.bye && !may_leave()) lost_({peer.link.rank()});
   }
   check_silence(polled_ns_);
 }
@@ -98,12 +96,13 @@ bool Relay::receive_from(Peer& peer) {
       Reader in(message);
       const Hop hop = in.get<Hop>();
       if (hop == Hop::kBye) peer.bye = true;
-      if (hop == Hop::kLost) hear_loss(peer, in);
+      if (hop == Hop::kLost) receive_loss(in);
       if (hop == Hop::kUp || hop == Hop::kDown) receive(peer, hop, in.rest());
     });
   } catch (const Altered&) {
-    region_->set_altered(peer.link.rank());
-    lost_(peer.link.rank());
+    lost_({peer.link.rank(), rank_,
+           "a control message was altered on its way: somebody on the network between the hosts "
+           "changes what they send"});
     spread_loss();  // to the other end too, before the connection is closed
     return false;
   } catch (const std::exception&) {
@@ -111,13 +110,13 @@ bool Relay::receive_from(Peer& peer) {
   }
 }
 
-void Relay::hear_loss(const Peer& from, Reader& in) {
-  const int lost = in.get<int32_t>();
-  const bool altered = in.get<uint8_t>() != 0;
-  // Who finds what we sent altered means us; for us it is the connection with them.
-  const int rank = altered && lost == rank_ ? from.link.rank() : lost;
-  if (altered) region_->set_altered(rank);
-  lost_(rank);
+void Relay::receive_loss(Reader& in) {
+  const auto rank = in.get<int32_t>();
+  const auto reporter = in.get<int32_t>();
+  if (rank < 0 || rank >= hosts_.size() || reporter < -1 || reporter >= hosts_.size()) {
+    throw Error(ErrorCode::kInternal, "a loss of a rank that does not exist");
+  }
+  lost_({rank, reporter, in.get_string()});
 }
 
 void Relay::check_silence(int64_t now_ns) {
@@ -126,17 +125,17 @@ void Relay::check_silence(int64_t now_ns) {
     const bool counts = peer.link.fd() >= 0 && peer.heard_ns > 0 && !peer.bye;
     if (!counts || now_ns - peer.heard_ns <= timeout_ns_) continue;
     peer.link.close();
-    lost_(peer.link.rank());
+    lost_({peer.link.rank()});
   }
 }
 
 /// Tells the other hosts why this one's world ended.
 void Relay::spread_loss() {
-  const int32_t lost_rank = region_->lost_rank();
-  if (told_ || lost_rank < 0) return;
+  if (told_ || !doorbell_.aborted()) return;
   told_ = true;
+  const Loss loss = region_->loss();
   std::string body;
-  Writer(body).put(lost_rank).put(static_cast<uint8_t>(region_->is_altered(lost_rank)));
+  Writer(body).put(loss.rank).put(loss.reporter).put_string(loss.reason);
   send_to_all(Hop::kLost, body);
 }
 

@@ -24,7 +24,7 @@ enum class Hop : uint8_t {
   kUp,         ///< ranks, and a message of theirs to the sequencer
   kDown,       ///< places (none: all of the host), and a message of the sequencer to them
   kHeartbeat,  ///< nothing: the host is alive
-  kLost,       ///< a rank that is gone, whether its messages were altered; the world ends
+  kLost,       ///< a rank that is gone, who reports it and why; the world ends
   kBye,        ///< nothing more will be run on this host
 };
 
@@ -34,7 +34,7 @@ enum class Hop : uint8_t {
 /// Other threads send directly what the sockets take at once.
 class Relay : public Watcher::Service {
  public:
-  using Lost = std::function<void(int rank)>;
+  using Lost = std::function<void(const Loss&)>;
 
   /// `lost` is called when another host is gone or reports a loss. `timeout_seconds`: a host silent
   /// for so long is gone; 0: never.
@@ -90,7 +90,7 @@ class Relay : public Watcher::Service {
 
  private:
   bool receive_from(Peer& peer);
-  void hear_loss(const Peer& from, Reader& in);
+  void receive_loss(Reader& in);
   void check_silence(int64_t now_ns);
   void spread_loss();
 

@@ -73,17 +73,23 @@ std::vector<Link> links_of(const SealedFds& sealed) {
   return links;
 }
 
-/// Calls Python from whichever thread needs a connection.
-Connect connect_by(std::shared_ptr<nb::object> function) {
-  return [function = std::move(function)](int rank, int lane) {
+/// Calls Python from whichever thread needs a connection, or has lost one.
+Connect connect_by(std::shared_ptr<nb::object> open, std::shared_ptr<nb::object> why_broken) {
+  Connect connect;
+  connect.open = [open = std::move(open)](int rank, int lane, const Connect::Ended& ended) {
     const nb::gil_scoped_acquire acquire;
     try {
-      return Fd(nb::cast<int>((*function)(rank, lane)));
-    } catch (const std::exception& error) {
-      throw Error(ErrorCode::kPeerLost,
-                  "cannot connect to rank " + std::to_string(rank) + ": " + error.what());
+      return Fd(nb::cast<int>((*open)(rank, lane, nb::cpp_function(ended))));
+    } catch (const nb::python_error& error) {
+      // Without the traceback: it becomes part of a message on all hosts.
+      throw Error(ErrorCode::kPeerLost, nb::str(error.value()).c_str());
     }
   };
+  connect.why_broken = [why_broken = std::move(why_broken)](int rank) {
+    const nb::gil_scoped_acquire acquire;
+    return nb::cast<std::string>((*why_broken)(rank));
+  };
+  return connect;
 }
 
 /// The last owner may be a thread that does not hold the GIL.
@@ -96,14 +102,16 @@ std::shared_ptr<nb::object> shared_object(nb::object object) {
 
 std::unique_ptr<HeldEngine> make_engine(int rank, std::vector<int> host_of, int memfd,
                                         const FdPairs& local_links, const SealedFds& host_links,
-                                        nb::object connect, const EngineOptions& options,
-                                        const nb::object& backend) {
+                                        nb::object connect, nb::object why_broken,
+                                        const EngineOptions& options, const nb::object& backend) {
   HostMap hosts(std::move(host_of));
   const int local = static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size());
   LinkSet links{links_of(local_links), links_of(host_links)};
   auto region = memfd >= 0 ? Region::map(Fd(memfd), local) : Region::anonymous(local);
   Connect opener;
-  if (!connect.is_none()) opener = connect_by(shared_object(std::move(connect)));
+  if (!connect.is_none()) {
+    opener = connect_by(shared_object(std::move(connect)), shared_object(std::move(why_broken)));
+  }
   if (backend.is_none()) {
     return std::make_unique<HeldEngine>(rank, std::move(hosts), std::move(region), std::move(links),
                                         std::move(opener), options);
@@ -227,7 +235,8 @@ void bind_engine(nb::module_& m) {
 
   nb::class_<HeldEngine>(m, "Engine")
       .def(nb::new_(&make_engine), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a,
-           "host_links"_a, "connect"_a.none(), "options"_a, "backend"_a = nb::none(),
+           "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "options"_a,
+           "backend"_a = nb::none(),
            "Takes ownership of the descriptors; memfd -1 is a host of one rank. `backend`, if "
            "given, moves the data (see callback_backend.h): shut down before letting go.")
       .def("submit", &submit, "kind"_a, "name"_a, "dtype"_a, "reduce"_a, "root"_a, "set"_a,

@@ -11,8 +11,8 @@ void Doorbell::check_abort() const {
   if (lost_rank >= 0) throw PeerLost(lost_rank);
 }
 
-void Doorbell::abort(int lost_rank) const {
-  region_->set_lost_rank(lost_rank);
+void Doorbell::abort(const Loss& loss) const {
+  region_->set_loss(place_, loss);
   for (int r = 0; r < region_->ranks(); ++r) {
     wake(region_->rank(r).bell[0]);
     wake(region_->rank(r).bell[1]);

@@ -86,8 +86,9 @@ class Doorbell {
   void check_abort() const;
 
   /// Ends the world for every rank of the host: pending and later waits fail and name the world
-  /// rank `lost_rank`.
-  void abort(int lost_rank) const;
+  /// rank that is lost.
+  void abort(const Loss& loss) const;
+  void abort(int lost_rank) const { abort(Loss{lost_rank}); }
 
  private:
   static constexpr int kPollsPerClock = 16;

@@ -58,4 +58,22 @@ Region::Region(int fd, int ranks) : layout_(ranks), ranks_(ranks) {
 
 Region::~Region() { munmap(base_, layout_.total); }
 
+Loss Region::loss() const {
+  const uint64_t said = at<Abort>(0)->lost.load(std::memory_order_acquire);
+  const RankBlock& block = rank(static_cast<int>(said >> 32));
+  return {lost_rank(), block.loss_reporter, block.loss_reason};
+}
+
+void Region::set_loss(int place, const Loss& loss) {
+  const std::lock_guard lock(loss_mutex_);
+  // What is said once must not change under those who read it.
+  if (lost_rank() >= 0) return;
+  RankBlock& block = rank(place);
+  block.loss_reporter = loss.reporter;
+  block.loss_reason[loss.reason.copy(block.loss_reason, sizeof block.loss_reason - 1)] = 0;
+  uint64_t none = 0;
+  const uint64_t said = static_cast<uint64_t>(place) << 32 | static_cast<uint32_t>(loss.rank + 1);
+  at<Abort>(0)->lost.compare_exchange_strong(none, said);
+}
+
 }  // namespace sirtaki

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "base/fd.h"
 #include "transport/byte_ring.h"
@@ -17,11 +19,19 @@ enum News : uint32_t {
   kRequest = 4,  ///< a message to the sequencer
 };
 
-/// Why a world ends early; written once, by whoever sees it first, and in one piece, for that
+/// Why a world ends early.
+struct Loss {
+  int rank;              ///< who is lost
+  int reporter = -1;     ///< whose connection to it broke; -1: its process or host is gone
+  std::string reason{};  ///< empty where nothing more is known
+};
+
+/// Says that a world ends; written once, by whoever sees it first, and in one piece, for that
 /// process may be killed at any moment.
 struct Abort {
-  std::atomic<int32_t> lost;     ///< 0: the world goes on, else the lost rank + 1
-  std::atomic<int32_t> altered;  ///< 0, or rank + 1 whose control messages were altered
+  /// 0: the world goes on; else the lost rank + 1, and in the upper half the place of the rank that
+  /// says so, whose block has the rest.
+  std::atomic<uint64_t> lost;
 };
 
 /// What the leader of the host must be told.
@@ -41,6 +51,10 @@ struct alignas(128) RankBlock {
   std::atomic<uint32_t> rest;
   std::atomic<uint32_t> bell[2];  ///< the engine thread's, and that of a thread in a blocking call
   std::atomic<uint32_t> bye;
+
+  /// What this rank knows of a loss, complete before it says so in Abort.
+  int32_t loss_reporter;
+  char loss_reason[364];
 };
 
 /// Per rank and process set: counters that its peers wait for and that only grow.
@@ -77,20 +91,13 @@ class Region {
 
   int ranks() const { return ranks_; }
   /// The rank whose loss ended the world, -1 as long as it goes on.
-  int lost_rank() const { return at<Abort>(0)->lost.load(std::memory_order_acquire) - 1; }
-  /// Does nothing if a rank was lost before.
-  void set_lost_rank(int rank) const {
-    int32_t none = 0;
-    at<Abort>(0)->lost.compare_exchange_strong(none, rank + 1);
+  int lost_rank() const {
+    return static_cast<int>(at<Abort>(0)->lost.load(std::memory_order_acquire) & UINT32_MAX) - 1;
   }
-  /// Whether messages of `rank` were altered on their way to this host.
-  bool is_altered(int rank) const {
-    return at<Abort>(0)->altered.load(std::memory_order_acquire) == rank + 1;
-  }
-  /// Comes before the rank is lost on account of that.
-  void set_altered(int rank) const {
-    at<Abort>(0)->altered.store(rank + 1, std::memory_order_release);
-  }
+  /// Only once a rank was lost.
+  Loss loss() const;
+  /// Notes a loss on behalf of the rank at `place`; does nothing if a rank was lost before.
+  void set_loss(int place, const Loss& loss);
   LeaderBlock& leader() const { return *at<LeaderBlock>(layout_.leader); }
   RankBlock& rank(int place) const { return at<RankBlock>(layout_.ranks)[place]; }
   ByteRing& up(int place) const { return at<ByteRing>(layout_.up)[place]; }
@@ -124,6 +131,7 @@ class Region {
   Layout layout_;
   int ranks_;
   std::byte* base_;
+  std::mutex loss_mutex_;  ///< among the threads of this process
 };
 
 }  // namespace sirtaki

@@ -20,6 +20,18 @@ constexpr int64_t kSettleNs = 500'000'000;
 /// Not an error of the connection.
 bool is_passing(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
+/// The other host has acknowledged nothing for so long although it was asked to. One whose process
+/// does not read still acknowledges.
+bool is_silent(int socket) {
+  constexpr uint32_t kSilentMs = 4'000;
+  constexpr uint8_t kProbes = 2;  // of a closed window; a single one may be on its way
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes >= kProbes;
+  return asked && info.tcpi_last_ack_recv >= kSilentMs;
+}
+
 msghdr message_of(Pieces& pieces) {
   msghdr message{};
   message.msg_iov = pieces.begin();
@@ -93,14 +105,16 @@ void Sockets::open(std::vector<int> ranks) {
 Fd Sockets::connect_to(int rank, int lane) {
   doorbell_.check_abort();
   try {
-    Fd socket = connect_(rank, lane);
+    // The function may be kept for longer than this call takes.
+    Fd socket = connect_.open(rank, lane, [bell = doorbell_] { return bell.aborted(); });
     // Sockets of other families have no such delay.
     const int on = 1;
     setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return socket;
   } catch (const std::exception& failed) {
+    doorbell_.check_abort();
     // The other ranks of the operation would wait for this one.
-    doorbell_.abort(rank);
+    doorbell_.abort({rank, rank_, failed.what()});
     throw Error(ErrorCode::kPeerLost,
                 "cannot connect to rank " + std::to_string(rank) + ": " + failed.what());
   }
@@ -189,7 +203,7 @@ bool Sockets::push(Connection& connection, size_t socket) {
   const int fd = connection.sockets[socket].get();
   const ssize_t bytes = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (bytes < 0 && is_passing(errno)) return false;
-  if (bytes < 0) lose(connection.rank);
+  if (bytes < 0) lose(connection.rank, std::strerror(errno));
   pieces.advance(static_cast<size_t>(bytes));
   return true;
 }
@@ -200,7 +214,8 @@ bool Sockets::pull(Connection& connection, size_t socket) {
   msghdr message = message_of(pieces);
   const ssize_t bytes = recvmsg(connection.sockets[socket].get(), &message, MSG_DONTWAIT);
   if (bytes < 0 && is_passing(errno)) return false;
-  if (bytes <= 0) lose(connection.rank);
+  if (bytes < 0) lose(connection.rank, std::strerror(errno));
+  if (bytes == 0) lose(connection.rank, "it was closed at the other end");
   pieces.advance(static_cast<size_t>(bytes));
   if (connection.checked_at != 0) check_greeting(connection);
   return true;
@@ -212,7 +227,7 @@ void Sockets::check_greeting(Connection& connection) {
   const Greeting& theirs = connection.received;
   const Greeting& ours = connection.expected;
   if (std::memcmp(&theirs, &ours, sizeof ours) == 0) return;
-  doorbell_.abort(connection.rank);
+  doorbell_.abort({connection.rank, rank_, "its ends run different operations"});
   const auto text = [](const Greeting& greeting) {
     return "kind " + std::to_string(greeting.kind) + ", dtype " + std::to_string(greeting.dtype) +
            ", process set " + std::to_string(greeting.set) + ", " + std::to_string(greeting.bytes) +
@@ -241,12 +256,23 @@ void Sockets::sleep(int64_t nap_ns) {
   ppoll(polled.data(), polled.size(), &nap, nullptr);
 }
 
+/// Data waits for acknowledgement for as long as the kernel goes on to try, which is much longer
+/// than a lost host should hold up the others.
+void Sockets::check_silence() {
+  for (const Connection* connection : busy_) {
+    for (const Fd& socket : connection->sockets) {
+      if (is_silent(socket.get())) lose(connection->rank, "no answer from the other host");
+    }
+  }
+}
+
 /// The other end may only have given up on account of a third rank: who watches processes and hosts
 /// knows which.
-void Sockets::lose(int rank) {
+void Sockets::lose(int rank, const std::string& reason) {
   const int64_t limit = now_ns() + kSettleNs;
   while (!doorbell_.aborted() && now_ns() < limit) usleep(1000);
-  doorbell_.abort(rank);
+  const std::string why = connect_.why_broken ? connect_.why_broken(rank) : "";
+  doorbell_.abort({rank, rank_, why.empty() ? reason : why});
   // Names whoever was lost first.
   doorbell_.check_abort();
   throw PeerLost(rank);

@@ -99,8 +99,8 @@ class Sockets {
  public:
   /// `per_peer` sockets make a connection, as many on all ranks: several carry more where one alone
   /// is held back by its window or by the core that serves it.
-  Sockets(const Doorbell& doorbell, Connect connect, int per_peer)
-      : doorbell_(doorbell), connect_(std::move(connect)), per_peer_(per_peer) {}
+  Sockets(int rank, const Doorbell& doorbell, Connect connect, int per_peer)
+      : rank_(rank), doorbell_(doorbell), connect_(std::move(connect)), per_peer_(per_peer) {}
 
   /// Connects to those of `ranks` that are not connected yet. Every rank must name its peers at the
   /// same operation; they are taken in ascending order, so that nobody waits in a circle.
@@ -142,11 +142,14 @@ class Sockets {
 
  private:
   static constexpr int64_t kSleepNs = 100'000'000;  // a missed abort is seen at the latest then
+  static constexpr int64_t kPatienceNs = 4'000'000'000;
+  static constexpr int64_t kLookAgainNs = 250'000'000;
 
   /// Polls, then offers its core to others between two looks, then sleeps until a socket is ready.
   template <class Ready>
   void wait(Ready ready, int64_t yield_ns, int64_t nap_ns) {
     int64_t limit = 0;
+    int64_t look_at = 0;
     while (!ready()) {
       if (progress()) {
         limit = 0;
@@ -154,7 +157,14 @@ class Sockets {
       }
       if (doorbell_.aborted()) doorbell_.check_abort();
       const int64_t now = now_ns();
-      if (limit == 0) limit = now + doorbell_.spin_ns();
+      if (limit == 0) {
+        limit = now + doorbell_.spin_ns();
+        look_at = now + kPatienceNs;
+      }
+      if (now >= look_at) {
+        check_silence();
+        look_at = now + kLookAgainNs;
+      }
       if (now < limit) {
         cpu_relax();
       } else if (now < limit + yield_ns) {
@@ -172,9 +182,11 @@ class Sockets {
   bool pull(Connection& connection, size_t socket);
   void check_greeting(Connection& connection);
   void sleep(int64_t nap_ns);
-  [[noreturn]] void lose(int rank);
+  void check_silence();
+  [[noreturn]] void lose(int rank, const std::string& reason);
   Fd connect_to(int rank, int lane);
 
+  int rank_;
   const Doorbell& doorbell_;
   Connect connect_;
   int per_peer_;

@@ -45,7 +45,8 @@ class Engine:
         memfd: int,
         local_links: list[tuple[int, int]],
         host_links: Sequence[tuple[int, int, bytes, bytes]],
-        connect: Callable[[int, int], int] | None,
+        connect: Callable[[int, int, Callable[[], bool]], int] | None,
+        why_broken: Callable[[int], str] | None,
         options: EngineOptions,
         backend: object | None = None,
     ) -> None: ...

@@ -111,6 +111,41 @@ TEST_CASE("a rank that cannot go on is named on all hosts") {
       [](int) {});
 }
 
+TEST_CASE(
+    "of a connection that breaks all are told both ends, and nobody that it has lost itself") {
+  VirtualHosts world({0, 1, 2});
+  testing::run_threads(
+      3,
+      [&](int rank) {
+        const auto engine = world.start(rank, testing::quick_options());
+        testing::barrier(*engine);
+        if (rank == 1) Doorbell(world.region_of(1), 0, SpinPolicy{}).abort({0, 1, "a bad cable"});
+        const Error error = testing::error_of([&] {
+          for (;;) {
+            Floats values(4);
+            testing::sum(*engine, "x", values);
+          }
+        });
+        const std::string told = error.what();
+        expect(contains(told,
+                        "the connection between rank 1 (node1) and rank 0 (node0) broke: "
+                        "a bad cable"),
+               told);
+        expect(contains(told, "lost peer rank 0") == (rank != 0), told);
+      },
+      [](int) {});
+}
+
+TEST_CASE("a report of a rank that does not exist ends the world as any garbage does") {
+  VirtualHosts world({0, 0, 1});
+  std::string loss(1, static_cast<char>(Hop::kLost));
+  Writer(loss).put(int32_t{3}).put(int32_t{-1}).put_string("");
+  std::string stream;
+  append_frame(stream, loss);
+  REQUIRE(write(world.links_of(2).hosts.at(0).socket.get(), stream.data(), stream.size()) > 0);
+  expect_lost(world, {0, 1}, testing::quick_options(), "rank 2 (node1)", [](int) {});
+}
+
 /// Speaks for a host without an engine: heartbeats, then what the test wants.
 void beat(const LinkSet& links) {
   const Link& link = links.hosts.at(0);

@@ -149,6 +149,19 @@ TEST_CASE("pairs on one host and on two send and receive, between collectives") 
 
 // ---- What goes wrong ----
 
+Connect connecting_fails(const std::string& why) {
+  Connect connect;
+  connect.open = [why](int, int, const Connect::Ended&) -> Fd { throw std::runtime_error(why); };
+  return connect;
+}
+
+Fd broken_socket() {
+  int pair[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  close(pair[1]);
+  return Fd(pair[0]);
+}
+
 TEST_CASE("a lost rank of another host ends every collective and is named") {
   for (const Kind kind : testing::kDataKinds) {
     const Case c = CaseMaker(op_of(kind, Dtype::kI32), 3, 50'000, 2).make();
@@ -187,10 +200,41 @@ TEST_CASE("a closed socket ends the operation of both ends") {
     } catch (const PeerLost& lost) {
       expect(lost.rank == 0, "the lost rank is named");
       expect(member.endpoint.doorbell.aborted(), "the other ranks of the host are told");
+      const Loss loss = member.endpoint.region->loss();
+      expect(loss.reporter == 1, "who reports it is told");
+      expect(loss.reason == "it was closed at the other end", loss.reason.c_str());
       failed.fetch_add(1);
     }
   });
   CHECK(failed == 1);
+}
+
+TEST_CASE("who made a connection knows better than its socket why it broke") {
+  const HostMap hosts({0, 1});
+  const auto region = Region::anonymous(1);
+  Endpoint endpoint(region, 1, 0, SpinPolicy{0, 0});
+  Connect connect;
+  connect.open = [](int, int, const Connect::Ended&) { return broken_socket(); };
+  connect.why_broken = [](int rank) { return "the certificate of rank " + std::to_string(rank); };
+  Sockets sockets(1, endpoint.doorbell, connect, 1);
+  sockets.open({0});
+  std::byte byte{};
+  CHECK_THROWS_AS(sockets.await(sockets.receive(0, &byte, 1)), PeerLost);
+  CHECK(region->loss().reason == "the certificate of rank 0");
+}
+
+TEST_CASE("opening a connection ends with the world, and names whoever was lost first") {
+  const auto region = Region::anonymous(1);
+  Endpoint endpoint(region, 1, 0, SpinPolicy{0, 0});
+  Connect connect;
+  connect.open = [&](int, int, const Connect::Ended& ended) -> Fd {
+    CHECK_FALSE(ended());
+    endpoint.doorbell.abort(2);
+    CHECK(ended());
+    throw std::runtime_error("the world has ended");
+  };
+  Sockets sockets(1, endpoint.doorbell, connect, 1);
+  CHECK_THROWS_WITH_AS(sockets.open({0}), "lost rank 2", PeerLost);
 }
 
 TEST_CASE("a rank that waits for a silent host ends when the world does") {
@@ -241,8 +285,7 @@ TEST_CASE("more ranks than have room in shared memory are refused, and the world
   std::vector<int> host_of;
   for (int r = 0; r < kRanks; ++r) host_of.push_back(r / 2);
   Endpoint endpoint(Region::anonymous(2), 0, 0, SpinPolicy{});
-  NativeBackend backend(endpoint, HostMap(host_of),
-                        [](int, int) -> Fd { throw std::runtime_error("nobody is there"); });
+  NativeBackend backend(endpoint, HostMap(host_of), connecting_fails("nobody is there"));
   Bytes data(1 << 20);
   Streams streams(1);
   streams[0].add(data.data(), data.size());
@@ -260,8 +303,7 @@ TEST_CASE("more ranks than have room in shared memory are refused, and the world
 TEST_CASE("a peer that cannot be reached is named with the reason") {
   const HostMap hosts({0, 1});
   Endpoint endpoint(Region::anonymous(1), 0, 0, SpinPolicy{});
-  NativeBackend backend(endpoint, hosts,
-                        [](int, int) -> Fd { throw std::runtime_error("no route"); });
+  NativeBackend backend(endpoint, hosts, connecting_fails("no route"));
   std::string text;
   try {
     backend.run(op_of(Kind::kBarrier, Dtype::kU8), Streams(1), Streams(1));

@@ -90,7 +90,8 @@ inline void run_on_hosts(const std::vector<int>& host_of, size_t chunk_bytes,
   run_threads(
       hosts.size(),
       [&](int r) {
-        const auto connect = [&, r](int peer, int lane) {
+        Connect connect;
+        connect.open = [&, r](int peer, int lane, const Connect::Ended&) {
           return switchboard.connect(r, peer, lane);
         };
         HostedMember member(hosts, region_of(r), r, chunk_bytes, connect, sockets);

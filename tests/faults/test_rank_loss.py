@@ -225,3 +225,33 @@ def test_nothing_is_left_in_shared_memory(job: Job) -> None:
             os.kill(pid, signal.SIGKILL)
     running.wait()
     assert set(Path("/dev/shm").iterdir()) <= before
+
+
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_a_rank_that_ends_well_without_joining_ends_the_wait_for_it(job: Job, leaves: int) -> None:
+    code = f"""
+import os
+import sirtaki as hvd
+if os.environ["HOROVOD_RANK"] == "{leaves}":
+    os._exit(0)
+hvd.init()
+"""
+    # Far less than the start timeout is what this test's own limit leaves.
+    done = job.run("-np", "3", "--start-timeout", "1000", *python(code))
+    assert done.returncode == 1
+    assert f"rank {leaves} ended (exit code 0) without joining the others" in done.stderr
+
+
+def test_ranks_that_end_early_are_no_fault_where_nobody_waits_for_them(job: Job) -> None:
+    code = """
+import os, time
+import sirtaki as hvd
+rank = int(os.environ["HOROVOD_RANK"])
+if rank < 2:
+    time.sleep(1.2)
+    hvd.init(comm=[0, 1])
+    hvd.barrier()
+    time.sleep(1.2)
+"""
+    done = job.run("-np", "3", *python(code))
+    assert done.returncode == 0, done.stderr

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 
-from tests.single.launching import Job, python
+from tests.single.launching import HOROVODRUN, LIMIT, Job, python
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -107,3 +110,33 @@ hvd.barrier()
     assert "lonely" in done.stderr
     assert "missing ranks: 1" in done.stderr
     assert "ended: allreduce 'lonely': not submitted within 3 s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "told"),
+    [
+        (["bash", "-c", 'ulimit -f 0; exec "$@"', "bash"], "may have 0 bytes (ulimit -f)"),
+        (
+            ["unshare", "--mount", "bash", "-c", 'mount -t tmpfs none /proc; exec "$@"', "bash"],
+            "/proc is not mounted",
+        ),
+    ],
+    ids=["no files", "no proc"],
+)
+def test_what_a_job_cannot_do_without_is_named_with_what_to_do(
+    wrapper: list[str], told: str
+) -> None:
+    if wrapper[0] == "unshare" and os.geteuid() != 0:
+        pytest.skip("hiding /proc needs root")
+    done = subprocess.run(
+        [*wrapper, *HOROVODRUN, "-np", "2", "true"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("horovodrun: error: ")
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

@@ -22,7 +22,7 @@ SSH_PORT = 12345
 _LIMIT = 60.0
 _POLL = 0.02
 _NUMBERS = (3, 5, 6, *range(7, 200))
-_PROGRAMS = ("ip", "nsenter", "setpriv", "ssh", "ssh-keygen", "unshare")
+_PROGRAMS = ("bridge", "ip", "nsenter", "setpriv", "ssh", "ssh-keygen", "unshare")
 _ROOT_SSH = Path("/root/.ssh")
 # Whoever ignores the end of its children has them buried by the kernel, the adopted ones too.
 _INIT = (
@@ -255,9 +255,14 @@ class VirtualHost:
         """Pull the cable."""
         self._bed.switch.do("ip", "link", "set", self._port, "down")
 
+    def set_apart(self) -> None:
+        """Let it reach no other host that is set apart."""
+        self._bed.switch.do("bridge", "link", "set", "dev", self._port, "isolated", "on")
+
     def reconnect(self) -> None:
         """Put the cable back."""
         self._bed.switch.do("ip", "link", "set", self._port, "up")
+        self._bed.switch.do("bridge", "link", "set", "dev", self._port, "isolated", "off")
 
     def close(self) -> None:
         """End all that runs there."""

@@ -36,7 +36,7 @@ RANK = """if True:
     me = world.topology.rank
     others = [r for r, host in enumerate(world.host_of) if host != world.host_of[me]]
     def greet(peer):
-        with socket.socket(fileno=world.connect(peer, 0)) as sock:
+        with socket.socket(fileno=world.connect(peer, 0, lambda: False)) as sock:
             sock.setblocking(True)
             sock.sendall(b"%4d" % me)
             assert int(sock.recv(4, socket.MSG_WAITALL)) == peer
@@ -44,6 +44,14 @@ RANK = """if True:
     with ThreadPoolExecutor(len(others)) as pool:
         print(world.host_of, sorted(set(pool.map(greet, others))), flush=True)
     met.close()
+"""
+
+# The same, then it prints on which addresses something listens on its host.
+LISTENERS = f"""{RANK}
+    import subprocess, time
+    time.sleep(1)  # until the others have had their turn
+    found = subprocess.run(["ss", "-lntH"], capture_output=True, text=True, check=True).stdout
+    print(sorted({{line.split()[3].rpartition(":")[0] for line in found.splitlines()}}))
 """
 
 
@@ -93,7 +101,12 @@ class Network:
             ip("netns", "del", name)
 
     def run(
-        self, hosts: Sequence[str], master: str, timeout: float = 20, **more: str
+        self,
+        hosts: Sequence[str],
+        master: str,
+        timeout: float = 20,
+        code: str = RANK,
+        **more: str,
     ) -> list[tuple[int, str, str]]:
         """Run one rank on each of `hosts`; return exit code, output and errors of each."""
         base = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "OMPI", "PMI"))}
@@ -107,7 +120,7 @@ class Network:
         }
         ranks = [
             subprocess.Popen(
-                ["ip", "netns", "exec", host, sys.executable, "-c", RANK],
+                ["ip", "netns", "exec", host, sys.executable, "-c", code],
                 env={**base, "RANK": str(rank)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -144,6 +157,44 @@ def test_interfaces_may_have_different_names_and_dead_ends_beside_them(network: 
         network.dead_end(host, "docker0", "172.17.0.1/16")
     for rank, (code, out, errors) in enumerate(network.run(hosts, "10.88.0.1")):
         assert (code, out) == (0, f"[0, 1, 2] ['10.88.0.{rank + 1}']\n"), errors
+
+
+def test_nothing_listens_where_no_other_host_is(network: Network) -> None:
+    hosts = [network.add("eth0", f"10.88.0.{n}/24", f"fd88::{n}/64") for n in (1, 2)]
+    for host, number in zip(hosts, (1, 2), strict=True):
+        network.dead_end(host, "eth1", f"198.51.100.{number}/24")
+    for interfaces in ({}, {"SIRTAKI_IFACE": "eth0"}):
+        outcomes = network.run(hosts, "10.88.0.1", code=LISTENERS, **interfaces)
+        for number, (code, out, errors) in enumerate(outcomes, 1):
+            assert code == 0, errors
+            assert out.splitlines()[1] == f"['10.88.0.{number}']"
+
+
+def test_hosts_on_two_networks_of_the_first_reach_each_other_through_it(network: Network) -> None:
+    first = network.add("eth0", "10.88.1.1/24", "10.88.2.1/24")
+    second, third = network.add("eth0", "10.88.1.2/24"), network.add("eth0", "10.88.2.2/24")
+    ip("netns", "exec", first, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+    ip("-n", second, "route", "add", "default", "via", "10.88.1.1")
+    ip("-n", third, "route", "add", "default", "via", "10.88.2.1")
+    for code, out, errors in network.run([first, second, third], "10.88.1.1"):
+        assert (code, out[:9]) == (0, "[0, 1, 2]"), errors
+
+
+def test_where_the_first_host_knows_its_name_as_loopback_it_listens_for_the_others(
+    network: Network,
+) -> None:
+    hosts = [network.add("eth0", f"10.88.0.{number}/24") for number in (1, 2)]
+    for host, address in zip(hosts, ("127.0.1.1", "10.88.0.1"), strict=True):
+        # "ip netns exec" shows each host its own.
+        folder = pathlib.Path("/etc/netns") / host
+        folder.mkdir(parents=True)
+        (folder / "hosts").write_text(f"127.0.0.1 localhost\n{address} first\n")
+    try:
+        for rank, (code, out, errors) in enumerate(network.run(hosts, "first")):
+            assert (code, out) == (0, f"[0, 1] ['10.88.0.{rank + 1}']\n"), errors
+    finally:
+        for host in hosts:
+            shutil.rmtree(pathlib.Path("/etc/netns") / host)
 
 
 def test_two_ranks_of_a_host_share_it(network: Network) -> None:

@@ -157,6 +157,19 @@ def test_a_killed_guardian_ends_the_job_and_its_ranks(bed: Bed) -> None:
         assert "watches the workers" in output
 
 
+def test_a_rank_that_ends_well_without_joining_ends_the_job(bed: Bed) -> None:
+    code = """
+import os
+import sirtaki as hvd
+if os.environ["HOROVOD_RANK"] == "2":
+    os._exit(0)
+hvd.init()
+"""
+    done = run(bed, "--start-timeout", "1000", *python(code))
+    assert done.returncode == 1
+    assert "rank 2 ended (exit code 0) without joining the others" in done.stderr
+
+
 def test_what_ranks_leave_running_ends_with_the_job(bed: Bed) -> None:
     code = (
         "import os, signal, time\n"

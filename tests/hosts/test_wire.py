@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.hosts.bed import Bed, signal_to
+from tests.hosts.bed import SSH_PORT, Bed, signal_to
 from tests.hosts.jobs import python, run
 
 pytestmark = pytest.mark.timeout(120)
@@ -60,3 +60,21 @@ def test_a_listener_gets_nothing_of_an_encrypted_job(bed: Bed) -> None:
 
 def test_without_encryption_names_and_contents_can_be_read(bed: Bed) -> None:
     assert heard(bed) == sorted([NAME.decode(), CONTENT.decode()])
+
+
+def test_a_job_listens_only_on_the_addresses_that_lead_to_its_hosts(bed: Bed) -> None:
+    code = """
+import subprocess
+import sirtaki as hvd
+hvd.init()
+hvd.barrier()
+for line in subprocess.run(["ss", "-lntH"], capture_output=True, text=True).stdout.splitlines():
+    print("listens:", line.split()[3])
+hvd.barrier()
+"""
+    # Each host has an IPv6 address beside the one that is named.
+    done = run(bed, *python(code))
+    assert done.returncode == 0, done.stderr
+    found = [line.split("listens: ")[1] for line in done.stdout.splitlines() if "listens: " in line]
+    ours = {address for address in found if not address.endswith(f":{SSH_PORT}")}
+    assert {address.rpartition(":")[0] for address in ours} == {host.address for host in bed.hosts}

@@ -27,7 +27,8 @@ ends = [end.detach() for end in socket.socketpair()]
 engines = [
     _core.Engine(
         rank=rank, host_of=[0, 0], memfd=os.dup(memfd), local_links=[(1 - rank, ends[rank])],
-        host_links=[], connect=None, options=_core.EngineOptions(), backend=Backend(),
+        host_links=[], connect=None, why_broken=None,
+        options=_core.EngineOptions(), backend=Backend(),
     )
     for rank in range(2)
 ]

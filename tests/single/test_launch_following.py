@@ -38,7 +38,9 @@ following._STARTER_SECONDS = 1.0
 following._TOUCH_SECONDS = 0.5
 with SignalWatch() as signals:
     try:
-        print(Follower(plan, Path(sys.argv[1]), settings, Sink(sys.stderr), signals).run())
+        errors = Sink(sys.stderr)
+        follower = Follower(plan, Path(sys.argv[1]), settings, errors, signals, lambda: False)
+        print(follower.run())
     except LaunchError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -68,6 +68,6 @@ def test_a_host_is_not_given_up_because_the_reader_of_the_output_was_slow() -> N
     shown = SlowReader()
     code = f"import time; print('one', flush=True); time.sleep({SILENCE_SECONDS + 2}); print('two')"
     hosts = [host(code, {0: {}})]
-    supervisor = Supervisor(hosts, Outputs(1, shown, shown), None, 30.0)
+    supervisor = Supervisor(hosts, Outputs(1, shown, shown), None, 30.0, lambda: False)
     assert supervisor.run() == Outcome()
     assert shown.getvalue() == "[0]<stdout>:one\n[0]<stdout>:two\n"

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sirtaki.rendezvous import auth, records
+from sirtaki.rendezvous.dial import never
 from sirtaki.rendezvous.join import Joined, Settings, join_world
 from sirtaki.rendezvous.lobby import DATA, Lobby
 from sirtaki.rendezvous.records import RankRecord, WorldRecord
@@ -351,7 +352,7 @@ def test_a_connection_is_kept_for_the_one_who_asks_for_it(lobby: Lobby) -> None:
 def test_a_hello_that_does_not_fit_is_refused(lobby: Lobby, rank: int, prefix: str) -> None:
     other = caller(lobby, rank, prefix=prefix)
     with pytest.raises(ConnectionError, match=r"rank 1 \(node-1\) refused our connection"):
-        other._dial(DATA, 1, 0, time.monotonic() + 5)
+        other._dial(DATA, 1, 0, time.monotonic() + 5, never)
     assert len(lobby.log) == 1  # type: ignore[attr-defined]
     other.close()
 
@@ -409,6 +410,31 @@ def test_a_rank_without_a_way_to_it_is_named_with_what_was_tried(lobby: Lobby) -
         lobby.connect(0, 0)
     for part in ("rank 0 (a) from rank 1", "127.0.0.1:1: ", "127.0.0.2:1: ", "refused"):
         assert part in str(found.value)
+
+
+@pytest.mark.parametrize("peer", [0, 3], ids=["dials", "waits"])
+def test_connecting_ends_with_the_world(lobby: Lobby, peer: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        patient = Lobby(1, 4, "world/1", ["127.0.0.1"], 1000.0)
+        patient.open(SECRET)
+        patient.introduce({0: [silent.getsockname()[:2]]}, ["a", "b", "c", "d"])
+        with pytest.raises(ConnectionError, match=rf"rank {peer} .*ended|ended .* rank {peer} "):
+            patient.connect(peer, 0, lambda: True)
+        patient.close()
+
+
+def test_a_silent_host_is_not_waited_for_until_the_start_timeout() -> None:
+    with socket.socket() as full:
+        # With its queue full a listener's host does not answer, as one that is cut off.
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        with socket.create_connection(full.getsockname()):
+            patient = Lobby(1, 4, "world/1", ["127.0.0.1"], 1000.0)
+            patient.open(SECRET)
+            patient.introduce({0: [full.getsockname()]}, ["a", "b", "c", "d"])
+            with pytest.raises(ConnectionError, match="the host did not answer for 4 s"):
+                patient.connect(0, 0)
+            patient.close()
 
 
 # ---- Records ----

@@ -242,9 +242,33 @@ def test_leaving_does_not_wait_for_bytes_that_nobody_takes() -> None:
     assert time.monotonic() - start < TIMEOUT / 2
 
 
+def test_what_broke_an_encrypted_connection_is_known_when_its_end_is_seen() -> None:
+    near, far = secure_pair()
+    relay = Relay(near)
+    with relay.socket, far:
+        with socket.socket(fileno=os.dup(far.fileno())) as raw:
+            raw.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))  # a record that nobody has encrypted
+        relay.socket.settimeout(TIMEOUT)
+        assert relay.socket.recv(1) == b""
+        assert relay.reason.startswith("TLS reports ")
+        assert "MAC" in relay.reason
+
+
+def test_an_encrypted_connection_that_was_closed_has_no_reason() -> None:
+    near, far = secure_pair()
+    relay = Relay(near)
+    with relay.socket:
+        far.close()
+        relay.socket.settimeout(TIMEOUT)
+        assert relay.socket.recv(1) == b""
+        assert relay.reason == ""
+
+
 def secure_pair() -> tuple[tls.TlsSocket, tls.TlsSocket]:
     """Two ends of one connection that have shaken hands; the second one blocks."""
-    here, there = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        here = socket.create_connection(listener.getsockname())
+        there, _ = listener.accept()
     near, far = tls.wrap_dialed(here), tls.wrap_accepted(there)
     for end in (near, far):
         end.settimeout(TIMEOUT)

@@ -103,6 +103,7 @@ def make_world(
             local_links=joined.local_links,
             host_links=joined.host_links,
             connect=joined.connect,
+            why_broken=joined.why_broken,
             options=_options(config, joined),
             backend=library and mpi.MpiBackend(library, launched_as),
         )

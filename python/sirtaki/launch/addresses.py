@@ -17,19 +17,22 @@ _ANY_PORT = 9
 def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
     """Return this machine's addresses on the way to `hosts`, all it has when one has no route.
 
-    chosen: names of interfaces that win over the routes. Raises LaunchError when this machine has
-    none of them, or no address at all that another host could use.
+    chosen: names of interfaces that win over the routes; of their addresses those of the kind, IPv4
+    or IPv6, that leads to the hosts. Raises LaunchError when this machine has none of them, or no
+    address at all that another host could use.
     """
-    if chosen:
-        return _of_interfaces(chosen)
     ways = [_on_the_way_to(host) for host in hosts]
+    if chosen:
+        found = _of_interfaces(chosen)
+        kinds = {":" in address for way in ways for address in way}
+        return [address for address in found if (":" in address) in kinds] or found
     if not all(ways):
         # ssh may know names and ways of its own, through its configuration.
         ways.extend(_by_interface().values())
-    found = {address for way in ways for address in way}
-    if not found:
+    leading = {address for way in ways for address in way}
+    if not leading:
         raise LaunchError("this machine has no address that other hosts can reach")
-    return sorted(found)
+    return sorted(leading)
 
 
 def _on_the_way_to(host: str) -> list[str]:

@@ -32,7 +32,7 @@ from sirtaki.launch.frames import (
     pack_output,
     unpack_json,
 )
-from sirtaki.launch.local import LocalProcesses, enter_folder, require_command
+from sirtaki.launch.local import LocalProcesses, enter_folder, require_command, require_system
 from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.outcome import PASSED_ON
 from sirtaki.launch.torch_variables import free_port
@@ -145,6 +145,7 @@ class Agent:
 
     def _prepare(self, job: dict[str, Any]) -> LocalProcesses:
         """Check what can be checked before the start. Raises LaunchError."""
+        require_system()
         enter_folder(job["folder"])
         base = {**os.environ, **job["environment"], "PWD": job["folder"]}
         require_command(job["command"], path=base.get("PATH"))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -44,7 +45,7 @@ class Follower:
     """Executes what starts the ranks and follows their records until all is over.
 
     plan: see `scheduled.Plan`. folder: of the job. errors: takes sentences for the user.
-    signals: None to leave signals to the caller.
+    signals: None to leave signals to the caller. some_wait: whether ranks wait for others to join.
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class Follower:
         settings: Settings,
         errors: Sink,
         signals: SignalWatch | None,
+        some_wait: Callable[[], bool],
     ) -> None:
         self._plan = plan
         self._settings = settings
         self._report = errors.say
         self._signals = signals
+        self._some_wait = some_wait
         reader = None if signals is None else signals.reader.fileno()
         self._waiter = Waiter(reader, self._take_signal)
         errors.wait = self._waiter.wait
@@ -171,6 +174,12 @@ class Follower:
             self._break_off(
                 f"{self._named(self._missing)} did not start within "
                 f"{self._settings.start_timeout:g} s (--start-timeout)"
+            )
+        early = self._ends and len(self._ends) < len(self._settings.slots)
+        if early and self._kill_at is None and self._some_wait():
+            self._break_off(
+                f"{self._named(set(self._ends))} ended without joining the others, which wait in "
+                "init()"
             )
         if self._kill_at is not None and now > self._kill_at:
             self.kill()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TextIO
 
-from sirtaki.launch.local import require_command
+from sirtaki.launch.local import require_command, require_system
 from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.outcome import Outcome
 from sirtaki.launch.output import Outputs
@@ -21,6 +22,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     signals of this process, None when they are the caller's. Raises LaunchError.
     """
     settings = job.settings
+    require_system()
     if any(plan.argv is None for plan in job.plans):
         require_command(settings.command, {**os.environ, **settings.forwarded}.get("PATH"))
     outputs = Outputs(
@@ -31,8 +33,9 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
         for line in describe(settings):
             outputs.say(line)
     hosts = job.hosts(os.environ)
+    some_wait = partial(job.server.forms_world, len(settings.slots))
     with room_for(_open_files(job)):
-        return Supervisor(hosts, outputs, signals, settings.start_timeout).run()
+        return Supervisor(hosts, outputs, signals, settings.start_timeout, some_wait).run()
 
 
 def _open_files(job: Job) -> int:

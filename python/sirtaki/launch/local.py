@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from sirtaki.launch import open_files
-from sirtaki.launch.errors import CANNOT_EXECUTE, NOT_FOUND, LaunchError
+from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.events import Event
 from sirtaki.launch.torch_variables import complete, free_port
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _EVENT_BYTES = 4096
+# What the guardian is told lies in a file in memory; what ranks share they ask for themselves.
+_FILE_BYTES = 1 << 20
 # How much longer than the grace after SIGINT and that after SIGTERM the guardian may take.
 _ENDING_MARGIN = 20.0
 
@@ -34,6 +37,24 @@ def enter_folder(folder: str) -> None:
             f"the working folder {folder!r} cannot be entered there ({error.strerror}); start from "
             "a folder that all hosts have"
         ) from None
+
+
+def require_system() -> None:
+    """Raise LaunchError unless this machine lets processes be watched and share memory."""
+    host = socket.gethostname()
+    if not Path("/proc/self/fd").is_dir():
+        raise LaunchError(
+            f"/proc is not mounted on {host}, and without it nobody sees which processes belong to "
+            "the job: mount it (mount -t proc proc /proc)",
+            FAILED,
+        )
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if most != resource.RLIM_INFINITY and most < _FILE_BYTES:
+        raise LaunchError(
+            f"files on {host} may have {most} bytes (ulimit -f), those in memory too, by which the "
+            "processes of a job share data: raise that limit",
+            FAILED,
+        )
 
 
 def require_command(command: Sequence[str], path: str | None = None) -> None:

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from sirtaki.launch import lsf, pbs, slurm
@@ -103,7 +104,8 @@ def run_scheduled(
             if settings.verbose:
                 for line in describe(allocation, settings, environ):
                     errors.say(line)
-            return Follower(plan, folder, settings, errors, signals).run()
+            some_wait = partial(server.forms_world, len(settings.slots))
+            return Follower(plan, folder, settings, errors, signals, some_wait).run()
     except OSError as error:
         raise LaunchError(f"cannot prepare the job in {folder}: {error}", exit_code=1) from error
     finally:
@@ -145,9 +147,9 @@ def make_plan(
 
 def _addresses(settings: Settings) -> list[str]:
     hosts = sorted({slot.host for slot in settings.slots})
-    if all(is_local(host) for host in hosts):
-        return ["127.0.0.1"]
-    return own_addresses(hosts, settings.interfaces)
+    # The own name often means loopback; ranks here reach any address of their host.
+    remote = [host for host in hosts if not is_local(host)]
+    return own_addresses(remote, settings.interfaces) if remote else ["127.0.0.1"]
 
 
 def _write_job(folder: Path, settings: Settings, plan: Plan, address: str, secret: bytes) -> None:

@@ -6,7 +6,7 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
@@ -20,6 +20,7 @@ from sirtaki.launch.sink import Waiter
 _READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
 _LAST_CALL_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
 
 
 class Supervisor:
@@ -27,7 +28,7 @@ class Supervisor:
 
     hosts: at least one; no rank starts before all hosts are ready. outputs: for what ranks print,
     and sentences for the user. signals: None to leave signals to the caller. start_timeout: seconds
-    for all processes to start.
+    for all processes to start. some_wait: whether ranks wait for others to join them.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Supervisor:
         outputs: Outputs,
         signals: SignalWatch | None,
         start_timeout: float,
+        some_wait: Callable[[], bool],
     ) -> None:
         self._hosts = hosts
         self._outputs = outputs
@@ -49,6 +51,8 @@ class Supervisor:
         self._starting = {rank for host in hosts for rank in host.ranks}
         self._start_by = time.monotonic() + start_timeout
         self._start_timeout = start_timeout
+        self._some_wait = some_wait
+        self._ended: list[int] = []
         self._running: set[int] = set()
         self._open: dict[HostProcesses, list[int]] = {}
         self._streams: dict[tuple[int, str], RankStream] = {}
@@ -117,6 +121,8 @@ class Supervisor:
         deadlines = [deadline for host in self._open if (deadline := host.deadline()) is not None]
         if self._starting and not self._ending:
             deadlines.append(self._start_by)
+        if self._ended and self._running and not self._ending:
+            deadlines.append(time.monotonic() + _LOOK_SECONDS)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _check_time(self) -> None:
@@ -127,6 +133,11 @@ class Supervisor:
         now = time.monotonic()
         if self._starting and not self._ending and now > self._start_by:
             self._give_up_start()
+        if self._ended and self._running and not self._ending and self._some_wait():
+            self._break_off(
+                f"rank {self._ended[0]} ended (exit code 0) without joining the others, which wait "
+                "for it in init()"
+            )
 
     def _give_up_start(self) -> None:
         """Say which hosts did not come and why; or, where all came, which rank."""
@@ -174,6 +185,7 @@ class Supervisor:
                     self._write(stream, event.data)
             elif event.kind == "exited":
                 self._running.discard(event.rank)
+                self._ended.append(event.rank)
                 if event.code != 0 and not self._ending:
                     self._fail(event)
             elif event.kind == "said":

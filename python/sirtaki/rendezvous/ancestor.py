@@ -14,6 +14,12 @@ def ancestor(start: Start) -> str:
     That is the first one above this rank without the rank's own variable: a wrapper script that the
     starter started as a rank has it too. Raises ValueError when that process cannot be seen.
     """
+    if not Path("/proc/self/stat").exists():
+        raise ValueError(
+            f"rank {start.topology.rank}: /proc is not mounted, so what started the ranks "
+            f"({start.by}) cannot be seen: mount it (mount -t proc proc /proc), or set "
+            "SIRTAKI_RENDEZVOUS=file:/folder, a folder of this job alone"
+        )
     pid = os.getppid()
     while _has(pid, start.mark):
         pid = _parent(pid)

@@ -15,6 +15,12 @@ from sirtaki.rendezvous.tcp_socket import Endpoint, format_endpoint
 
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.5
+_LOOK_SECONDS = 0.1
+
+
+def never() -> bool:
+    """Say that there is always a use for it."""
+    return False
 
 
 def dial(
@@ -24,21 +30,28 @@ def dial(
     deadline: float,
     patient: bool = False,
     tls: bool = False,
+    ended: Callable[[], bool] = never,
+    answer_seconds: float = float("inf"),
 ) -> tuple[socket.socket, auth.Keys]:
     """Connect to whichever endpoint answers and proves itself first; the others are let go.
 
     authenticate: makes our side of one authentication. who: is to be reached, for messages.
     deadline: a time of time.monotonic(). patient: whether it may still be about to listen. tls:
-    whether to encrypt. Returns a blocking socket and the keys of the connection. Raises
-    TimeoutError, ConnectionError, auth.AuthenticationError; the message tells of each endpoint.
+    whether to encrypt. ended: whether the caller has no use for it any more. answer_seconds: how
+    long a host may say nothing at all, where it is known to be up. Returns a blocking socket and
+    the keys of the connection. Raises TimeoutError, ConnectionError, auth.AuthenticationError; the
+    message tells of each endpoint.
     """
     pause = _FIRST_PAUSE_SECONDS
     while True:
-        with contextlib.closing(_Round(endpoints, authenticate, deadline, tls)) as attempt:
-            proved = attempt.run()
+        attempt = _Round(endpoints, authenticate, deadline, tls, answer_seconds)
+        with contextlib.closing(attempt):
+            proved = attempt.run(ended)
         if proved is not None:
             proved[0].settimeout(None)
             return proved
+        if ended():
+            raise ConnectionError(f"{who} is not needed any more: the world has ended")
         late = time.monotonic() + pause >= deadline
         if late or not attempt.worth_repeating(patient):
             raise attempt.failure(who, late)
@@ -49,13 +62,13 @@ def dial(
 class _Attempt:
     """One connection on its way to being proved."""
 
-    def __init__(self, endpoint: Endpoint, sock: socket.socket) -> None:
+    def __init__(self, endpoint: Endpoint, sock: socket.socket, deadline: float) -> None:
         self.endpoint = endpoint
         self.sock = sock
         self.connected = False
         self.dialer: auth.Dialer | None = None
         self.incoming = b""
-        self.deadline = float("inf")
+        self.deadline = deadline
 
 
 class _Round:
@@ -67,8 +80,10 @@ class _Round:
         authenticate: Callable[[], auth.Dialer],
         deadline: float,
         tls: bool,
+        answer_seconds: float,
     ) -> None:
         self._tls = tls
+        self._answer_seconds = answer_seconds
         self._endpoints = endpoints
         self._authenticate = authenticate
         self._deadline = deadline
@@ -80,17 +95,17 @@ class _Round:
             key.data.sock.close()
         self._selector.close()
 
-    def run(self) -> tuple[socket.socket, auth.Keys] | None:
-        """Return the connection that was proved first and its keys, None when all failed."""
+    def run(self, ended: Callable[[], bool]) -> tuple[socket.socket, auth.Keys] | None:
+        """Return the first proved connection and its keys, None when all failed or it has ended."""
         for endpoint in self._endpoints:
             self._begin(endpoint)
-        while self._selector.get_map():
+        while self._selector.get_map() and not ended():
             now = time.monotonic()
             if now >= self._deadline:
                 break
             attempts = [key.data for key in self._selector.get_map().values()]
             ends = min(self._deadline, *(attempt.deadline for attempt in attempts))
-            for key, _events in self._selector.select(max(0.0, ends - now)):
+            for key, _events in self._selector.select(min(max(0.0, ends - now), _LOOK_SECONDS)):
                 if self._advance(key.data):
                     self._selector.unregister(key.data.sock)
                     return key.data.sock, key.data.dialer.keys()
@@ -134,7 +149,9 @@ class _Round:
                     sock.close()
                     self._failures[endpoint] = OSError(code, os.strerror(code))
                     continue
-                self._selector.register(sock, selectors.EVENT_WRITE, _Attempt(endpoint, sock))
+                answer_by = time.monotonic() + self._answer_seconds
+                attempt = _Attempt(endpoint, sock, answer_by)
+                self._selector.register(sock, selectors.EVENT_WRITE, attempt)
         except OSError as error:
             self._failures[endpoint] = error
 
@@ -199,9 +216,14 @@ class _Round:
     def _expire(self) -> None:
         now = time.monotonic()
         for key in list(self._selector.get_map().values()):
-            if key.data.deadline <= now:
+            if key.data.deadline > now:
+                continue
+            if key.data.connected:
                 text = f"not a Sirtaki peer: silent for {auth.SECONDS:g} s"
                 self._fail(key.data, _SilentError(text))
+            else:
+                text = f"the host did not answer for {self._answer_seconds:g} s"
+                self._fail(key.data, TimeoutError(text))
 
     def _fail(self, attempt: _Attempt, error: Exception) -> None:
         self._failures[attempt.endpoint] = error

@@ -59,8 +59,9 @@ class Joined:
     world of one. local_links: (rank, Unix socket) from the host's leader to its other ranks and
     back. host_links: TCP sockets from rank 0 to the other hosts' leaders and back. sockets: how
     many connect two ranks. object_key: vouches for objects between hosts, another one in every
-    world; None on one host. connect: opens a data socket to (rank, lane) on another host; None on
-    one host. close: releases what `connect` needs.
+    world; None on one host. connect: opens a data socket to (rank, lane) on another host, unless
+    its last argument returns true meanwhile; None on one host. why_broken: what ended a connection
+    to a rank, "" where nobody knows. close: releases what `connect` needs.
     """
 
     topology: Topology
@@ -73,7 +74,8 @@ class Joined:
     host_links: list[ControlLink] = field(default_factory=list, repr=False)
     sockets: int = 1
     object_key: bytes | None = field(default=None, repr=False)
-    connect: Callable[[int, int], int] | None = None
+    connect: Callable[[int, int, Callable[[], bool]], int] | None = None
+    why_broken: Callable[[int], str] | None = None
     close: Callable[[], None] = lambda: None
 
     @property
@@ -219,6 +221,7 @@ def _link_hosts(joined: Joined, lobby: Lobby, world: WorldRecord) -> None:
         for leader in leaders[1:] if rank == 0 else leaders[:1]:
             joined.host_links.append(lobby.control_link(leader))
     joined.connect = lobby.connect
+    joined.why_broken = lobby.why_broken
     joined.close = lobby.close
 
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sirtaki.rendezvous import auth, local_socket, tcp_socket
-from sirtaki.rendezvous.dial import dial
+from sirtaki.rendezvous import auth, tcp_socket
+from sirtaki.rendezvous.dial import dial, never
 from sirtaki.rendezvous.sealing import AlteredError, Seal
 from sirtaki.rendezvous.serving import Peer, RejectionLog, Server
 from sirtaki.rendezvous.tcp_socket import Endpoint, format_endpoint
@@ -29,8 +29,10 @@ DATA = 2
 _HELLO = struct.Struct("!16sIIBI3x")
 _WELCOME = b"\x01"
 # A control link carries heartbeats and is always read, so bytes that stay unsent mean a lost peer.
-# On a data link they may also mean that the other rank has been stopped for a while.
-_UNSENT_SECONDS = {CONTROL: 4.0, DATA: 30.0}
+# On a data link they may also mean that the other rank has been stopped for a while (0: no limit);
+# who waits for it asks whether its host still answers.
+_UNSENT_SECONDS = {CONTROL: tcp_socket.SILENT_SECONDS, DATA: 0.0}
+_LOOK_SECONDS = 0.1
 _FLUSH_SECONDS = 5.0
 _NAMES = {CONTROL: "control", DATA: "data"}
 _LINK_LABEL = b"sirtaki control link\0"
@@ -79,7 +81,7 @@ class Lobby(Server):
         self._arrived: dict[tuple[int, int, int], tuple[socket.socket, auth.Keys]] = {}
         self._seen: set[tuple[int, int, int]] = set()
         self._changed = threading.Condition()
-        self._relays: list[Relay] = []
+        self._relays: list[tuple[int, Relay]] = []
 
     def open(self, secret: bytes) -> None:
         """Begin to take connections of those who know the job's secret; once only."""
@@ -91,33 +93,40 @@ class Lobby(Server):
         self._peers = peers
         self._names = names
 
-    def connect(self, rank: int, lane: int) -> int:
+    def connect(self, rank: int, lane: int, ended: Callable[[], bool] = never) -> int:
         """Return a connected, non-blocking data socket to `rank`, which asks for the same.
 
-        The higher rank dials, the lower one waits. The caller owns the descriptor. Raises
-        TimeoutError, ConnectionError naming the rank, its host and what was tried.
+        The higher rank dials, the lower one waits, both only until `ended()` is true. The caller
+        owns the descriptor. Raises TimeoutError, ConnectionError naming the rank, its host and what
+        was tried.
         """
-        return self._connect(DATA, rank, lane)[0]
+        return self._connect(DATA, rank, lane, ended)[0]
 
     def control_link(self, rank: int) -> ControlLink:
         """Connect as `connect` does, for control messages."""
-        descriptor, keys = self._connect(CONTROL, rank, 0)
+        descriptor, keys = self._connect(CONTROL, rank, 0, never)
         return ControlLink(rank, descriptor, _link_key(keys.sending), _link_key(keys.receiving))
 
-    def _connect(self, purpose: int, rank: int, lane: int) -> tuple[int, auth.Keys]:
+    def _connect(
+        self, purpose: int, rank: int, lane: int, ended: Callable[[], bool]
+    ) -> tuple[int, auth.Keys]:
         deadline = time.monotonic() + self._timeout
         if rank < self._rank:
-            sock, keys = self._dial(purpose, rank, lane, deadline)
+            sock, keys = self._dial(purpose, rank, lane, deadline, ended)
         else:
-            sock, keys = self._take(purpose, rank, lane, deadline)
+            sock, keys = self._take(purpose, rank, lane, deadline, ended)
         with contextlib.ExitStack() as undo:
             undo.callback(sock.close)
             tcp_socket.tune(sock, _UNSENT_SECONDS[purpose])
             if self._tls:
-                sock = self._decrypted(sock)
+                sock = self._decrypted(rank, sock)
             sock.setblocking(False)
             undo.pop_all()
         return sock.detach(), keys
+
+    def why_broken(self, rank: int) -> str:
+        """Return what ended an encrypted connection to `rank`, "" where nobody knows."""
+        return next((relay.reason for to, relay in self._relays if to == rank and relay.reason), "")
 
     def close(self) -> None:
         """Stop listening; connections that nobody has asked for are closed.
@@ -125,7 +134,7 @@ class Lobby(Server):
         What was sent on encrypted ones gets to the other end first, for up to 5 s.
         """
         deadline = time.monotonic() + _FLUSH_SECONDS
-        for relay in self._relays:
+        for _rank, relay in self._relays:
             relay.finish(deadline)
         self._relays.clear()
         super().close()
@@ -159,17 +168,17 @@ class Lobby(Server):
         claim = listener_claim(self._tls)
         return auth.Listener(self._secret, auth.LOBBY, auth.own_identity(), claim)
 
-    def _decrypted(self, sock: socket.socket) -> socket.socket:
+    def _decrypted(self, rank: int, sock: socket.socket) -> socket.socket:
         from sirtaki.rendezvous.relay import Relay
         from sirtaki.rendezvous.tls import TlsSocket
 
         assert isinstance(sock, TlsSocket)
         relay = Relay(sock)
-        self._relays.append(relay)
+        self._relays.append((rank, relay))
         return relay.socket
 
     def _dial(
-        self, purpose: int, rank: int, lane: int, deadline: float
+        self, purpose: int, rank: int, lane: int, deadline: float, ended: Callable[[], bool]
     ) -> tuple[socket.socket, auth.Keys]:
         hello = _HELLO.pack(self._world, self._rank, rank, purpose, lane)
         who = f"{self._describe(rank)} from rank {self._rank} ({socket.gethostname()})"
@@ -179,30 +188,67 @@ class Lobby(Server):
             who,
             deadline,
             tls=self._tls,
+            ended=ended,
+            answer_seconds=tcp_socket.SILENT_SECONDS,
         )
-        try:
-            seal = Seal(keys)
-            size = len(_WELCOME) + seal.tag_bytes
-            seal.opened(0, local_socket.receive_exactly(sock, size, deadline))
-        except BaseException as error:
-            sock.close()
-            if isinstance(error, AlteredError):
-                raise AlteredError(f"the welcome of {self._describe(rank)}: {error}") from error
-            if isinstance(error, ConnectionError):
-                raise ConnectionError(f"{self._describe(rank)} refused our connection") from error
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(sock.close)
+            # Nothing but the welcome is under way yet, so a silent host is a lost one.
+            tcp_socket.tune(sock, tcp_socket.SILENT_SECONDS)
+            self._await_welcome(sock, Seal(keys), rank, deadline, ended)
+            undo.pop_all()
         return sock, keys
 
+    def _await_welcome(
+        self,
+        sock: socket.socket,
+        seal: Seal,
+        rank: int,
+        deadline: float,
+        ended: Callable[[], bool],
+    ) -> None:
+        sock.settimeout(_LOOK_SECONDS)
+        missing = len(_WELCOME) + seal.tag_bytes
+        welcome = b""
+        while missing:
+            try:
+                welcome += self._some(sock, missing)
+                missing = len(_WELCOME) + seal.tag_bytes - len(welcome)
+                continue
+            except ConnectionError as error:
+                raise ConnectionError(f"{self._describe(rank)} refused our connection") from error
+            except TimeoutError as error:
+                if error.errno is not None:
+                    raise  # the network's own
+            if ended():
+                raise ConnectionError("the world has ended")
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{self._describe(rank)} does not answer our connection")
+        try:
+            seal.opened(0, welcome)
+        except AlteredError as error:
+            raise AlteredError(f"the welcome of {self._describe(rank)}: {error}") from error
+
+    @staticmethod
+    def _some(sock: socket.socket, most: int) -> bytes:
+        data = sock.recv(most)
+        if not data:
+            raise ConnectionError("it hung up")
+        return data
+
     def _take(
-        self, purpose: int, rank: int, lane: int, deadline: float
+        self, purpose: int, rank: int, lane: int, deadline: float, ended: Callable[[], bool]
     ) -> tuple[socket.socket, auth.Keys]:
         key = (purpose, rank, lane)
         with self._changed:
-            self._changed.wait_for(
-                lambda: key in self._arrived or self._closed, deadline - time.monotonic()
-            )
+            while not self._closed and not ended() and time.monotonic() < deadline:
+                if key in self._arrived:
+                    return self._arrived.pop(key)
+                self._changed.wait(_LOOK_SECONDS)
             if key in self._arrived:
                 return self._arrived.pop(key)
+        if ended():
+            raise ConnectionError(f"the world ended before {self._describe(rank)} connected")
         offered = ", ".join(map(format_endpoint, self.endpoints))
         raise TimeoutError(
             f"{self._describe(rank)} did not connect to rank {self._rank} "

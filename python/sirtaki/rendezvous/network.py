@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sirtaki.rendezvous import tcp_socket
 from sirtaki.rendezvous.tcp_socket import Endpoint
 
 _MESSAGE = struct.Struct("=IHHII")  # length, type, flags, sequence, port
@@ -101,15 +102,21 @@ def _aligned(length: int) -> int:
 def candidates(towards: Sequence[Endpoint] = (), only: Sequence[str] = ()) -> list[str]:
     """Return this host's addresses at which others may reach it, the likeliest first.
 
-    towards: where the others are known to be; the addresses from which we would talk to them come
-    first, loopback included since they may be here. only: names of interfaces to be used instead of
-    all that are up; hosts may differ in which of them they have. Raises ValueError when this one
-    has none of them, OSError.
+    towards: where the others are known to be: the addresses from which we would talk to them are
+    those. Where that is unknown, or means loopback here but not for others, as the own name often
+    does, all that leave the host. only: names of interfaces to be used instead, with addresses of
+    the kind that leads to `towards`; hosts may differ in which of them they have. Raises ValueError
+    when this one has none of them, OSError.
     """
     present = interfaces()
+    theirs = dict.fromkeys(host for host, _port in towards)
+    routed = list(dict.fromkeys(a for host in theirs for a in _sources(host)))
     if only:
-        return _of_named(present, only)
-    routed = [address for endpoint in towards for address in _sources(endpoint)]
+        found = _of_named(present, only)
+        kinds = {":" in address for address in routed}
+        return [address for address in found if (":" in address) in kinds] or found
+    if routed and (all(map(tcp_socket.is_loopback, theirs)) or any(map(_leaves_the_host, routed))):
+        return routed
     others = [a for i in present for a in i.addresses if _leaves_the_host(a)]
     # IPv4 first: an IPv6 address may be one of a network without a route.
     others.sort(key=lambda address: ":" in address)
@@ -138,13 +145,12 @@ def describe(present: Sequence[Interface]) -> str:
     return ", ".join(f"{i.name} ({' '.join(i.addresses) or 'no address'})" for i in present)
 
 
-def _sources(endpoint: Endpoint) -> list[str]:
-    """From which addresses the kernel would talk to an endpoint; nothing is sent."""
+def _sources(host: str) -> list[str]:
+    """From which addresses the kernel would talk to a host; nothing is sent."""
     found = []
-    host, port = endpoint
     with contextlib.suppress(OSError):
         for family, kind, _protocol, _name, address in socket.getaddrinfo(
-            host, port or _ANY_PORT, type=socket.SOCK_DGRAM
+            host, _ANY_PORT, type=socket.SOCK_DGRAM
         ):
             with contextlib.suppress(OSError), socket.socket(family, kind) as sock:
                 sock.connect(address)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
 import threading
 import time
 
+from sirtaki.rendezvous import tcp_socket
 from sirtaki.rendezvous.tls import TlsSocket
 
 _CHUNK_BYTES = 1 << 16
 _BUFFER_BYTES = 1 << 20
 _FLUSH_SECONDS = 5.0
+_LOOK_MILLISECONDS = 250
 
 
 class _Direction:
@@ -23,6 +26,8 @@ class _Direction:
         self.target = target
         self.waiting = bytearray()
         self.ended = False
+        self.sent = False
+        self.reason = ""
 
     def room(self) -> bool:
         return not self.ended and len(self.waiting) < _BUFFER_BYTES
@@ -36,13 +41,15 @@ class _Direction:
                 self.waiting += data
         except BlockingIOError:
             pass
-        except OSError:
+        except OSError as error:
+            self.reason = _text(error)
             self.ended = True
         try:
             while self.waiting:
                 with memoryview(self.waiting)[:_CHUNK_BYTES] as chunk:
                     sent = self.target.send(chunk)
                 del self.waiting[:sent]
+                self.sent = True
         except BlockingIOError:
             pass
         except OSError:
@@ -54,11 +61,12 @@ class Relay:
     """A daemon thread that moves bytes between `secure`, which it then owns, and a plain socket.
 
     socket: the plain one's other end, for the caller. However one side ends, the other sees the end
-    of its stream.
+    of its stream; `reason` says why where it is not because somebody has closed it.
     """
 
     def __init__(self, secure: TlsSocket) -> None:
         self.socket, self._plain = socket.socketpair()
+        self.reason = ""
         self._secure = secure
         self._sockets = (secure, self._plain)
         self._directions = (_Direction(secure, self._plain), _Direction(self._plain, secure))
@@ -80,21 +88,28 @@ class Relay:
             self._secure.setblocking(False)
             self._plain.setblocking(False)
             self._move()
+            self.reason = self.reason or self._directions[0].reason
             self._flush()
 
     def _move(self) -> None:
         """Move bytes both ways until one side has ended."""
         poll = select.poll()
+        outgoing = self._directions[1]
         while not any(way.ended for way in self._directions):
             for way in self._directions:
                 way.move()
-            for sock, (incoming, outgoing) in zip(
+            for sock, (reads, writes) in zip(
                 self._sockets, (self._directions, self._directions[::-1]), strict=True
             ):
-                wanted = select.POLLIN if incoming.room() else 0
-                poll.register(sock, wanted | (select.POLLOUT if outgoing.waiting else 0))
-            if not any(way.ended for way in self._directions):
-                poll.poll()
+                wanted = select.POLLIN if reads.room() else 0
+                poll.register(sock, wanted | (select.POLLOUT if writes.waiting else 0))
+            if any(way.ended for way in self._directions):
+                return
+            if not poll.poll(_LOOK_MILLISECONDS if outgoing.sent else None):
+                if tcp_socket.is_silent(self._secure):
+                    self.reason = "no answer from the other host"
+                    return
+                outgoing.sent = not tcp_socket.all_acknowledged(self._secure)
 
     def _flush(self) -> None:
         """Pass on what is left; the caller may take its time, another host may be gone."""
@@ -103,3 +118,9 @@ class Relay:
             with contextlib.suppress(OSError):
                 way.target.settimeout(seconds)
                 way.target.sendall(way.waiting)
+
+
+def _text(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"TLS reports {error.reason or error}"
+    return error.strerror or str(error)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import re
 import socket
 from collections.abc import Callable, Sequence
 
 from sirtaki.rendezvous import auth, wire
 from sirtaki.rendezvous.serving import Peer, RejectionLog, Server
+
+# Of a world of all ranks; one of some only has their numbers behind its own.
+_WORLD = re.compile(r"(world/[0-9]+)/.*")
 
 
 class StoreServer(Server):
@@ -29,6 +34,18 @@ class StoreServer(Server):
         self.address = address
         self._values: dict[str, bytes] = {}
         self._waiting: dict[str, list[Peer]] = {}
+        self._asked: collections.Counter[str] = collections.Counter()
+        self._latest = ""
+
+    def forms_world(self, size: int) -> bool:
+        """Tell whether some ranks have come to form a world of all, and others not yet.
+
+        size: of the world. On one host the others ask for their leader here, one by one; of several
+        hosts the leaders do, and the last says what the world is.
+        """
+        world = self._latest
+        complete = f"{world}/world" in self._values or self._asked[f"{world}/leader"] >= size - 1
+        return bool(world) and not complete
 
     def peek(self, key: str) -> bytes | None:
         """Return the value of `key`, None when nobody has set it."""
@@ -47,6 +64,7 @@ class StoreServer(Server):
         if request is None:
             return True
         peer.incoming = bytearray()
+        self._note(request)
         if request.kind == wire.SET:
             self._set(request.key, request.value)
             self.answer(peer, wire.pack_answer(b"", peer.seal))
@@ -65,6 +83,14 @@ class StoreServer(Server):
         waiting.remove(peer)
         if not waiting:
             del self._waiting[peer.context]
+
+    def _note(self, request: wire.Request) -> None:
+        found = _WORLD.fullmatch(request.key)
+        if found is None:
+            return
+        self._latest = found[1]
+        if request.kind == wire.GET:
+            self._asked[request.key] += 1
 
     def _set(self, key: str, value: bytes) -> None:
         self._values[key] = value

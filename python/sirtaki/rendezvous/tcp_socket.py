@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+import struct
 from collections.abc import Sequence
 
 _BACKLOG = 4096
@@ -12,6 +13,13 @@ _PORT_ATTEMPTS = 50
 _KEEPALIVE_IDLE_SECONDS = 2
 _KEEPALIVE_INTERVAL_SECONDS = 1
 _KEEPALIVE_PROBES = 2
+SILENT_SECONDS = 4.0
+_TCP_RTO_MAX_MS = 44
+_LONGEST_RETRY_MILLISECONDS = 1000
+# Of struct tcp_info: unanswered probes of a closed window, segments without acknowledgement, and
+# milliseconds since the last acknowledgement.
+_TCP_INFO = struct.Struct("=3xB20xI28xI")
+_PROBES = 2
 
 Endpoint = tuple[str, int]
 
@@ -51,7 +59,7 @@ def is_loopback(host: str) -> bool:
     """Tell whether an address reaches only its own machine."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    return False
+    return host == "localhost"
 
 
 def listen(host: str, port: int = 0) -> socket.socket:
@@ -101,7 +109,8 @@ def tune(sock: socket.socket, unsent_seconds: float) -> None:
     """Set what every connection of a job has.
 
     A silent peer is noticed within about four seconds where nothing is under way, and within
-    `unsent_seconds` where bytes are on their way to it.
+    `unsent_seconds` where bytes are on their way to it, which includes those that it does not read.
+    With 0 it may take its time to read; then see `is_silent` while bytes are on their way.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -110,3 +119,27 @@ def tune(sock: socket.socket, unsent_seconds: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
     milliseconds = int(unsent_seconds * 1000)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    with contextlib.suppress(OSError):
+        # Else a peer that has not read for long is asked for signs of life ever more seldom.
+        # Kernels before 6.15 do not know it.
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, _LONGEST_RETRY_MILLISECONDS)
+
+
+def is_silent(sock: socket.socket) -> bool:
+    """Tell whether the other host has acknowledged nothing for 4 s, although it was asked to.
+
+    A host whose process does not read still acknowledges.
+    """
+    probes, unacknowledged, quiet = _tcp_info(sock)
+    asked = unacknowledged > 0 or probes >= _PROBES
+    return asked and quiet >= SILENT_SECONDS * 1000
+
+
+def all_acknowledged(sock: socket.socket) -> bool:
+    """Tell whether nothing that was sent is on its way."""
+    probes, unacknowledged, _quiet = _tcp_info(sock)
+    return probes == 0 and unacknowledged == 0
+
+
+def _tcp_info(sock: socket.socket) -> tuple[int, ...]:
+    return _TCP_INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size))

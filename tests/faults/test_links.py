@@ -1,0 +1,124 @@
+"""What ranks of several hosts hear of links that break, or never come up. Hosts by name only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sirtaki.rendezvous.tcp_store import TcpStoreServer
+
+pytestmark = pytest.mark.timeout(120)
+
+# Shorter than the start timeout, which ended these waits before anything else did.
+LIMIT = 60.0
+START_TIMEOUT = 300
+
+PRELUDE = """
+import os, signal, socket
+import numpy as np
+import sirtaki as hvd
+from sirtaki.rendezvous import lobby
+hvd.init()
+def grad():
+    hvd.allreduce(np.ones(1 << 18, np.float32), name="grad")
+"""
+
+
+def errors_of(code: str, folder: Path, size: int, tls: bool = False) -> Sequence[str]:
+    """Run ranks with a host each; return the last line that each wrote to its errors."""
+    secret = os.urandom(32)
+    (folder / "secret").write_bytes(secret)
+    (folder / "secret").chmod(0o600)
+    started = ("HOROVOD_", "SIRTAKI_", "OMPI_", "PMI", "SLURM")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(started)}
+    base |= {
+        "HOROVOD_SIZE": str(size),
+        "HOROVOD_LOCAL_RANK": "0",
+        "HOROVOD_LOCAL_SIZE": "1",
+        "HOROVOD_CROSS_SIZE": str(size),
+        "HOROVOD_START_TIMEOUT": str(START_TIMEOUT),
+        "SIRTAKI_IFACE": "lo",
+        "SIRTAKI_SECRET_FILE": str(folder / "secret"),
+    }
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(TcpStoreServer(["127.0.0.1"], secret, tls=tls))
+        ranks = []
+        for rank in range(size):
+            place = {
+                "HOROVOD_RANK": str(rank),
+                "HOROVOD_CROSS_RANK": str(rank),
+                "SIRTAKI_HOST_ID": f"host {rank}",
+                "SIRTAKI_RENDEZVOUS": server.address,
+            }
+            ranks.append(
+                stack.enter_context(
+                    subprocess.Popen(
+                        [sys.executable, "-c", PRELUDE + code],
+                        env={**base, **place},
+                        stdin=subprocess.DEVNULL,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                    )
+                )
+            )
+            stack.callback(ranks[-1].kill)
+        written = [process.communicate(timeout=LIMIT)[1] for process in ranks]
+    return [(text.strip().splitlines() or [""])[-1] for text in written]
+
+
+def test_a_rank_that_dies_before_its_link_is_up_is_named_at_once(tmp_path: Path) -> None:
+    code = """
+if hvd.rank() == 1:
+    lobby.Lobby._dial = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+grad()
+"""
+    waiting, _ = errors_of(code, tmp_path, 2)
+    assert "lost peer rank 1 (" in waiting
+
+
+# Rank 1's end of its link to rank 0 breaks; so it is rank 0 that is blamed.
+BREAK = """
+def link(self, *arguments):
+    descriptor = lobby_link(self, *arguments)
+    if arguments[:2] == (lobby.DATA, 0) and hvd.rank() == 1:
+        break_link(self, descriptor)
+    return descriptor
+lobby_link, lobby.Lobby.link = lobby.Lobby.link, link
+while True:
+    grad()
+"""
+
+
+def test_a_rank_whose_link_breaks_at_the_other_end_is_not_told_that_it_has_lost_itself(
+    tmp_path: Path,
+) -> None:
+    code = """
+def break_link(own_lobby, descriptor):
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        sock.shutdown(socket.SHUT_RD)
+"""
+    for rank, text in enumerate(errors_of(code + BREAK, tmp_path, 3)):
+        assert f"rank {rank} (" in text
+        assert f"lost peer rank {rank}" not in text
+        assert "the connection between rank 1 (" in text
+        assert ") and rank 0 (" in text
+
+
+def test_what_tls_reports_is_the_reason_that_ranks_are_told(tmp_path: Path) -> None:
+    code = """
+def break_link(own_lobby, descriptor):
+    # A record that nobody has encrypted, on the way to rank 0.
+    _, relay = own_lobby._relays[-1]
+    with socket.socket(fileno=os.dup(relay._secure.fileno())) as raw:
+        raw.sendall(b"\\x17\\x03\\x03\\x00\\x20" + bytes(32))
+"""
+    told = errors_of(code + BREAK, tmp_path, 2, tls=True)
+    assert all("broke: " in text for text in told)
+    # One end knows it from TLS; the other may have been quicker to tell that it was hung up on.
+    assert any("broke: TLS reports " in text for text in told), told
