@@ -180,6 +180,7 @@ def write_job(folder: Path, command: list[str], **more: object) -> None:
         "directory": str(folder),
         "environment": {"GIVEN": "a"},
         "environments": [{"OWN": "0"}, {"OWN": "1"}],
+        "defaults": [{}, {}],
         "grace": 5.0,
         "listen": False,
         "output": None,
