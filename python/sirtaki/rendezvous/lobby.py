@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import select
 import socket
 import struct
 import threading
@@ -64,7 +66,7 @@ class Lobby(Server):
         self._names: Sequence[str] = ["unknown host"] * size
         self._peers: Mapping[int, Sequence[Endpoint]] = {}
         self._arrived: dict[tuple[int, int, int], socket.socket] = {}
-        self._seen: set[tuple[int, int, int]] = set()
+        self._taken: dict[tuple[int, int, int], _Connected] = {}
         self._changed = threading.Condition()
         self._relays: list[Relay] = []
 
@@ -98,6 +100,7 @@ class Lobby(Server):
             tcp_socket.tune(sock, _UNSENT_SECONDS[purpose])
             if self._tls:
                 sock = self._decrypted(sock)
+                self._taken[purpose, rank, lane] = _Connected(sock)
             sock.setblocking(False)
             undo.pop_all()
         return sock.detach()
@@ -128,14 +131,22 @@ class Lobby(Server):
             raise ValueError("it looks for a rank of another world, or for another rank")
         if not self._rank < source < self._size or purpose not in _NAMES:
             raise ValueError(f"rank {source} is not to connect to rank {self._rank}")
-        if key in self._seen:
+        if self._is_connected(key):
             raise ValueError(f"{_NAMES[purpose]} lane {lane} of rank {source} is connected already")
         peer.sock.send(_WELCOME)
-        self._seen.add(key)
         with self._changed:
+            if key in self._arrived:
+                self._arrived.pop(key).close()
             self._arrived[key] = self.release(peer)
             self._changed.notify_all()
         return True
+
+    def _is_connected(self, key: tuple[int, int, int]) -> bool:
+        """Tell whether a lane is in use; one that either end has closed may be opened again."""
+        with self._changed:
+            if key in self._arrived:
+                return _Connected(self._arrived[key]).is_open()
+            return key in self._taken and self._taken[key].is_open()
 
     def _guard_one(self) -> auth.Listener:
         claim = listener_claim(self._tls)
@@ -176,7 +187,9 @@ class Lobby(Server):
                 lambda: key in self._arrived or self._closed, deadline - time.monotonic()
             )
             if key in self._arrived:
-                return self._arrived.pop(key)
+                sock = self._arrived.pop(key)
+                self._taken[key] = _Connected(sock)
+                return sock
         offered = ", ".join(map(format_endpoint, self.endpoints))
         raise TimeoutError(
             f"{self._describe(rank)} did not connect to rank {self._rank} "
@@ -185,6 +198,27 @@ class Lobby(Server):
 
     def _describe(self, rank: int) -> str:
         return f"rank {rank} ({self._names[rank]})"
+
+
+class _Connected:
+    """Remembers a connection whose descriptor then belongs to somebody else."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._descriptor = sock.fileno()
+        self._inode = os.fstat(self._descriptor).st_ino
+
+    def is_open(self) -> bool:
+        """Tell whether neither end has closed it."""
+        try:
+            copy = os.dup(self._descriptor)  # it cannot become another one's while we look
+        except OSError:
+            return False
+        try:
+            poll = select.poll()
+            poll.register(copy, select.POLLRDHUP)
+            return os.fstat(copy).st_ino == self._inode and not poll.poll(0)
+        finally:
+            os.close(copy)
 
 
 def _listen(addresses: Sequence[str]) -> list[socket.socket]:
