@@ -1,5 +1,6 @@
 #include "transport/region.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -38,6 +39,14 @@ std::shared_ptr<Region> Region::map(Fd memfd, int ranks) {
     throw Error(ErrorCode::kInternal,
                 "shared memory is smaller than " + std::to_string(bytes(ranks)) + " bytes for " +
                     std::to_string(ranks) + " ranks: do all ranks run the same version?");
+  }
+  // Memory that another process cuts off ends its readers with SIGBUS.
+  constexpr int kWanted = F_SEAL_SHRINK | F_SEAL_GROW;
+  const int seals = fcntl(memfd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kWanted) != kWanted) {
+    throw Error(ErrorCode::kInternal,
+                "shared memory is not sealed against a change of its size: do all ranks run the "
+                "same version?");
   }
   return std::shared_ptr<Region>(new Region(memfd.get(), ranks));
 }
