@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -76,7 +77,9 @@ class Region {
 
   int ranks() const { return ranks_; }
   /// The rank whose loss ended the world, -1 as long as it goes on.
-  int lost_rank() const { return at<Abort>(0)->lost.load(std::memory_order_acquire) - 1; }
+  int lost_rank() const {
+    return std::max(at<Abort>(0)->lost.load(std::memory_order_acquire), 0) - 1;
+  }
   /// Does nothing if a rank was lost before.
   void set_lost_rank(int rank) const {
     int32_t none = 0;
