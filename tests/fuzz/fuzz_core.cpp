@@ -59,13 +59,7 @@ std::vector<int64_t> some_numbers(Data& data) {
 }
 
 Request some_request(Data& data) {
-  static constexpr const char* kNames[] = {"x",
-                                           "y",
-                                           "",
-                                           "join.0",
-                                           "add_process_set",
-                                           "\x02"
-                                           "1.x"};
+  static constexpr const char* kNames[] = {"x", "y", "", "join.0", "add_process_set", "\0021.x"};
   Request request;
   request.kind = static_cast<Kind>(data.ConsumeIntegralInRange(0, 14));
   request.dtype = static_cast<Dtype>(data.ConsumeIntegralInRange(0, 10));
