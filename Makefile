@@ -11,13 +11,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-cpp test-single test-parallel test-faults test-hosts test-mpi fuzz mutants bench \
+.PHONY: help demo test test-cpp test-single test-parallel test-faults test-hosts test-mpi fuzz fuzz-python fuzz-cpp mutants bench \
         lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
 	@echo "make demo    train a small model on two processes"
 	@echo "make test    C++ tests (also under sanitizers), Python at 1 to 4 ranks, faults, hosts, MPI"
-	@echo "make fuzz    search for bytes from strangers that are not refused properly"
+	@echo "make fuzz    search for bytes from strangers and liars that are not refused properly"
 	@echo "make mutants plant faults and list those that no test notices; MUTANTS=60 of them"
 	@echo "make bench   measure against the peers"
 	@echo "make lint    ruff, mypy, clang-format, cross-compilation for aarch64"
@@ -124,8 +124,21 @@ test-hosts: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/hosts
 
 FUZZ_SECONDS ?= 60
-fuzz: $(INSTALLED) $(VENV)/.requirements-fuzz
+fuzz: fuzz-python fuzz-cpp
+
+fuzz-python: $(INSTALLED) $(VENV)/.requirements-fuzz
 	$(BIN)/python tests/fuzz/fuzz_parsers.py -max_total_time=$(FUZZ_SECONDS) -max_len=4096
+
+CLANG_CXX ?= clang++
+fuzz-cpp: $(REQUIREMENTS)
+	@if ! command -v $(CLANG_CXX) >/dev/null; then \
+	  echo "fuzz-cpp: skipped, $(CLANG_CXX) is not installed"; \
+	else \
+	  $(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	    -DCMAKE_CXX_COMPILER=$(CLANG_CXX) -DSIRTAKI_FUZZ=ON --log-level=WARNING && \
+	  $(BIN)/cmake --build build/fuzz --target sirtaki_fuzz && \
+	  build/fuzz/sirtaki_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -print_final_stats=1; \
+	fi
 
 MUTANTS ?= 60
 MUTANTS_SEED ?= 0
@@ -135,7 +148,7 @@ mutants: $(INSTALLED) $(VENV)/.requirements-mutants
 
 # ---- Lint ----
 
-CPP_FILES = $(shell find cpp tests/cpp -name '*.cpp' -o -name '*.h')
+CPP_FILES = $(shell find cpp tests/cpp tests/fuzz -name '*.cpp' -o -name '*.h')
 
 lint: lint-python lint-cpp lint-aarch64
 

@@ -45,9 +45,13 @@ class Reader {
 
   template <class T>
   T get() {
-    T value;
-    std::memcpy(&value, take(sizeof value), sizeof value);
-    return value;
+    if constexpr (std::is_same_v<T, bool>) {
+      return get<uint8_t>() != 0;  // no other byte is a bool
+    } else {
+      T value;
+      std::memcpy(&value, take(sizeof value), sizeof value);
+      return value;
+    }
   }
   std::string get_string() {
     const auto size = get<uint32_t>();
@@ -56,7 +60,7 @@ class Reader {
   template <class T>
   std::vector<T> get_vector() {
     const auto size = get<uint32_t>();
-    const char* from = take(size * sizeof(T));
+    const char* from = take(size_t{size} * sizeof(T));
     std::vector<T> values(size);
     if (size > 0) std::memcpy(values.data(), from, size * sizeof(T));
     return values;

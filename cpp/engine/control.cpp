@@ -19,6 +19,7 @@ Control::Control(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
 
 void Control::frame(Outgoing& out, std::string_view message) {
   const size_t before = out.waiting.size();
+  out.waiting.reserve(before + sizeof(uint32_t) + message.size());  // whole or not at all
   append_frame(out.waiting, message);
   out.framed += out.waiting.size() - before;
 }

@@ -1,16 +1,18 @@
 #include "engine/engine.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include "backends/native.h"
 #include "backends/single.h"
+#include "engine/checks.h"
 #include "engine/kinds.h"
 
 namespace sirtaki {
 namespace {
 
 constexpr int64_t kStallCheckNs = 1'000'000'000;
+constexpr int64_t kLeastChunk = 4096;  // as Python's Config has it
+constexpr int64_t kMostChunk = int64_t{1} << 48;
 
 }  // namespace
 
@@ -43,7 +45,6 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       rank_(rank),
       place_(hosts_.place_of(rank)),
       size_(hosts_.size()),
-      process_(getpid()),
       options_(options),
       why_broken_(connect.why_broken),
       log_("sirtaki: " + rank_text(rank), options.log_level, options.log_time),
@@ -113,6 +114,7 @@ std::shared_ptr<Handle> Engine::submit(Request request, std::vector<const void*>
 
 std::shared_ptr<Handle> Engine::submit_and_wait(Request request, std::vector<const void*> inputs,
                                                 std::vector<void*> outputs, int64_t limit_ns) {
+  require_own_process();
   std::shared_ptr<Handle> handle;
   if (take_role()) {
     const Role role(*this);
@@ -129,12 +131,17 @@ std::shared_ptr<Handle> Engine::submit_and_wait(Request request, std::vector<con
 
 std::shared_ptr<Handle> Engine::enqueue(Request request, std::vector<const void*> inputs,
                                         std::vector<void*> outputs) {
+  require_own_process();
+  if (const std::string why = malformed(request); !why.empty()) {
+    throw Error(ErrorCode::kInvalid, rank_text(rank_) + " asks for what cannot be: " + why);
+  }
   auto entry = std::make_unique<Entry>();
   entry->inputs = std::move(inputs);
   entry->outputs = std::move(outputs);
   entry->handle = std::make_shared<Handle>();
   Writer writer(entry->encoded);
   request.encode(writer);
+  require_frame_size(entry->encoded.size() + sizeof(Up));
   entry->request = std::move(request);
   const Request& asked = entry->request;
   std::shared_ptr<Handle> handle = entry->handle;
@@ -155,10 +162,25 @@ std::shared_ptr<Handle> Engine::enqueue(Request request, std::vector<const void*
                       "the first");
     }
     if (asked.name.empty()) ++ordinals_[asked.set];
-    const Entry& added = *(entries_[std::move(key)] = std::move(entry));
-    announce(added);
+    const Entry& added = *(entries_[key] = std::move(entry));
+    try {
+      announce(added);
+    } catch (const std::exception& error) {
+      withdraw(key, added.request, error.what());
+      throw;
+    }
   }
   return handle;
+}
+
+/// Undoes what could not be announced, for its memory goes with the caller.
+void Engine::withdraw(const std::string& key, const Request& asked, const std::string& why) {
+  if (asked.name.empty()) --ordinals_[asked.set];
+  entries_.erase(key);
+  // A ring takes a message whole or not at all; sequencer and aggregator may know half of it.
+  if (place_ != 0) return;
+  lose(rank_, "it could not announce an operation: " + why);
+  tell_relay();
 }
 
 /// Tells the sequencer: by short id if all ranks know the request, else in full.
@@ -193,12 +215,26 @@ void Engine::collect_requests() {
   control_.forget_urgent();
   for (int place = 1; place < region_->ranks(); ++place) {
     const int rank = local[static_cast<size_t>(place)];
-    control_.receive_up(place,
-                        [&](std::string_view message) { sequencer_->receive(rank, message, now); });
+    receive_up(rank, [&] {
+      control_.receive_up(
+          place, [&](std::string_view message) { sequencer_->receive(rank, message, now); });
+    });
   }
   control_.receive_hosts([&](const std::vector<int>& ranks, std::string_view message) {
-    sequencer_->receive(ranks, message, now);
+    receive_up(ranks.front(), [&] { sequencer_->receive(ranks, message, now); });
   });
+}
+
+/// A rank that says what no rank says is as good as lost.
+template <class Receive>
+void Engine::receive_up(int rank, Receive receive) {
+  if (endpoint_.doorbell.aborted()) return;
+  try {
+    receive();
+  } catch (const Error& error) {
+    lose(rank, std::string("it sent what no rank sends: ") + error.what());
+    tell_relay();
+  }
 }
 
 /// Batches of sets without rank 0 go out at once; one with it waits for the one before, because
@@ -217,6 +253,7 @@ bool Engine::take_role() {
 }
 
 bool Engine::wait(Handle& handle, int64_t limit_ns) {
+  if (!handle.done()) require_own_process();
   const auto late = [&] { return limit_ns != kForever && now_ns() >= limit_ns; };
   while (!handle.done() && !late()) {
     if (driver_.try_lock()) {
@@ -230,6 +267,7 @@ bool Engine::wait(Handle& handle, int64_t limit_ns) {
 }
 
 void Engine::with_backend(const std::function<void(Backend&)>& work) {
+  require_own_process();
   driver_.lock();
   const Role role(*this);
   endpoint_.doorbell.drive_as_caller(true);
@@ -407,6 +445,10 @@ void Engine::receive_down(std::string_view message) {
     case Down::kTune: {
       Batch change;
       change.chunk_bytes = in.get<int64_t>();
+      if (change.chunk_bytes < kLeastChunk || change.chunk_bytes > kMostChunk) {
+        throw Error(ErrorCode::kInternal,
+                    "a chunk cannot have " + std::to_string(change.chunk_bytes) + " bytes");
+      }
       run_.push_back(std::move(change));
       return;
     }
@@ -417,10 +459,15 @@ void Engine::receive_down(std::string_view message) {
 }
 
 void Engine::receive_batch(Reader& in) {
-  Batch batch;
+  // Here from the beginning: should an item be wrong, those before it are known to be waited for.
+  Batch& batch = run_.emplace_back();
   const auto count = in.get<uint32_t>();
-  for (uint32_t i = 0; i < count; ++i) batch.items.push_back(receive_item(in));
-  run_.push_back(std::move(batch));
+  for (uint32_t i = 0; i < count; ++i) {
+    batch.items.push_back(receive_item(in));
+    if (i > 0 && !can_fuse(batch.items[0].response->base, batch.items[i].response->base)) {
+      throw Error(ErrorCode::kInternal, "a batch of operations that cannot be run as one");
+    }
+  }
 }
 
 Item Engine::receive_item(Reader& in) {
@@ -432,7 +479,7 @@ Item Engine::receive_item(Reader& in) {
     item.response = std::make_shared<const Response>(Response::decode(in));
     if (id != 0) known_[id] = item.response;
   } else {
-    item.response = known_.at(id);
+    item.response = response_of(id);
   }
   const Request& base = item.response->base;
   if (base.kind == Kind::kJoin) ordinals_[base.set] = std::max(ordinals_[base.set], item.ordinal);
@@ -441,8 +488,26 @@ Item Engine::receive_item(Reader& in) {
     ids_.clear();
   }
   item.entry = take_entry(base, item.ordinal);
+  check_item(item);
   if (full && id != 0 && item.entry != nullptr) ids_[item.entry->encoded] = id;
   return item;
+}
+
+std::shared_ptr<const Response> Engine::response_of(uint32_t id) const {
+  const auto found = known_.find(id);
+  if (found != known_.end()) return found->second;
+  throw Error(ErrorCode::kInternal, "no operation has the id " + std::to_string(id));
+}
+
+void Engine::check_item(const Item& item) const {
+  const Request* own = item.entry != nullptr ? &item.entry->request : nullptr;
+  const std::string why = contradiction(*item.response, own, sets_, rank_);
+  if (why.empty()) return;
+  const Error error(ErrorCode::kInternal, "cannot run " +
+                                              describe(item.response->base, item.ordinal) +
+                                              " as rank 0 has decided: " + why);
+  if (own != nullptr) item.entry->handle->complete(error);
+  throw error;
 }
 
 std::unique_ptr<Entry> Engine::take_entry(const Request& request, uint64_t ordinal) {
@@ -508,18 +573,21 @@ std::string Engine::rank_text(int rank) const {
 }
 
 std::map<int32_t, std::vector<int>> Engine::process_sets() {
+  require_own_process();
   const std::lock_guard lock(mutex_);
   return sets_.all();
 }
 
 void Engine::start_timeline(const std::string& path, bool mark_cycles) {
+  require_own_process();
   const std::lock_guard lock(mutex_);
   if (sequencer_ == nullptr || timeline_ != nullptr) return;  // rank 0 writes for all
-  timeline_ = std::make_shared<Timeline>(path, mark_cycles);
+  timeline_ = std::make_shared<Timeline>(path, mark_cycles, log_);
   sequencer_->set_timeline(timeline_.get());
 }
 
 void Engine::stop_timeline() {
+  require_own_process();
   const std::lock_guard lock(mutex_);
   if (sequencer_ != nullptr) sequencer_->set_timeline(nullptr);
   timeline_.reset();

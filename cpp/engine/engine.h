@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/fork_mark.h"
 #include "base/log.h"
 #include "engine/control.h"
 #include "engine/executor.h"
@@ -69,6 +68,10 @@ class Engine {
   /// child of the process that made the engine nothing happens.
   void shutdown();
 
+  /// Throws in a forked child, as does everything but shutdown() and backend_name(): it has none of
+  /// the engine's threads, and what it did would count as its parent's.
+  void require_own_process() const;
+
   void start_timeline(const std::string& path, bool mark_cycles);
   void stop_timeline();
 
@@ -97,9 +100,12 @@ class Engine {
   std::shared_ptr<Handle> enqueue(Request request, std::vector<const void*> inputs,
                                   std::vector<void*> outputs);
   void announce(const Entry& entry);
+  void withdraw(const std::string& key, const Request& asked, const std::string& why);
   void sequence_own(std::string_view message);
   void collect_requests();
   void dispatch_if_idle();
+  template <class Receive>
+  void receive_up(int rank, Receive receive);
 
   static std::unique_ptr<Backend> make_native(Endpoint& endpoint, const HostMap& hosts,
                                               Connect connect);
@@ -121,6 +127,8 @@ class Engine {
   void receive_down(std::string_view message);
   void receive_batch(Reader& in);
   Item receive_item(Reader& in);
+  std::shared_ptr<const Response> response_of(uint32_t id) const;
+  void check_item(const Item& item) const;
   void receive_error(Reader& in);
   void receive_flush();
   void receive_shutdown(int rank);
@@ -131,6 +139,8 @@ class Engine {
   void give_up(const Error& error);
   void fail_all(const Error& error);
   void peer_lost(int rank);
+  bool hears_end();
+  void lose(int rank, const std::string& why);
   void tell_relay() const;
   void abort_world(int rank);
   Error lost_error(const Loss& loss);
@@ -144,7 +154,7 @@ class Engine {
   const int rank_;
   const int place_;  ///< on the host
   const int size_;
-  const pid_t process_;
+  const ForkMark mark_;
   const EngineOptions options_;
   const std::function<std::string(int rank)> why_broken_;
   const Log log_;

@@ -4,9 +4,15 @@
 
 // How a rank leaves its world, and what happens when the world is lost.
 namespace sirtaki {
+namespace {
+
+constexpr useconds_t kLookMicros = 1'000;
+
+}  // namespace
+
 void Engine::shutdown() {
   if (closing_.exchange(true)) return;
-  if (getpid() != process_) return abandon();
+  if (mark_.forked()) return abandon();
   log_.write(LogLevel::kInfo, "leaves the world");
   if (size_ > 1) {
     say_goodbye();
@@ -27,12 +33,25 @@ void Engine::say_goodbye() {
   if (ended_) return;
   std::string message;
   Writer(message).put(Up::kShutdown);
-  if (rank_ == 0) {
-    collect_requests();
-    sequencer_->receive(0, message, now_ns());
-  } else {
-    control_.send_up(message, true);
+  try {
+    if (rank_ == 0) {
+      collect_requests();
+      sequencer_->receive(0, message, now_ns());
+    } else {
+      control_.send_up(message, true);
+    }
+  } catch (const std::exception& error) {
+    lose(rank_, std::string("it could not say that it leaves: ") + error.what());
+    tell_relay();
   }
+}
+
+void Engine::require_own_process() const {
+  if (!mark_.forked()) return;
+  throw Error(ErrorCode::kInternal,
+              "this process was forked from " + rank_text(rank_) +
+                  " after init(), and is no rank of its own: call collectives in the process that "
+                  "called init(), or start others by the 'spawn' method and let each call init()");
 }
 
 /// A forked child has copies of the objects but none of the threads, so their destructors must not
@@ -66,9 +85,26 @@ void Engine::fail_all(const Error& error) {
 }
 
 void Engine::peer_lost(int rank) {
+  constexpr const char* kWhy =
+      "its process ended without shutdown(); look for its own error message";
   const auto& bye = region_->rank(hosts_.place_of(rank)).bye;
-  if (bye.load(std::memory_order_acquire) == 0) endpoint_.doorbell.abort(rank);
+  if (bye.load(std::memory_order_acquire) == 0) return lose(rank, kWhy);
+  // Who has left is missed by nobody, except that a leader passes on that the world has ended.
+  if (rank != hosts_.leader_of(hosts_.host_of(rank))) return;
+  while (!hears_end()) {
+    if (!control_.has_down()) return lose(rank, kWhy);
+    usleep(kLookMicros);  // what it left in the ring is read by the driver
+  }
 }
+
+/// This rank has been told that nothing more will be run, and why.
+bool Engine::hears_end() {
+  const std::lock_guard lock(mutex_);
+  return ended_.has_value() || endpoint_.doorbell.aborted();
+}
+
+/// Ends the world for this host.
+void Engine::lose(int rank, const std::string& why) { endpoint_.doorbell.abort({rank, -1, why}); }
 
 /// Makes the relay of this host look at what has changed.
 void Engine::tell_relay() const {
@@ -99,7 +135,7 @@ std::string Engine::cause_of(const Loss& loss) const {
   const std::string why = why_broken_ ? why_broken_(loss.rank) : "";
   if (!why.empty()) return "the connection to it broke: " + why;
   return "its process ended without shutdown(), " +
-         std::string(hosts_.hosts() > 1 ? "its host does not answer, " : "") +
+         std::string(hosts_.hosts() > 1 ? "its host was cut off, stopped or overloaded, " : "") +
          "or it could not go on; look for its own error message";
 }
 

@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <string>
 #include <vector>
+
+#include "base/error.h"
 
 namespace sirtaki {
 
@@ -18,7 +21,11 @@ class ProcessSets {
   }
 
   bool contains(int32_t set) const { return sets_.count(set) > 0; }
-  const std::vector<int>& ranks(int32_t set) const { return sets_.at(set); }
+  const std::vector<int>& ranks(int32_t set) const {
+    const auto found = sets_.find(set);
+    if (found != sets_.end()) return found->second;
+    throw Error(ErrorCode::kInternal, "there is no process set " + std::to_string(set));
+  }
   const std::map<int32_t, std::vector<int>>& all() const { return sets_; }
 
   /// The rank's number within the set, -1 if it is no member.

@@ -1,6 +1,7 @@
 #include "engine/relay.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace sirtaki {
 namespace {
@@ -13,6 +14,12 @@ std::string framed(Hop hop, std::string_view body) {
   return message;
 }
 
+std::string seconds_text(int64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(ns) * 1e-9);
+  return text;
+}
+
 }  // namespace
 
 Relay::Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
@@ -21,10 +28,10 @@ Relay::Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
       rank_(rank),
       region_(std::move(region)),
       doorbell_(doorbell),
+      lost_(std::move(lost)),
       timeout_ns_(static_cast<int64_t>(timeout_seconds * 1e9)),
-      heartbeat_ns_(timeout_ns_ > 0 ? std::min(kHeartbeatNs, timeout_ns_ / 5) : kHeartbeatNs),
-      lost_(std::move(lost)) {
-  for (Link& link : links) peers_.push_back({HostLink(std::move(link))});
+      heartbeat_ns_(timeout_ns_ > 0 ? std::min(kHeartbeatNs, timeout_ns_ / 5) : kHeartbeatNs) {
+  for (Link& link : links) peers_.push_back({HostLink(std::move(link)), 0, false, ""});
 }
 
 void Relay::await_farewell() {
@@ -40,7 +47,7 @@ void Relay::look() {
   if (!lock.owns_lock()) return;
   for (Peer& peer : peers_) {
     // A connection that has ended is left to the thread, which may be polling it.
-    if (peer.link.fd() >= 0) receive_from(peer);
+    if (peer.link.fd() >= 0 && !receive_from(peer) && !peer.broken.empty()) wake();
   }
 }
 
@@ -55,8 +62,8 @@ int Relay::prepare(std::vector<pollfd>& polled) {
     until = work(polled_ns_);
   } catch (const std::exception&) {
     doorbell_.abort(rank_);
-    spread_loss();
   }
+  spread_loss();  // what this round found
   if (polled_ns_ - beaten_ns_ >= heartbeat_ns_) {
     send_to_all(Hop::kHeartbeat);
     beaten_ns_ = polled_ns_;
@@ -78,18 +85,22 @@ void Relay::serve(std::span<const pollfd> polled) {
   const std::lock_guard lock(mutex_);
   region_->leader().relay_sleeps.store(0, std::memory_order_relaxed);
   for (size_t i = 0; i < peers_.size(); ++i) {
-    if (polled[i].revents == 0) continue;
     Peer& peer = peers_[i];
+    if (peer.link.fd() < 0 || (polled[i].revents == 0 && peer.broken.empty())) continue;
     peer.link.flush();
     if (receive_from(peer)) continue;
     peer.link.close();
-    if (!peer.bye && !may_leave()) lost_({peer.link.rank()});
+    if (peer.bye || may_leave()) continue;
+    lost_({peer.link.rank(), -1,
+           peer.broken.empty() ? "its connection to this host was closed"
+                               : "it sent what no leader of a host sends: " + peer.broken});
   }
   check_silence(polled_ns_);
 }
 
 /// False if nothing more will come.
 bool Relay::receive_from(Peer& peer) {
+  if (!peer.broken.empty()) return false;
   try {
     return peer.link.receive([&](std::string_view message) {
       peer.heard_ns = now_ns();
@@ -98,6 +109,7 @@ bool Relay::receive_from(Peer& peer) {
       if (hop == Hop::kBye) peer.bye = true;
       if (hop == Hop::kLost) receive_loss(in);
       if (hop == Hop::kUp || hop == Hop::kDown) receive(peer, hop, in.rest());
+      if (hop > Hop::kBye) throw Error(ErrorCode::kInternal, "unknown message between hosts");
     });
   } catch (const Altered&) {
     lost_({peer.link.rank(), rank_,
@@ -105,8 +117,9 @@ bool Relay::receive_from(Peer& peer) {
            "changes what they send"});
     spread_loss();  // to the other end too, before the connection is closed
     return false;
-  } catch (const std::exception&) {
-    return false;  // not what a leader says: as good as gone
+  } catch (const std::exception& error) {
+    peer.broken = error.what();  // not what a leader says: as good as gone
+    return false;
   }
 }
 
@@ -125,7 +138,10 @@ void Relay::check_silence(int64_t now_ns) {
     const bool counts = peer.link.fd() >= 0 && peer.heard_ns > 0 && !peer.bye;
     if (!counts || now_ns - peer.heard_ns <= timeout_ns_) continue;
     peer.link.close();
-    lost_({peer.link.rank()});
+    lost_({peer.link.rank(), -1,
+           "the leader of its host was silent for " + seconds_text(timeout_ns_) +
+               ": it is stopped or overloaded, or the network between is cut "
+               "(SIRTAKI_HOST_TIMEOUT_SECONDS sets how long is too long)"});
   }
 }
 
@@ -187,13 +203,20 @@ void SequencerRelay::receive_up(const Receive& receive) {
   for (const auto& report : reports) receive(report.ranks, report.message);
 }
 
-void SequencerRelay::receive(Peer& from, Hop, std::string_view body) {
+void SequencerRelay::receive(Peer& from, Hop hop, std::string_view body) {
+  if (hop != Hop::kUp) throw Error(ErrorCode::kInternal, "orders from another host than rank 0's");
   Reader in(body);
   std::vector<int32_t> ranks = in.get_vector<int32_t>();
-  if (ranks.empty()) ranks = hosts_.ranks_on(hosts_.host_of(from.link.rank()));
-  up_.push_back({std::move(ranks), std::string(in.rest())});
-  has_up_.store(true, std::memory_order_release);
+  const std::vector<int>& there = hosts_.ranks_on(hosts_.host_of(from.link.rank()));
+  for (const int rank : ranks) {
+    if (std::binary_search(there.begin(), there.end(), rank)) continue;
+    throw Error(ErrorCode::kInternal, "a report of rank " + std::to_string(rank) + " of its host");
+  }
+  if (ranks.empty()) ranks = there;
+  std::string message(in.rest());
   const Up kind = in.get<Up>();
+  up_.push_back({std::move(ranks), std::move(message)});
+  has_up_.store(true, std::memory_order_release);
   const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown;
   if (urgent) region_->leader().urgent.store(1, std::memory_order_relaxed);
   doorbell_.ring(0, urgent ? kControl : kRequest);
@@ -241,11 +264,21 @@ void LeaderRelay::read_rings(int64_t now_ns) {
     ByteRing& ring = region_->up(place);
     if (ring.empty()) continue;
     std::string& stream = up_in_[static_cast<size_t>(place)];
-    ring.read(stream);
     const int rank = hosts_.ranks_on(hosts_.host_of(rank_))[static_cast<size_t>(place)];
-    take_frames(stream,
-                [&](std::string_view message) { aggregator_.receive_up(rank, message, now_ns); });
+    try {
+      ring.read(stream);
+      take_frames(stream,
+                  [&](std::string_view message) { aggregator_.receive_up(rank, message, now_ns); });
+    } catch (const Error& error) {
+      return lose_liar(place, error.what());
+    }
   }
+}
+
+/// A rank of this host says what no rank says: the world ends.
+void LeaderRelay::lose_liar(int place, const std::string& why) const {
+  const std::vector<int>& local = hosts_.ranks_on(hosts_.host_of(rank_));
+  lost_({local[static_cast<size_t>(place)], -1, "it sent what no rank sends: " + why});
 }
 
 void LeaderRelay::send_reports(int64_t now_ns) {
@@ -261,9 +294,15 @@ void LeaderRelay::send_reports(int64_t now_ns) {
   link.flush();
 }
 
-void LeaderRelay::receive(Peer&, Hop, std::string_view body) {
+void LeaderRelay::receive(Peer&, Hop hop, std::string_view body) {
+  if (hop != Hop::kDown) throw Error(ErrorCode::kInternal, "a report to who is not rank 0");
   Reader in(body);
   const std::vector<int32_t> places = in.get_vector<int32_t>();
+  for (const int place : places) {
+    if (place >= 0 && place < region_->ranks()) continue;
+    throw Error(ErrorCode::kInternal, "orders for place " + std::to_string(place) + " of " +
+                                          std::to_string(region_->ranks()));
+  }
   const std::string_view message = in.rest();
   aggregator_.receive_down(message);
   for (const int place : places) deliver(place, message);
@@ -272,9 +311,18 @@ void LeaderRelay::receive(Peer&, Hop, std::string_view body) {
 }
 
 void LeaderRelay::deliver(int place, std::string_view message) {
+  append_frame(down_out_[static_cast<size_t>(place)], message);
+  push(place);
+}
+
+void LeaderRelay::push(int place) {
   std::string& waiting = down_out_[static_cast<size_t>(place)];
-  append_frame(waiting, message);
-  waiting.erase(0, region_->down(place).write(waiting));
+  try {
+    waiting.erase(0, region_->down(place).write(waiting));
+  } catch (const Error& error) {
+    waiting.clear();
+    return lose_liar(place, error.what());
+  }
   doorbell_.ring(place, kControl);
 }
 
@@ -284,8 +332,7 @@ bool LeaderRelay::deliver_waiting() {
   for (int place = 0; place < region_->ranks(); ++place) {
     std::string& waiting = down_out_[static_cast<size_t>(place)];
     if (waiting.empty()) continue;
-    waiting.erase(0, region_->down(place).write(waiting));
-    doorbell_.ring(place, kControl);
+    push(place);
     done &= waiting.empty();
   }
   return done;

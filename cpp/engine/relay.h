@@ -36,7 +36,8 @@ class Relay : public Watcher::Service {
  public:
   using Lost = std::function<void(const Loss&)>;
 
-  /// `lost` is called when another host is gone or reports a loss. `timeout_seconds`: a host silent
+  /// `lost` is called when another host is gone or reports a loss, or a rank of this one says what
+  /// no rank says; `why` is empty where another host knows. `timeout_seconds`: a host silent
   /// for so long is gone; 0: never.
   Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region, const Doorbell& doorbell,
         std::vector<Link> links, double timeout_seconds, Lost lost);
@@ -60,6 +61,7 @@ class Relay : public Watcher::Service {
     HostLink link;
     int64_t heard_ns = 0;  ///< 0: never
     bool bye = false;
+    std::string broken;  ///< why nothing it says is believed any more
   };
 
   /// A message from another host, under the lock.
@@ -82,6 +84,7 @@ class Relay : public Watcher::Service {
   const int rank_;
   const std::shared_ptr<Region> region_;
   const Doorbell& doorbell_;
+  const Lost lost_;
 
   std::mutex mutex_;  ///< guards what follows
   std::vector<Peer> peers_;
@@ -96,7 +99,6 @@ class Relay : public Watcher::Service {
 
   const int64_t timeout_ns_;
   const int64_t heartbeat_ns_;
-  const Lost lost_;
   std::function<void()> wake_;
   int64_t beaten_ns_ = 0;
   int64_t polled_ns_ = 0;
@@ -143,6 +145,8 @@ class LeaderRelay final : public Relay {
   bool may_leave() const override;
 
   void read_rings(int64_t now_ns);
+  void push(int place);
+  void lose_liar(int place, const std::string& why) const;
   void send_reports(int64_t now_ns);
   void deliver(int place, std::string_view message);
   bool deliver_waiting();

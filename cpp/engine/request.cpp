@@ -1,5 +1,6 @@
 #include "engine/request.h"
 
+#include "engine/checks.h"
 #include "engine/kinds.h"
 
 namespace sirtaki {
@@ -95,6 +96,9 @@ Request Request::decode(Reader& in) {
   const auto tensors = in.get<uint32_t>();
   for (uint32_t t = 0; t < tensors; ++t) r.shapes.push_back(in.get_vector<int64_t>());
   r.splits = in.get_vector<int64_t>();
+  if (const std::string why = malformed(r); !why.empty()) {
+    throw Error(ErrorCode::kInternal, "malformed control message: " + why);
+  }
   return r;
 }
 
@@ -136,6 +140,14 @@ std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b)
     return differ("lists of ranks", rank_a, text_of(a.splits), rank_b, text_of(b.splits));
   }
   return shape_mismatch(a, rank_a, b, rank_b);
+}
+
+bool can_fuse(const Request& a, const Request& b) {
+  const KindTraits& traits = traits_of(a.kind);
+  if (!traits.fusable || a.kind != b.kind || a.set != b.set || a.dtype != b.dtype) return false;
+  if (traits.rooted && a.root != b.root) return false;
+  return !traits.reduces ||
+         (a.reduce == b.reduce && a.scale.pre == b.scale.pre && a.scale.post == b.scale.post);
 }
 
 std::string match_key(const Request& request, uint64_t ordinal) {

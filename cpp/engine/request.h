@@ -26,6 +26,7 @@ struct Request {
   std::vector<int64_t> splits;  ///< alltoall: rows for each member; add_process_set: the ranks
 
   void encode(Writer& out) const;
+  /// Throws Error for what no rank asks for.
   static Request decode(Reader& in);
 };
 
@@ -39,6 +40,9 @@ int64_t rows_of(int64_t rows, int members, int member);
 /// Why two ranks' requests cannot be one operation; empty if they can.
 /// The text names both sides' values, e.g. `rank 0 has float32, rank 1 has float64`.
 std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b);
+
+/// Whether ready operations can be run as one.
+bool can_fuse(const Request& a, const Request& b);
 
 /// The key under which requests of different ranks find each other.
 std::string match_key(const Request& request, uint64_t ordinal);

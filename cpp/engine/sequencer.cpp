@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/checks.h"
 #include "engine/kinds.h"
 #include "engine/timeline.h"
 #include "transport/region.h"
@@ -15,6 +16,10 @@ constexpr size_t kMostSizes = 4096;
 
 bool has_sizes(Kind kind) {
   return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
+}
+
+[[noreturn]] void refuse_report(int rank, const std::string& why) {
+  throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
 }
 
 bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
@@ -58,6 +63,9 @@ void Sequencer::receive(const std::vector<int>& ranks, std::string_view message,
 
 void Sequencer::receive_request(int rank, const Request& request, int64_t now_ns) {
   if (!sets_.contains(request.set)) return refuse(rank, request);
+  if (sets_.index(request.set, rank) < 0) {
+    refuse_report(rank, "asks for an operation of a process set that it is not in");
+  }
   if (request.kind == Kind::kJoin) return receive_join(rank, request);
   Pending& pending = pending_for(rank, request, now_ns);
   expand(pending);
@@ -66,8 +74,11 @@ void Sequencer::receive_request(int rank, const Request& request, int64_t now_ns
 }
 
 void Sequencer::receive_ready(int rank, uint32_t id, int64_t now_ns) {
-  const Known& known = known_.at(id);
+  const Known& known = this->known(id);
   if (!sets_.contains(known.response.base.set)) return refuse(rank, known.response.base);
+  if (sets_.index(known.response.base.set, rank) < 0) {
+    refuse_report(rank, "reports an operation of a process set that it is not in");
+  }
   Pending& pending = pending_for(rank, known.response.base, now_ns);
   if (pending.count == 0) {
     pending.id = id;
@@ -81,7 +92,7 @@ void Sequencer::receive_ready(int rank, uint32_t id, int64_t now_ns) {
 
 /// Takes the reports of a host in one go; false if each rank's must be looked at.
 bool Sequencer::receive_ready(const std::vector<int>& ranks, uint32_t id, int64_t now_ns) {
-  const Request& base = known_.at(id).response.base;
+  const Request& base = known(id).response.base;
   if (base.name.empty() || !sets_.contains(base.set) || timeline_ != nullptr) return false;
   Pending& pending = pending_for(ranks.front(), base, now_ns);
   if (pending.count == 0) pending.id = id;
@@ -123,7 +134,10 @@ uint64_t Sequencer::next_ordinal(int rank, const Request& request) {
 }
 
 void Sequencer::mark(Pending& pending, int rank) {
-  pending.reported[static_cast<size_t>(sets_.index(pending.set, rank))] = true;
+  const int member = sets_.index(pending.set, rank);
+  if (member < 0) refuse_report(rank, "reports an operation of a process set that it is not in");
+  if (pending.reported[static_cast<size_t>(member)]) refuse_report(rank, "reports twice");
+  pending.reported[static_cast<size_t>(member)] = true;
   ++pending.count;
   if (rank == 0) ++awaited_;
 }
@@ -136,7 +150,7 @@ void Sequencer::report(Pending& pending, int rank) {
 /// Turns reports by id into requests, because now somebody reported otherwise.
 void Sequencer::expand(Pending& pending) {
   if (pending.id == 0) return;
-  const Known& known = known_.at(pending.id);
+  const Known& known = this->known(pending.id);
   pending.id = 0;
   for (size_t m = 0; m < pending.reported.size(); ++m) {
     if (!pending.reported[m]) continue;
@@ -171,57 +185,56 @@ void Sequencer::complete_if_all(Pending& pending) {
   std::unique_ptr<Pending> done = std::move(node.mapped());
   if (timeline_ != nullptr) timeline_->negotiate_end(base_of(*done), done->ordinal);
   const Request& base = base_of(*done);
-  if (done->error.empty()) {
-    done->error = validate(base);
-    if (!done->error.empty()) {
-      done->error_code = base.kind == Kind::kAddSet ? ErrorCode::kInvalid : ErrorCode::kInternal;
-    }
-  }
   if (done->error.empty() && done->count < members && !traits_of(base.kind).joinable) {
     done->error =
         std::string(traits_of(base.kind).name) + " is not supported with Join at this time";
     done->error_code = ErrorCode::kInternal;
   }
+  if (done->error.empty()) {
+    done->error = validate(*done);
+    if (!done->error.empty()) {
+      done->error_code = base.kind == Kind::kAddSet ? ErrorCode::kInvalid : ErrorCode::kInternal;
+    }
+  }
   if (!done->error.empty()) return fail(*done, done->error_code, done->error);
   ready_.push_back(std::move(done));
 }
 
-/// What is wrong with a request all members agree on; empty if nothing.
-std::string Sequencer::validate(const Request& request) const {
-  const std::string kind = traits_of(request.kind).name;
-  const bool rooted = traits_of(request.kind).rooted && request.kind != Kind::kRemoveSet;
-  if (rooted && sets_.index(request.set, request.root) < 0) {
+/// What is wrong with an operation all members agree on; empty if nothing.
+std::string Sequencer::validate(const Pending& pending) const {
+  const Request& request = base_of(pending);
+  if (changes_sets(request.kind)) return validate_set_change(request);
+  const size_t members = pending.reported.size();
+  if (traits_of(request.kind).rooted && sets_.index(request.set, request.root) < 0) {
     return "root rank " + std::to_string(request.root) + " is not one of the " +
-           std::to_string(sets_.ranks(request.set).size()) + " ranks of the process set";
+           std::to_string(members) + " ranks of the process set";
   }
-  if (traits_of(request.kind).shapes == ShapeRule::kAllButFirst) {
-    for (const Shape& shape : request.shapes) {
-      if (shape.empty()) return kind + " needs rows, but got a rank-zero tensor (a scalar)";
-    }
+  std::string why = unsupported(request, members);
+  for (const Request& asked : pending.requests) {
+    if (why.empty()) why = unsupported(asked, members);
   }
-  if (traits_of(request.kind).reduces && !is_reducible(request.dtype)) {
-    return kind + ": elements of type " + name(request.dtype) + " can be moved, but not reduced";
+  return why;
+}
+
+std::string Sequencer::validate_set_change(const Request& request) const {
+  if (request.kind == Kind::kRemoveSet) {
+    const bool known_set = request.root != 0 && sets_.contains(request.root);
+    return known_set ? ""
+                     : "there is no process set " + std::to_string(request.root) + " to remove";
   }
-  if (traits_of(request.kind).reduces && request.reduce == ReduceOp::kAdasum) {
-    if (request.kind != Kind::kAllreduce) return kind + " does not support Adasum";
-    if (!is_floating(request.dtype)) return "Adasum needs a floating-point dtype";
-  }
-  const bool sums = request.reduce == ReduceOp::kSum || request.reduce == ReduceOp::kAverage;
-  if (request.kind == Kind::kReducescatter && !sums) {
-    return "reducescatter can sum and average only";
-  }
-  if (request.kind == Kind::kAddSet) {
-    std::vector<int> ranks(request.splits.begin(), request.splits.end());
-    if (sets_.find(ranks) >= 0) return "a process set with these ranks exists already";
-    if (ranks.front() < 0 || ranks.back() >= size_) {
+  for (size_t i = 0; i < request.splits.size(); ++i) {
+    if (request.splits[i] < 0 || request.splits[i] >= size_) {
       return "it names a rank outside the world of " + std::to_string(size_);
     }
-    if (sets_.next_id() >= Region::kMaxSets) {
-      return "at most " + std::to_string(Region::kMaxSets) + " process sets can exist at a time";
+    if (i > 0 && request.splits[i] <= request.splits[i - 1]) {
+      return "its ranks are not in ascending order, each once";
     }
   }
-  if (request.kind == Kind::kRemoveSet && (request.root == 0 || !sets_.contains(request.root))) {
-    return "there is no process set " + std::to_string(request.root) + " to remove";
+  if (sets_.find({request.splits.begin(), request.splits.end()}) >= 0) {
+    return "a process set with these ranks exists already";
+  }
+  if (sets_.next_id() >= Region::kMaxSets) {
+    return "at most " + std::to_string(Region::kMaxSets) + " process sets can exist at a time";
   }
   return "";
 }
@@ -236,7 +249,9 @@ bool Sequencer::is_joined(int32_t set, int member) const {
 void Sequencer::receive_join(int rank, const Request& request) {
   Joined& joined = joined_[request.set];
   joined.members.resize(sets_.ranks(request.set).size());
-  joined.members[static_cast<size_t>(sets_.index(request.set, rank))] = true;
+  const auto member = static_cast<size_t>(sets_.index(request.set, rank));
+  if (joined.members[member]) refuse_report(rank, "joins twice");
+  joined.members[member] = true;
   joined.last = rank;
   ++joined.count;
   recheck_set(request.set);
@@ -302,8 +317,15 @@ bool Sequencer::dispatch(int64_t now_ns) {
   return true;
 }
 
+const Sequencer::Known& Sequencer::known(uint32_t id) const {
+  const auto found = known_.find(id);
+  if (found != known_.end()) return found->second;
+  throw Error(ErrorCode::kInternal,
+              "nobody was told of an operation with id " + std::to_string(id));
+}
+
 const Request& Sequencer::base_of(const Pending& pending) const {
-  return pending.id != 0 ? known_.at(pending.id).response.base : pending.base;
+  return pending.id != 0 ? known(pending.id).response.base : pending.base;
 }
 
 int64_t Sequencer::bytes_of(const Pending& pending) const {
@@ -316,14 +338,7 @@ int64_t Sequencer::bytes_of(const Pending& pending) const {
 bool Sequencer::fits(const Pending& first, const Pending& next, int64_t bytes) const {
   const Request& a = base_of(first);
   const Request& b = base_of(next);
-  const KindTraits& traits = traits_of(a.kind);
-  if (!traits.fusable || a.kind != b.kind || a.set != b.set || a.dtype != b.dtype) return false;
-  if (traits.rooted && a.root != b.root) return false;
-  if (traits.reduces &&
-      (a.reduce != b.reduce || a.scale.pre != b.scale.pre || a.scale.post != b.scale.post)) {
-    return false;
-  }
-  return bytes + bytes_of(next) <= options_.fusion_bytes;
+  return can_fuse(a, b) && bytes + bytes_of(next) <= options_.fusion_bytes;
 }
 
 Response Sequencer::respond(const Pending& pending) const {
@@ -362,7 +377,7 @@ void Sequencer::append_item(std::string& out, Pending& pending) {
 
 void Sequencer::expand_reports(Pending& pending) {
   if (pending.id == 0) return;
-  const Known& known = known_.at(pending.id);
+  const Known& known = this->known(pending.id);
   pending.base = known.response.base;
   pending.requests = known.requests;
   pending.id = 0;
@@ -374,6 +389,9 @@ void Sequencer::apply_to_sets(Pending& pending) {
     base.root = sets_.next_id();
     sets_.add(base.root, {base.splits.begin(), base.splits.end()});
     if (sets_.index(base.root, 0) < 0) ++sets_without_zero_;
+    // Of an earlier set with this number, and perhaps other members.
+    std::erase_if(known_,
+                  [&](const auto& item) { return item.second.response.base.set == base.root; });
     for (auto& ordinals : ordinals_) ordinals.erase(base.root);
   } else if (base.kind == Kind::kRemoveSet) {
     remove_set(base.root);
@@ -470,7 +488,8 @@ void Sequencer::flush() {
   send_(everyone_, message);
 }
 
-void Sequencer::receive_flushed(int) {
+void Sequencer::receive_flushed(int rank) {
+  if (unflushed_ <= 0) refuse_report(rank, "has forgotten ids that nobody asked it to forget");
   if (--unflushed_ > 0) return;
   for (auto& [key, pending] : pending_) {
     if (pending->id != 0 && pending->id < oldest_id_) expand(*pending);

@@ -107,13 +107,15 @@ class Sequencer {
   void send_error(const std::vector<int>& ranks, const std::string& key, ErrorCode code,
                   const std::string& text);
   void fail_stalled(const Pending& pending, double seconds);
-  std::string validate(const Request& request) const;
+  std::string validate(const Pending& pending) const;
+  std::string validate_set_change(const Request& request) const;
   Response respond(const Pending& pending) const;
   void apply_to_sets(Pending& pending);
   void remove_set(int32_t set);
   bool fits(const Pending& first, const Pending& next, int64_t bytes) const;
   int64_t bytes_of(const Pending& pending) const;
   const Request& base_of(const Pending& pending) const;
+  const Known& known(uint32_t id) const;
   void append_item(std::string& out, Pending& pending);
   uint32_t remember(const Pending& pending, const Response& response);
   void flush();

@@ -58,8 +58,10 @@ std::string shapes_text(const Request& request) {
 
 }  // namespace
 
-Timeline::Timeline(const std::string& path, bool mark_cycles)
-    : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
+Timeline::Timeline(const std::string& path, bool mark_cycles, const Log& log)
+    : path_(path),
+      log_(log),
+      file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
       mark_cycles_(mark_cycles),
       start_ns_(now_ns()) {
   if (file_.get() < 0) {
@@ -163,6 +165,8 @@ void Timeline::write(const std::string& events) {
   }
   // The disk is full, perhaps: leave the whole events for which there was room.
   failed_ = true;
+  log_.write(LogLevel::kWarning, "the timeline '" + path_ + "' ends early: " +
+                                     std::strerror(errno) + "; the job goes on without it");
   const size_t close_bytes = sizeof kClose - 1;
   const size_t fits = written < close_bytes ? 0 : events.rfind(",\n", written - close_bytes);
   if (fits != std::string::npos) end_ += static_cast<int64_t>(fits);
@@ -178,6 +182,7 @@ size_t Timeline::write_at(int64_t offset, const std::string& text) const {
     const ssize_t written = ::pwrite(file_.get(), text.data() + done, text.size() - done,
                                      offset + static_cast<int64_t>(done));
     if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = ENOSPC;
     if (written <= 0) break;
     done += static_cast<size_t>(written);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "engine/request.h"
 
 namespace sirtaki {
@@ -21,8 +22,9 @@ struct Item;
 /// after every write, so the file can be read while the job runs.
 class Timeline {
  public:
-  /// Throws Error(kInvalid) if the file cannot be written.
-  Timeline(const std::string& path, bool mark_cycles);
+  /// Throws Error(kInvalid) if the file cannot be written. When its disk is full later, `log` says
+  /// so once and the file stays as it is; `log` must live longer.
+  Timeline(const std::string& path, bool mark_cycles, const Log& log);
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
@@ -43,6 +45,8 @@ class Timeline {
   void write(const std::string& events);
   size_t write_at(int64_t offset, const std::string& text) const;
 
+  const std::string path_;
+  const Log& log_;
   Fd file_;
   int64_t end_ = 0;      ///< where the closing bracket is
   bool failed_ = false;  ///< a write failed: what the file has is all it gets

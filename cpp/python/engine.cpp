@@ -242,6 +242,7 @@ void bind_engine(nb::module_& m) {
       .def("submit", &submit, "kind"_a, "name"_a, "dtype"_a, "reduce"_a, "root"_a, "set"_a,
            "prescale"_a, "postscale"_a, "shapes"_a, "splits"_a, "inputs"_a, "outputs"_a, "waits"_a)
       .def("wait", &wait_interruptibly, "handle"_a)
+      .def("require_own_process", &Engine::require_own_process)
       .def("shutdown", &Engine::shutdown, nb::call_guard<nb::gil_scoped_release>())
       .def("start_timeline", &Engine::start_timeline, "path"_a, "mark_cycles"_a)
       .def("stop_timeline", &Engine::stop_timeline, nb::call_guard<nb::gil_scoped_release>())

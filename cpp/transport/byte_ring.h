@@ -8,10 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
+
 namespace sirtaki {
 
 /// A byte stream through shared memory with one writer and one reader. All-zero memory is an empty
-/// ring.
+/// ring. Both can be overwritten by the other process: positions that cannot be are an error.
 class ByteRing {
  public:
   static constexpr uint32_t kBytes = 32 << 10;
@@ -19,7 +21,7 @@ class ByteRing {
   /// Writes as much of `data` as fits and returns how much that was.
   size_t write(std::string_view data) {
     const uint32_t tail = tail_.load(std::memory_order_relaxed);
-    const uint32_t free = kBytes - (tail - head_.load(std::memory_order_acquire));
+    const uint32_t free = kBytes - checked(tail - head_.load(std::memory_order_acquire));
     const auto count = static_cast<uint32_t>(std::min<size_t>(free, data.size()));
     const uint32_t first = std::min(count, kBytes - tail % kBytes);
     std::memcpy(data_ + tail % kBytes, data.data(), first);
@@ -35,7 +37,7 @@ class ByteRing {
   /// Appends everything readable to `out`.
   void read(std::string& out) {
     const uint32_t head = head_.load(std::memory_order_relaxed);
-    const uint32_t count = tail_.load(std::memory_order_acquire) - head;
+    const uint32_t count = checked(tail_.load(std::memory_order_acquire) - head);
     const uint32_t first = std::min(count, kBytes - head % kBytes);
     out.append(data_ + head % kBytes, first);
     out.append(data_, count - first);
@@ -43,6 +45,11 @@ class ByteRing {
   }
 
  private:
+  static uint32_t checked(uint32_t used) {
+    if (used <= kBytes) return used;
+    throw Error(ErrorCode::kInternal, "a ring in shared memory was overwritten by another process");
+  }
+
   alignas(128) std::atomic<uint32_t> head_;
   alignas(128) std::atomic<uint32_t> tail_;
   alignas(128) char data_[kBytes];

@@ -1,5 +1,6 @@
 #include "transport/region.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -39,6 +40,14 @@ std::shared_ptr<Region> Region::map(Fd memfd, int ranks) {
                 "shared memory is smaller than " + std::to_string(bytes(ranks)) + " bytes for " +
                     std::to_string(ranks) + " ranks: do all ranks run the same version?");
   }
+  // Memory that another process cuts off ends its readers with SIGBUS.
+  constexpr int kWanted = F_SEAL_SHRINK | F_SEAL_GROW;
+  const int seals = fcntl(memfd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kWanted) != kWanted) {
+    throw Error(ErrorCode::kInternal,
+                "shared memory is not sealed against a change of its size: do all ranks run the "
+                "same version?");
+  }
   return std::shared_ptr<Region>(new Region(memfd.get(), ranks));
 }
 
@@ -60,8 +69,10 @@ Region::~Region() { munmap(base_, layout_.total); }
 
 Loss Region::loss() const {
   const uint64_t said = at<Abort>(0)->lost.load(std::memory_order_acquire);
-  const RankBlock& block = rank(static_cast<int>(said >> 32));
-  return {lost_rank(), block.loss_reporter, block.loss_reason};
+  // Others can write here, so nothing is read past its end.
+  const RankBlock& block = rank(static_cast<int>((said >> 32) % static_cast<uint64_t>(ranks_)));
+  const size_t length = strnlen(block.loss_reason, sizeof block.loss_reason);
+  return {lost_rank(), block.loss_reporter, std::string(block.loss_reason, length)};
 }
 
 void Region::set_loss(int place, const Loss& loss) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -92,7 +93,8 @@ class Region {
   int ranks() const { return ranks_; }
   /// The rank whose loss ended the world, -1 as long as it goes on.
   int lost_rank() const {
-    return static_cast<int>(at<Abort>(0)->lost.load(std::memory_order_acquire) & UINT32_MAX) - 1;
+    const uint64_t said = at<Abort>(0)->lost.load(std::memory_order_acquire);
+    return std::max(static_cast<int32_t>(said & UINT32_MAX), 0) - 1;
   }
   /// Only once a rank was lost.
   Loss loss() const;

@@ -11,7 +11,7 @@ namespace {
 
 Request full_request() {
   Request request;
-  request.kind = Kind::kAlltoall;
+  request.kind = Kind::kAllgather;
   request.dtype = Dtype::kBF16;
   request.reduce = ReduceOp::kMax;
   request.device = 1;

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 
+import pytest
+
+from sirtaki import _core
+from sirtaki.core.errors import HorovodInternalError
 from tests.single.launching import LIMIT
 
 # In a process of its own: a deadlock would hold the GIL, and with it every timeout of the tests.
 TWO_RANKS = """
-import os, socket, threading, time
+import fcntl, os, socket, threading, time
 from sirtaki import _core
 
 class Backend:
@@ -21,8 +27,9 @@ class Backend:
 
 done: list[str] = []
 begun = threading.Event()
-memfd = os.memfd_create("region")
+memfd = os.memfd_create("region", os.MFD_ALLOW_SEALING)
 os.ftruncate(memfd, _core.region_bytes(2))
+fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 ends = [end.detach() for end in socket.socketpair()]
 engines = [
     _core.Engine(
@@ -52,3 +59,20 @@ def test_an_engine_that_is_just_dropped_lets_what_runs_in_python_end() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["run", "run", "gone"]
+
+
+@pytest.mark.parametrize("seals", [0, fcntl.F_SEAL_SHRINK, fcntl.F_SEAL_GROW])
+def test_memory_that_another_process_could_cut_off_is_refused(seals: int) -> None:
+    memfd = os.memfd_create("region", os.MFD_ALLOW_SEALING)
+    os.ftruncate(memfd, _core.region_bytes(2))
+    fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, seals)
+    with pytest.raises(HorovodInternalError, match="shared memory is not sealed"):
+        _core.Engine(
+            rank=0,
+            host_of=[0, 0],
+            memfd=memfd,  # the engine closes it
+            local_links=[],
+            host_links=[],
+            connect=None,
+            options=_core.EngineOptions(),
+        )

@@ -129,7 +129,7 @@ def test_a_killed_job_leaves_a_timeline_that_can_be_read(
 
 
 def test_a_full_disk_ends_the_timeline_after_the_last_event_that_fits_and_not_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "timeline.json"
     monkeypatch.setenv("HOROVOD_TIMELINE", str(path))
@@ -152,6 +152,9 @@ def test_a_full_disk_ends_the_timeline_after_the_last_event_that_fits_and_not_th
     run(job)
     assert 100 < len(events(path)) < 6000
     assert 19_000 < path.stat().st_size <= 20_000
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "timeline" in line]
+    assert len(warnings) == 1
+    assert f"warning: the timeline '{path}' ends early: File too large" in warnings[0]
 
 
 # ---- Stalls ----

@@ -9,6 +9,8 @@ import pathlib
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -61,6 +63,35 @@ def test_all_ranks_share_one_region(size: int) -> None:
         with mmap.mmap(links.memfd, REGION) as memory:
             assert memory[:5] == b"hello"
         close_links(links)
+
+
+def test_the_region_has_all_its_memory_from_the_beginning() -> None:
+    (future,) = meet(1)
+    joined = future.result()
+    assert os.fstat(joined.memfd).st_blocks * 512 >= REGION
+    with pytest.raises(PermissionError):
+        os.ftruncate(joined.memfd, 0)
+    close_links(joined)
+
+
+def test_memory_that_is_not_to_be_had_is_an_error_that_says_what_to_do() -> None:
+    # A limit of file sizes counts for memory files too, and ends nobody by accident here.
+    code = f"""
+import resource
+from sirtaki.rendezvous.host import join_host
+from sirtaki.rendezvous.store import MemoryStore
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    join_host(MemoryStore(), "meeting", 0, 1, {REGION}, 1.0)
+except OSError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cannot have the 0.1 MiB of shared memory" in done.stdout
+    assert "start fewer ranks on this host" in done.stdout
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8])

@@ -366,6 +366,31 @@ def test_the_same_lane_twice_is_refused(lobby: Lobby) -> None:
     other.close()
 
 
+@pytest.mark.parametrize("closer", ["dialer", "listener"])
+def test_a_lane_that_was_closed_can_be_opened_again(lobby: Lobby, closer: str) -> None:
+    other = caller(lobby)
+    for number in range(3):
+        there, here = other.connect(1, 0), lobby.connect(2, 0)
+        os.write(there, bytes([number]))
+        assert read(here, 1) == bytes([number])
+        os.close(there if closer == "dialer" else here)
+        assert read(here if closer == "dialer" else there, 1) == b""
+        os.close(here if closer == "dialer" else there)
+    other.close()
+
+
+def test_a_lane_that_is_taken_and_open_is_refused_a_second_time(lobby: Lobby) -> None:
+    other = caller(lobby)
+    there, here = other.connect(1, 0), lobby.connect(2, 0)
+    with pytest.raises(ConnectionError, match="refused"):
+        other.connect(1, 0)
+    os.write(there, b"x")  # the first connection has not suffered
+    assert read(here, 1) == b"x"
+    os.close(there)
+    os.close(here)
+    other.close()
+
+
 def test_a_wrong_secret_does_not_get_past_the_lobby(lobby: Lobby) -> None:
     other = caller(lobby, secret=os.urandom(32))
     with pytest.raises(auth.WrongSecretError, match=r"rank 1 \(node-1\) from rank 2"):

@@ -89,9 +89,11 @@ def poll(handle: int) -> bool:
 
     Raises:
         ValueError: No operation in flight has this handle.
+        HorovodInternalError: This process was forked from the rank that started the operation.
     """
     global _news
     pending = _find(handle)
+    pending.engine.require_own_process()
     done = pending.polled and pending.handle.done()
     pending.polled = True
     _news += done

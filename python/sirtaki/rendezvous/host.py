@@ -48,8 +48,9 @@ def join_host(
 
     prefix: of the store's keys, used once only, by this host only. region_bytes: size of the shared
     memory, equal on all. timeout: seconds. secret: the job's, where it has one. Returns the
-    descriptors. Raises ValueError for contradicting arguments, TimeoutError or ConnectionError
-    naming the local ranks that did not come, died or gave up; then nothing stays open.
+    descriptors. Raises ValueError for contradicting arguments, OSError where the host has not so
+    much memory, TimeoutError or ConnectionError naming the local ranks that did not come, died or
+    gave up; then nothing stays open.
     """
     if not 0 <= local_rank < local_size:
         raise ValueError(f"local rank {local_rank} does not exist among {local_size} ranks")
@@ -102,13 +103,27 @@ def _own_cores() -> int:
 def _create_region(region_bytes: int) -> int:
     memfd = os.memfd_create("sirtaki", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        os.ftruncate(memfd, region_bytes)
+        _allocate(memfd, region_bytes)
         # Shrinking a mapped file kills its readers with SIGBUS; nobody may do it by accident.
         fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
     except BaseException:
         os.close(memfd)
         raise
     return memfd
+
+
+def _allocate(memfd: int, region_bytes: int) -> None:
+    """Take all memory now: later, a rank that touches what is not to be had ends with SIGBUS."""
+    try:
+        os.posix_fallocate(memfd, 0, region_bytes)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"local rank 0 ({socket.gethostname()}) cannot have the {region_bytes / 2**20:.1f} MiB "
+            f"of shared memory that the ranks of this host need ({os.strerror(error.errno or 0)}); "
+            "raise the memory limit of the container or job and `ulimit -f`, or start fewer ranks "
+            "on this host",
+        ) from error
 
 
 def _gather(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import os
+import select
 import socket
 import struct
 import threading
@@ -79,7 +81,7 @@ class Lobby(Server):
         self._names: Sequence[str] = ["unknown host"] * size
         self._peers: Mapping[int, Sequence[Endpoint]] = {}
         self._arrived: dict[tuple[int, int, int], tuple[socket.socket, auth.Keys]] = {}
-        self._seen: set[tuple[int, int, int]] = set()
+        self._taken: dict[tuple[int, int, int], _Connected] = {}
         self._changed = threading.Condition()
         self._relays: list[tuple[int, Relay]] = []
 
@@ -120,6 +122,7 @@ class Lobby(Server):
             tcp_socket.tune(sock, _UNSENT_SECONDS[purpose])
             if self._tls:
                 sock = self._decrypted(rank, sock)
+                self._taken[purpose, rank, lane] = _Connected(sock)
             sock.setblocking(False)
             undo.pop_all()
         return sock.detach(), keys
@@ -154,15 +157,23 @@ class Lobby(Server):
             raise ValueError("it looks for a rank of another world, or for another rank")
         if not self._rank < source < self._size or purpose not in _NAMES:
             raise ValueError(f"rank {source} is not to connect to rank {self._rank}")
-        if key in self._seen:
+        if self._is_connected(key):
             raise ValueError(f"{_NAMES[purpose]} lane {lane} of rank {source} is connected already")
         assert peer.keys is not None
         peer.sock.send(peer.seal.sealed(0, _WELCOME))
-        self._seen.add(key)
         with self._changed:
+            if key in self._arrived:
+                self._arrived.pop(key)[0].close()
             self._arrived[key] = self.release(peer), peer.keys
             self._changed.notify_all()
         return True
+
+    def _is_connected(self, key: tuple[int, int, int]) -> bool:
+        """Tell whether a lane is in use; one that either end has closed may be opened again."""
+        with self._changed:
+            if key in self._arrived:
+                return _Connected(self._arrived[key][0]).is_open()
+            return key in self._taken and self._taken[key].is_open()
 
     def _guard_one(self) -> auth.Listener:
         claim = listener_claim(self._tls)
@@ -243,10 +254,12 @@ class Lobby(Server):
         with self._changed:
             while not self._closed and not ended() and time.monotonic() < deadline:
                 if key in self._arrived:
-                    return self._arrived.pop(key)
+                    break
                 self._changed.wait(_LOOK_SECONDS)
             if key in self._arrived:
-                return self._arrived.pop(key)
+                sock, keys = self._arrived.pop(key)
+                self._taken[key] = _Connected(sock)
+                return sock, keys
         if ended():
             raise ConnectionError(f"the world ended before {self._describe(rank)} connected")
         offered = ", ".join(map(format_endpoint, self.endpoints))
@@ -261,6 +274,27 @@ class Lobby(Server):
 
 def _link_key(key: bytes) -> bytes:
     return hmac.digest(key, _LINK_LABEL, "sha256")[:_LINK_KEY_BYTES]
+
+
+class _Connected:
+    """Remembers a connection whose descriptor then belongs to somebody else."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._descriptor = sock.fileno()
+        self._inode = os.fstat(self._descriptor).st_ino
+
+    def is_open(self) -> bool:
+        """Tell whether neither end has closed it."""
+        try:
+            copy = os.dup(self._descriptor)  # it cannot become another one's while we look
+        except OSError:
+            return False
+        try:
+            poll = select.poll()
+            poll.register(copy, select.POLLRDHUP)
+            return os.fstat(copy).st_ino == self._inode and not poll.poll(0)
+        finally:
+            os.close(copy)
 
 
 def _listen(addresses: Sequence[str]) -> list[socket.socket]:

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "engine/process_sets.h"
+#include "engine/request.h"
+
+// Peers are believed in nothing that would lead this rank past the end of its memory. Each of these
+// says what is wrong, and nothing if nothing is.
+namespace sirtaki {
+
+/// What no rank asks for, whatever its world: an operation, a type or a shape that cannot be.
+std::string malformed(const Request& request);
+
+/// What `members` ranks cannot run although they agree on it.
+std::string unsupported(const Request& request, size_t members);
+
+/// Why `rank`, which asked for `own` (null: for nothing), cannot run what the sequencer decided.
+std::string contradiction(const Response& response, const Request* own, const ProcessSets& sets,
+                          int rank);
+
+}  // namespace sirtaki

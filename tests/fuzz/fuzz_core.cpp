@@ -1,0 +1,343 @@
+#include <fuzzer/FuzzedDataProvider.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/frames.h"
+#include "engine/checks.h"
+#include "engine/engine.h"
+#include "engine/host_aggregator.h"
+#include "engine/relay.h"
+#include "engine/sequencer.h"
+#include "transport/byte_ring.h"
+
+// A coverage-guided search for bytes from peers that know the secret and lie: what the core makes
+// of them is an error or an operation that stays inside its memory, never a crash or a hang.
+//
+//     make fuzz-cpp            (seconds: FUZZ_SECONDS=60)
+
+/// Memory that a lie asks for is refused as a full machine would, and by no report of the
+/// sanitizer.
+extern "C" const char* __asan_default_options() {
+  return "allocator_may_return_null=1:max_allocation_size_mb=256";
+}
+
+namespace sirtaki {
+namespace {
+
+using Data = FuzzedDataProvider;
+
+constexpr size_t kMostBytes = 512;  ///< of one message
+constexpr size_t kMostSteps = 24;
+
+template <class Work>
+void may_throw(Work work) {
+  try {
+    work();
+  } catch (const std::exception&) {
+  }
+}
+
+void require(bool condition) {
+  if (!condition) __builtin_trap();
+}
+
+std::string some_bytes(Data& data) { return data.ConsumeRandomLengthString(kMostBytes); }
+
+// ---- Messages that are nearly right ----
+
+std::vector<int64_t> some_numbers(Data& data) {
+  static constexpr int64_t kOften[] = {0, 1, 2, 3, 4, -1, 1 << 20, int64_t{1} << 48, INT64_MAX};
+  std::vector<int64_t> numbers(data.ConsumeIntegralInRange<size_t>(0, 4));
+  for (int64_t& number : numbers) number = data.PickValueInArray(kOften);
+  return numbers;
+}
+
+Request some_request(Data& data) {
+  static constexpr const char* kNames[] = {"x", "y", "", "join.0", "add_process_set", "\0021.x"};
+  Request request;
+  request.kind = static_cast<Kind>(data.ConsumeIntegralInRange(0, 14));
+  request.dtype = static_cast<Dtype>(data.ConsumeIntegralInRange(0, 10));
+  request.reduce = static_cast<ReduceOp>(data.ConsumeIntegralInRange(0, 6));
+  request.root = data.ConsumeIntegralInRange(-1, 4);
+  request.set = data.ConsumeIntegralInRange(-1, 3);
+  request.name = data.PickValueInArray(kNames);
+  request.shapes.resize(data.ConsumeIntegralInRange<size_t>(0, 2));
+  for (Shape& shape : request.shapes) shape = some_numbers(data);
+  request.splits = some_numbers(data);
+  return request;
+}
+
+std::string some_up(Data& data) {
+  std::string message;
+  Writer out(message);
+  switch (data.ConsumeIntegralInRange(0, 5)) {
+    case 0:
+      return some_bytes(data);
+    case 1:
+      out.put(Up::kReady).put(data.ConsumeIntegralInRange<uint32_t>(0, 6));
+      return message;
+    case 2:
+      out.put(Up::kFlushed);
+      return message;
+    default:
+      out.put(Up::kRequest);
+      some_request(data).encode(out);
+      return message;
+  }
+}
+
+void put_item(Data& data, Writer& out) {
+  const bool full = data.ConsumeBool();
+  out.put(full).put(data.ConsumeIntegralInRange<uint32_t>(0, 6));
+  out.put(data.ConsumeIntegralInRange<uint64_t>(0, 3));
+  if (!full) return;
+  Response response;
+  response.base = some_request(data);
+  response.sizes = some_numbers(data);
+  response.joined = data.ConsumeBool();
+  response.encode(out);
+}
+
+std::string some_down(Data& data) {
+  std::string message;
+  Writer out(message);
+  switch (data.ConsumeIntegralInRange(0, 7)) {
+    case 0:
+      return some_bytes(data);
+    case 1:
+      out.put(Down::kError).put_string(data.ConsumeBool() ? "x" : "y");
+      out.put(data.ConsumeIntegral<uint8_t>()).put_string("why");
+      return message;
+    case 2:
+      out.put(Down::kFlush);
+      return message;
+    case 3:
+      out.put(Down::kTune).put(data.ConsumeIntegral<int64_t>());
+      return message;
+    default: {
+      const auto items = data.ConsumeIntegralInRange<uint32_t>(0, 3);
+      out.put(Down::kBatch).put(items);
+      for (uint32_t i = 0; i < items; ++i) put_item(data, out);
+      return message;
+    }
+  }
+}
+
+// ---- What they are told to ----
+
+void decode(Data& data) {
+  const std::string bytes = data.ConsumeRemainingBytesAsString();
+  may_throw([&] {
+    Reader in(bytes);
+    const Response response = Response::decode(in);
+    require(malformed(response.base).empty());
+    const ProcessSets sets(2);
+    (void)contradiction(response, &response.base, sets, 1);
+    (void)contradiction(response, nullptr, sets, 0);
+  });
+}
+
+void frames(Data& data) {
+  std::string stream;
+  may_throw([&] {
+    while (data.remaining_bytes() > 0) {
+      stream += some_bytes(data);
+      take_frames(stream, [](std::string_view message) { require(message.size() < 1 << 20); });
+    }
+  });
+}
+
+void ring(Data& data) {
+  const auto ring = std::make_unique<ByteRing>();
+  auto* memory = reinterpret_cast<char*>(ring.get());
+  for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
+    const auto position = data.ConsumeIntegral<uint32_t>();
+    if (data.ConsumeBool()) std::memcpy(memory + 128 * data.ConsumeBool(), &position, 4);
+    may_throw([&] {
+      std::string out;
+      ring->read(out);
+      require(out.size() <= ByteRing::kBytes);
+    });
+    const std::string text(data.ConsumeIntegralInRange<size_t>(0, 2 * ByteRing::kBytes), 'x');
+    may_throw([&] { require(ring->write(text) <= ByteRing::kBytes); });
+  }
+}
+
+/// Four ranks, of which one of three hosts tells an aggregator what it hears.
+void sequencer(Data& data) {
+  constexpr int kRanks = 4;
+  HostAggregator host(kRanks, {2, 3});
+  EngineOptions options;
+  options.cache_capacity = 2;
+  Sequencer sequencer(kRanks, options, [&](const std::vector<int>& ranks, std::string_view text) {
+    for (const int rank : ranks) require(rank >= 0 && rank < kRanks);
+    host.receive_down(text);  // what the sequencer says can be read
+  });
+  may_throw([&] {
+    for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
+      const int rank = data.ConsumeIntegralInRange(0, kRanks - 1);
+      const std::string message = some_up(data);
+      const bool together = data.ConsumeBool();
+      together ? sequencer.receive({2, 3}, message, 0) : sequencer.receive(rank, message, 0);
+      if (data.ConsumeBool()) sequencer.dispatch(0);
+      if (data.ConsumeBool()) sequencer.check_stalls(int64_t{1} << 40);
+    }
+  });
+}
+
+void aggregator(Data& data) {
+  HostAggregator host(4, {1, 3});
+  may_throw([&] {
+    for (int64_t step = 0; data.remaining_bytes() > 0; ++step) {
+      if (data.ConsumeBool()) {
+        host.receive_up(data.ConsumeBool() ? 1 : 3, some_up(data), step);
+      } else {
+        host.receive_down(some_down(data));
+      }
+      for (const auto& report : host.take(step)) require(!report.ranks.empty());
+    }
+  });
+}
+
+std::string some_hop(Data& data) {
+  std::string message;
+  Writer out(message);
+  const auto hop = static_cast<Hop>(data.ConsumeIntegralInRange(0, 5));
+  out.put(hop);
+  if (hop == Hop::kLost) out.put(data.ConsumeIntegral<int32_t>());
+  if (hop != Hop::kUp && hop != Hop::kDown) return message;
+  std::vector<int32_t> numbers(data.ConsumeIntegralInRange<size_t>(0, 2));
+  for (int32_t& number : numbers) number = data.ConsumeIntegralInRange(-1, 4);
+  out.put_vector(numbers);
+  return message + (hop == Hop::kUp ? some_up(data) : some_down(data));
+}
+
+/// The relay of rank 0, or of the leader of ranks 1 and 2; all others are played.
+void relay(Data& data) {
+  const HostMap hosts({0, 1, 1});
+  const bool leads = data.ConsumeBool();
+  const int rank = leads ? 1 : 0;
+  const auto region = Region::anonymous(leads ? 2 : 1);
+  const Doorbell doorbell(region, 0, SpinPolicy{});
+  int pair[2];
+  require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  const Fd peer(pair[1]);
+  std::vector<Link> links;
+  links.push_back({1 - rank, Fd(pair[0])});
+  const auto lost = [&](int who, const std::string&) {
+    require(who >= 0 && who < hosts.size());
+    doorbell.abort(who);
+  };
+  std::unique_ptr<Relay> relay;
+  if (leads) {
+    relay = std::make_unique<LeaderRelay>(hosts, rank, region, doorbell, std::move(links), 0, lost);
+  } else {
+    relay =
+        std::make_unique<SequencerRelay>(hosts, rank, region, doorbell, std::move(links), 0, lost);
+  }
+  for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
+    std::string stream;
+    append_frame(stream, some_hop(data));
+    if (data.ConsumeBool()) stream = some_bytes(data);
+    if (leads && data.ConsumeBool()) {
+      std::string frame;
+      append_frame(frame, some_up(data));
+      may_throw([&] { region->up(1).write(frame); });
+    }
+    if (send(peer.get(), stream.data(), stream.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
+    std::vector<pollfd> polled;
+    relay->prepare(polled);
+    for (pollfd& entry : polled) entry.revents = POLLIN;
+    relay->serve(polled);
+    if (leads) continue;
+    static_cast<SequencerRelay&>(*relay).receive_up(
+        [](const auto& ranks, std::string_view text) { require(!ranks.empty() && !text.empty()); });
+  }
+}
+
+/// Touches both ends of all memory that an operation names.
+class Toucher : public Backend {
+ public:
+  explicit Toucher(int members) : members_(members) {}
+
+  const char* name() const override { return "toucher"; }
+  void run(const Op& op, const Streams& in, const Streams& out) override {
+    require(op.root < members_ && op.reduce <= ReduceOp::kProduct);
+    for (const Segments& stream : in) {
+      for (const Segment& piece : stream.list()) {
+        if (piece.bytes > 0) seen_ += piece.data[0] == piece.data[piece.bytes - 1];
+      }
+    }
+    for (const Segments& stream : out) {
+      for (const Segment& piece : stream.list()) {
+        if (piece.bytes > 0) piece.data[0] = piece.data[piece.bytes - 1] = std::byte{1};
+      }
+    }
+  }
+  void add_set(int32_t set, const std::vector<int>& ranks) override {
+    require(set > 0 && set < Region::kMaxSets && ranks.front() >= 0 && ranks.back() < members_);
+  }
+  void remove_set(int32_t) override {}
+
+ private:
+  int members_;
+  int seen_ = 0;
+};
+
+/// Rank 1 of two has submitted one operation of several kinds, and rank 0 answers.
+void engine(Data& data) {
+  constexpr int64_t kLongNs = 20'000'000;
+  const auto region = Region::anonymous(2);
+  const auto make = [](Endpoint&, const HostMap&, const Connect&) {
+    return std::make_unique<Toucher>(2);
+  };
+  EngineOptions options;
+  options.log_level = LogLevel::kFatal;
+  Engine engine(1, HostMap::single(2), region, {}, {}, options, make);
+  std::vector<std::vector<float>> tensors;
+  std::vector<std::shared_ptr<Handle>> handles;
+  for (const char* name : {"x", "y", ""}) {
+    Request request = some_request(data);
+    request.name = name;
+    request.set = 0;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    for (Shape& shape : request.shapes) {
+      for (int64_t& extent : shape) extent &= 3;
+      tensors.emplace_back(2 * static_cast<size_t>(elements(shape)) + 1);  // of any dtype
+      in.push_back(tensors.back().data());
+      out.push_back(tensors.back().data());
+    }
+    // As Python's: scatter reads a tensor for each member.
+    if (request.kind == Kind::kScatter && !in.empty()) in.push_back(in[0]);
+    may_throw([&] { handles.push_back(engine.submit(request, in, out)); });
+  }
+  std::string stream;
+  for (size_t step = 0; step < 6; ++step) append_frame(stream, some_down(data));
+  std::string end;
+  Writer(end).put(Down::kShutdown).put(int32_t{0});
+  append_frame(stream, end);
+  may_throw([&] { region->down(1).write(stream); });
+  Doorbell(region, 0, SpinPolicy{}).ring(1, kControl);
+  for (const auto& handle : handles) engine.wait(*handle, now_ns() + kLongNs);
+  Doorbell(region, 0, SpinPolicy{}).abort(0);
+  for (const auto& handle : handles) engine.wait(*handle);
+}
+
+constexpr void (*kTargets[])(Data&) = {decode, frames, ring, sequencer, aggregator, relay, engine};
+
+}  // namespace
+}  // namespace sirtaki
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  FuzzedDataProvider data(bytes, size);
+  const auto target = data.ConsumeIntegralInRange<size_t>(0, std::size(sirtaki::kTargets) - 1);
+  sirtaki::kTargets[target](data);
+  return 0;
+}
