@@ -140,6 +140,17 @@ class VirtualHosts {
   /// As if the network between rank 0 and the host were gone, with a reset.
   void cut(int host) { shutdown(spare_.at(host).get(), SHUT_RDWR); }
 
+  /// Speaks as the leader `as`, which has no engine, to the other end of its first link.
+  void speak(int as, const std::string& message) {
+    const Link& link = links_of(as).hosts.at(0);
+    std::string stream;
+    sealers_.try_emplace(as, link.keys.sending).first->second.append(stream, message);
+    if (::send(link.socket.get(), stream.data(), stream.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(stream.size())) {
+      throw std::runtime_error("nothing said");
+    }
+  }
+
   /// As if somebody in the network put bytes into what rank 0 sends to the host.
   void inject(int host, const std::string& bytes) {
     if (::send(spare_.at(host).get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) {
@@ -174,6 +185,7 @@ class VirtualHosts {
   }
 
   std::map<int, Fd> spare_;
+  std::map<int, FrameSealer> sealers_;
 };
 
 /// Runs `body(engine, rank)` for each rank; every engine shuts down after it.

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "base/sealed_frames.h"
 #include "doctest/doctest.h"
 #include "engine/engine.h"
 #include "engine_hosts.h"
@@ -140,32 +139,25 @@ TEST_CASE("a report of a rank that does not exist ends the world as any garbage 
   VirtualHosts world({0, 0, 1});
   std::string loss(1, static_cast<char>(Hop::kLost));
   Writer(loss).put(int32_t{3}).put(int32_t{-1}).put_string("");
-  std::string stream;
-  append_frame(stream, loss);
-  REQUIRE(write(world.links_of(2).hosts.at(0).socket.get(), stream.data(), stream.size()) > 0);
+  world.speak(2, loss);
   expect_lost(world, {0, 1}, testing::quick_options(), "rank 2 (node1)", [](int) {});
 }
 
-/// Speaks for a host without an engine: heartbeats, then what the test wants.
-void beat(const LinkSet& links) {
-  const Link& link = links.hosts.at(0);
-  std::string stream;
-  FrameSealer(link.keys.sending).append(stream, std::string(1, static_cast<char>(Hop::kHeartbeat)));
-  REQUIRE(write(link.socket.get(), stream.data(), stream.size()) ==
-          static_cast<ssize_t>(stream.size()));
+/// Speaks for a host without an engine.
+void beat(VirtualHosts& world, int leader) {
+  world.speak(leader, std::string(1, static_cast<char>(Hop::kHeartbeat)));
 }
 
 TEST_CASE("a host that falls silent is lost after the timeout") {
   SUBCASE("a leader's") {
     VirtualHosts world({0, 0, 1, 2});
-    beat(world.links_of(2));
+    beat(world, 2);
     expect_lost(world, {0, 1, 3}, quick_to_notice(), "rank 2 (node1)", [](int) {});
   }
   SUBCASE("rank 0's") {
     VirtualHosts world({0, 1, 1});
-    const std::vector<Link>& links = world.links_of(0).hosts;
-    REQUIRE(links.size() == 1);
-    beat(world.links_of(0));
+    REQUIRE(world.links_of(0).hosts.size() == 1);
+    beat(world, 0);
     expect_lost(world, {1, 2}, quick_to_notice(), "rank 0 (node0)", [](int) {});
   }
 }
@@ -184,10 +176,7 @@ TEST_CASE("hosts that compute for longer than the timeout are not lost") {
 
 TEST_CASE("garbage on the connection between hosts ends the world, and nothing else") {
   VirtualHosts world({0, 0, 1});
-  const Link& link = world.links_of(2).hosts.at(0);
-  std::string stream;
-  FrameSealer(link.keys.sending).append(stream, std::string("\0garbage", 8));
-  REQUIRE(write(link.socket.get(), stream.data(), stream.size()) > 0);
+  world.speak(2, std::string("\0garbage", 8));
   expect_lost(world, {0, 1}, testing::quick_options(), "rank 2 (node1)", [](int) {});
 }
 

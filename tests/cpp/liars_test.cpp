@@ -49,7 +49,7 @@ TEST_CASE("values that no rank asks for are refused where they are read") {
   };
   lie("kind", Kind::kAllreduce, [](Request& r) { r.kind = static_cast<Kind>(14); });
   lie("kind", Kind::kAllreduce, [](Request& r) { r.kind = Kind::kSend; });
-  lie("dtype", Kind::kAllreduce, [](Request& r) { r.dtype = static_cast<Dtype>(10); });
+  lie("dtype", Kind::kAllreduce, [](Request& r) { r.dtype = static_cast<Dtype>(kDtypeCount); });
   lie("reduction", Kind::kAllreduce, [](Request& r) { r.reduce = static_cast<ReduceOp>(6); });
   lie("device", Kind::kAllreduce, [](Request& r) { r.device = 2; });
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{4}, {-1}}; });
@@ -353,15 +353,6 @@ TEST_CASE("what cannot be is refused to who submits it, and the world goes on") 
 
 // ---- Between hosts ----
 
-/// Sends frames as the leader at the other end of rank `of`'s link.
-void speak(VirtualHosts& world, int as, const std::string& message) {
-  std::string stream;
-  append_frame(stream, message);
-  const Link& link = world.links_of(as).hosts.at(0);
-  REQUIRE(write(link.socket.get(), stream.data(), stream.size()) ==
-          static_cast<ssize_t>(stream.size()));
-}
-
 std::string hop_with(Hop hop, const std::vector<int32_t>& numbers, const std::string& rest) {
   std::string text;
   Writer(text).put(hop).put_vector(numbers);
@@ -381,7 +372,7 @@ TEST_CASE("a leader that lies is lost, with the reason") {
   SUBCASE("about a rank that is not") { Writer(message).put(Hop::kLost).put(int32_t{3}); }
   SUBCASE("about who it is") { message = hop_with(Hop::kDown, {}, std::string(1, '\2')); }
   SUBCASE("with an unknown message") { message = "\x07"; }
-  speak(world, 1, message);
+  world.speak(1, message);
   const auto engine = world.start(0, testing::quick_options());
   Floats x(4);
   const Error error = error_of([&] { testing::sum(*engine, "x", x); });
@@ -398,7 +389,7 @@ TEST_CASE("rank 0 that lies to a leader is lost, with the reason") {
   SUBCASE("to the aggregator") {
     message = hop_with(Hop::kDown, {}, std::string("\0\1\0\0\0\1", 6));
   }
-  speak(world, 0, message);
+  world.speak(0, message);
   const auto engine = world.start(1, testing::quick_options());
   Floats x(4);
   const Error error = error_of([&] { testing::sum(*engine, "x", x); });
@@ -423,7 +414,7 @@ TEST_CASE("a rank that lies to its leader is lost, with the reason") {
 
 TEST_CASE("a silent host is called stopped or overloaded") {
   VirtualHosts world({0, 1});
-  speak(world, 1, std::string(1, static_cast<char>(Hop::kHeartbeat)));
+  world.speak(1, std::string(1, static_cast<char>(Hop::kHeartbeat)));
   EngineOptions options = testing::quick_options();
   options.host_timeout_seconds = 0.5;
   const auto engine = world.start(0, options);

@@ -230,9 +230,10 @@ void relay(Data& data) {
   const Fd peer(pair[1]);
   std::vector<Link> links;
   links.push_back({1 - rank, Fd(pair[0])});
-  const auto lost = [&](int who, const std::string&) {
-    require(who >= 0 && who < hosts.size());
-    doorbell.abort(who);
+  FrameSealer sealer({});  // with the key that the link has
+  const auto lost = [&](const Loss& loss) {
+    require(loss.rank >= 0 && loss.rank < hosts.size());
+    doorbell.abort(loss);
   };
   std::unique_ptr<Relay> relay;
   if (leads) {
@@ -243,7 +244,7 @@ void relay(Data& data) {
   }
   for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
     std::string stream;
-    append_frame(stream, some_hop(data));
+    sealer.append(stream, some_hop(data));
     if (data.ConsumeBool()) stream = some_bytes(data);
     if (leads && data.ConsumeBool()) {
       std::string frame;
