@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "backends/native.h"
 #include "backends/single.h"
 #include "engine/kinds.h"
@@ -52,8 +54,9 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       backend_(make_backend(endpoint_, hosts_, std::move(connect))),
       sets_(size_),
       executor_(*backend_, sets_, mutex_, rank),
-      control_(hosts_, rank, region, endpoint_.doorbell) {
-  endpoint_.chunk_bytes = static_cast<size_t>(options.chunk_bytes);
+      runner_(executor_, runner_events()),
+      control_(hosts_, rank, region, endpoint_.doorbell),
+      chunk_bytes_(static_cast<size_t>(options.chunk_bytes)) {
   if (rank_ == 0) {
     sequencer_ = std::make_unique<Sequencer>(
         size_, options, [this](const std::vector<int>& ranks, std::string_view message) {
@@ -183,7 +186,7 @@ void Engine::sequence_own(std::string_view message) {
   // From here on a peer's request may be the last one missing, so a dozing engine must hear it.
   if (sequencer_->expects_peers()) endpoint_.doorbell.hear_requests();
   collect_requests();
-  if (!busy_) dispatch_if_idle();
+  dispatch();
 }
 
 void Engine::collect_requests() {
@@ -200,10 +203,14 @@ void Engine::collect_requests() {
   });
 }
 
-/// Batches of sets without rank 0 go out at once; one with it waits for the one before, because
+/// Batches without rank 0 go out at once; one with it waits for the one before in its lane, because
 /// what becomes ready meanwhile can go with it.
-void Engine::dispatch_if_idle() {
-  while (!control_.has_down() && !control_.has_backlog() && sequencer_->dispatch(now_ns())) {
+void Engine::dispatch() {
+  const auto may_go = [this](int32_t set) {
+    return std::find(busy_.begin(), busy_.end(), backend_->lane_of(set)) == busy_.end();
+  };
+  while (!control_.has_down() && !control_.has_backlog() &&
+         sequencer_->dispatch(now_ns(), may_go)) {
   }
 }
 
@@ -228,12 +235,12 @@ bool Engine::wait(Handle& handle, int64_t limit_ns) {
   return handle.done();
 }
 
-void Engine::with_backend(const std::function<void(Backend&)>& work) {
+void Engine::with_backend(const std::function<void(Backend&, const Doorbell&)>& work) {
   driver_.lock();
   const Role role(*this);
   endpoint_.doorbell.drive_as_caller(true);
   endpoint_.doorbell.wake_up();
-  work(*backend_);
+  work(*backend_, endpoint_.doorbell);
 }
 
 template <class Done>
@@ -246,7 +253,8 @@ void Engine::drive(bool caller, Done done) {
     while (!done()) {
       if (progress()) continue;
       doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
-      doorbell.wait(kControl | kRequest, [&] { return done() || has_work(); });
+      doorbell.wait([&] { return done() || runner_.is_ready() || has_work(); },
+                    [&] { return sleep_for(); });
     }
   } catch (const PeerLost& lost) {
     abort_world(lost.rank);  // on all hosts
@@ -265,24 +273,18 @@ bool Engine::progress() {
     control_.flush();
     if (sequencer_ != nullptr) {
       collect_requests();
-      if (run_.empty()) dispatch_if_idle();
+      dispatch();
     }
     control_.receive_down([this](std::string_view message) { receive_down(message); });
-    busy_ = !run_.empty();
   }
-  if (run_.empty()) {
-    if (control_.has_backlog()) sched_yield();  // to whom the ring belongs
-    return false;
-  }
-  run(run_.front());
-  run_.pop_front();
-  const std::lock_guard lock(mutex_);
-  busy_ = !run_.empty();
-  return true;
+  if (runner_.advance()) return true;
+  if (control_.has_backlog()) sched_yield();  // to whom the ring belongs
+  return false;
 }
 
 bool Engine::has_work() {
-  if (relay_ != nullptr) relay_->look();
+  constexpr uint32_t kSeldom = 16;  // asking sockets takes longer than looking into memory
+  if (relay_ != nullptr && ++looks_ % kSeldom == 0) relay_->look();
   return control_.has_down() || control_.has_up() || control_.has_backlog();
 }
 
@@ -290,7 +292,7 @@ bool Engine::has_work() {
 Engine::Rest Engine::rest() {
   const std::lock_guard lock(mutex_);
   const bool sequences = sequencer_ != nullptr;
-  const Rest rest{!run_.empty() || (sequences && sequencer_->has_ready()),
+  const Rest rest{!runner_.idle() || (sequences && sequencer_->has_ready()),
                   !sequences || sequencer_->expects_peers(), !ended_};
   endpoint_.doorbell.rest_engine(rest.hears_requests ? kControl | kRequest : kControl);
   return rest;
@@ -304,33 +306,39 @@ bool Engine::has_news(const Rest& rest) {
          (rest.hears_requests && control_.has_up());
 }
 
-void Engine::run(Batch& batch) {
-  if (batch.last) return close();
-  if (batch.chunk_bytes != 0) endpoint_.chunk_bytes = static_cast<size_t>(batch.chunk_bytes);
-  if (batch.items.empty()) return;
-  const Request& first = batch.items[0].response->base;
-  current_ = describe(first, batch.items[0].ordinal);
-  if (log_.shows(LogLevel::kTrace)) log_run(batch);
-  std::shared_ptr<Timeline> timeline;
-  {
-    const std::lock_guard lock(mutex_);
-    timeline = timeline_;
-  }
-  if (timeline != nullptr) timeline->run_begin(batch.items);
-  std::optional<Error> error;
-  try {
-    executor_.run(batch.items);
-  } catch (const Error& failed) {
-    if (failed.code == ErrorCode::kPeerLost) throw;  // the peers wait for this rank
-    // All ranks find it before they exchange anything: the world goes on.
-    error = Error(failed.code, current_ + ": " + failed.what());
-  }
-  if (timeline != nullptr) timeline->run_end(batch.items);
-  current_.clear();
-  for (Item& item : batch.items) {
+Sleep Engine::sleep_for() {
+  Sleep sleep;
+  sleep.messages = kControl | kRequest;
+  runner_.prepare(sleep);
+  return sleep;
+}
+
+Runner::Events Engine::runner_events() {
+  return {[this](const Flight& flight) { flight_begun(flight); },
+          [this](Flight& flight, const std::optional<Error>& error) { flight_done(flight, error); },
+          [this] { close(); }};
+}
+
+void Engine::flight_begun(const Flight& flight) {
+  if (log_.shows(LogLevel::kTrace)) log_run(flight);
+  if (const auto timeline = this->timeline()) timeline->run_begin(flight.items);
+}
+
+void Engine::flight_done(Flight& flight, const std::optional<Error>& error) {
+  if (const auto timeline = this->timeline()) timeline->run_end(flight.items);
+  for (Item& item : flight.items) {
     if (item.entry != nullptr) item.entry->handle->complete(error);
   }
-  endpoint_.doorbell.check_abort();
+  if (sequencer_ == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  const int lane = backend_->lane_of(flight.base().set);
+  busy_.erase(std::find(busy_.begin(), busy_.end(), lane));
+}
+
+std::shared_ptr<Timeline> Engine::timeline() {
+  if (!has_timeline_.load(std::memory_order_relaxed)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  return timeline_;
 }
 
 /// Nothing more will be run: from here on nobody is hurt by this process's end.
@@ -349,7 +357,7 @@ void Engine::engine_loop() {
     if (driver_.try_lock()) {
       const Role role(*this);
       const int64_t limit = now_ns() + options_.engine_spin_ns;
-      drive(false, [&] { return !has_work() && run_.empty() && now_ns() >= limit; });
+      drive(false, [&] { return !has_work() && runner_.idle() && now_ns() >= limit; });
     }
     try {
       check_stalls();
@@ -381,7 +389,7 @@ void Engine::check_stalls() {
     if (ended_) return;
     collect_requests();
     warnings = sequencer_->check_stalls(now_ns());
-    if (!busy_) dispatch_if_idle();
+    dispatch();
     // The driver may be another thread that sleeps.
     if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
   }
@@ -403,12 +411,9 @@ void Engine::receive_down(std::string_view message) {
       return receive_error(in);
     case Down::kFlush:
       return receive_flush();
-    case Down::kTune: {
-      Batch change;
-      change.chunk_bytes = in.get<int64_t>();
-      run_.push_back(std::move(change));
+    case Down::kTune:
+      chunk_bytes_ = static_cast<size_t>(in.get<int64_t>());
       return;
-    }
     case Down::kShutdown:
       return receive_shutdown(in.get<int32_t>());
   }
@@ -419,7 +424,11 @@ void Engine::receive_batch(Reader& in) {
   Batch batch;
   const auto count = in.get<uint32_t>();
   for (uint32_t i = 0; i < count; ++i) batch.items.push_back(receive_item(in));
-  run_.push_back(std::move(batch));
+  batch.chunk_bytes = chunk_bytes_;
+  if (sequencer_ != nullptr) {
+    busy_.push_back(backend_->lane_of(batch.items[0].response->base.set));
+  }
+  runner_.add(std::move(batch));
 }
 
 Item Engine::receive_item(Reader& in) {
@@ -481,7 +490,7 @@ void Engine::receive_shutdown(int rank) {
   control_.drop_up();
   Batch end;
   end.last = true;
-  run_.push_back(std::move(end));
+  runner_.add(std::move(end));
 }
 
 void Engine::log_start() const {
@@ -494,9 +503,9 @@ void Engine::log_start() const {
                                    (options_.autotune.enabled ? "on" : "off"));
 }
 
-void Engine::log_run(const Batch& batch) const {
-  std::string text = "runs " + current_;
-  if (batch.items.size() > 1) text += " and " + std::to_string(batch.items.size() - 1) + " more";
+void Engine::log_run(const Flight& flight) const {
+  std::string text = "runs " + flight.describe();
+  if (flight.items.size() > 1) text += " and " + std::to_string(flight.items.size() - 1) + " more";
   log_.write(LogLevel::kTrace, text);
 }
 
@@ -515,6 +524,7 @@ void Engine::start_timeline(const std::string& path, bool mark_cycles) {
   const std::lock_guard lock(mutex_);
   if (sequencer_ == nullptr || timeline_ != nullptr) return;  // rank 0 writes for all
   timeline_ = std::make_shared<Timeline>(path, mark_cycles);
+  has_timeline_.store(true, std::memory_order_relaxed);
   sequencer_->set_timeline(timeline_.get());
 }
 
@@ -522,6 +532,7 @@ void Engine::stop_timeline() {
   const std::lock_guard lock(mutex_);
   if (sequencer_ != nullptr) sequencer_->set_timeline(nullptr);
   timeline_.reset();
+  has_timeline_.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace sirtaki

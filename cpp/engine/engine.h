@@ -3,7 +3,6 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "engine/handle.h"
 #include "engine/options.h"
 #include "engine/relay.h"
+#include "engine/runner.h"
 #include "engine/sequencer.h"
 #include "engine/timeline.h"
 #include "transport/group.h"
@@ -62,8 +62,9 @@ class Engine {
   /// Returns true when the handle is done, false if it is not at `limit_ns` on the monotonic clock.
   bool wait(Handle& handle, int64_t limit_ns = kForever);
 
-  /// Runs `work` with the backend to itself, for measurements; every rank must do the same.
-  void with_backend(const std::function<void(Backend&)>& work);
+  /// Runs `work` with the backend to itself, for measurements; every rank must do the same, with
+  /// nothing else under way.
+  void with_backend(const std::function<void(Backend&, const Doorbell&)>& work);
 
   /// Leaves the world in good order; what is not finished anywhere fails. Idempotent. In a forked
   /// child of the process that made the engine nothing happens.
@@ -78,13 +79,6 @@ class Engine {
   const char* backend_name() const { return backend_->name(); }
 
  private:
-  /// What the sequencer wants done, in its order.
-  struct Batch {
-    std::vector<Item> items;
-    int64_t chunk_bytes = 0;  ///< not 0: use this chunk size from now on
-    bool last = false;        ///< nothing comes after it, the world is shut down
-  };
-
   /// How the driver leaves.
   struct Rest {
     bool left_over;       ///< something is to be run
@@ -99,7 +93,7 @@ class Engine {
   void announce(const Entry& entry);
   void sequence_own(std::string_view message);
   void collect_requests();
-  void dispatch_if_idle();
+  void dispatch();
 
   static std::unique_ptr<Backend> make_native(Endpoint& endpoint, const HostMap& hosts,
                                               Connect connect);
@@ -112,7 +106,11 @@ class Engine {
   bool has_work();
   Rest rest();
   bool has_news(const Rest& rest);
-  void run(Batch& batch);
+  Runner::Events runner_events();
+  void flight_begun(const Flight& flight);
+  void flight_done(Flight& flight, const std::optional<Error>& error);
+  std::shared_ptr<Timeline> timeline();
+  Sleep sleep_for();
   void close();
   void engine_loop();
   void check_stalls();
@@ -136,7 +134,7 @@ class Engine {
   Error lost_error(int lost_rank);
   std::string phase();
   void log_start() const;
-  void log_run(const Batch& batch) const;
+  void log_run(const Flight& flight) const;
   std::string rank_text(int rank) const;
 
   const HostMap hosts_;
@@ -152,9 +150,9 @@ class Engine {
   ProcessSets sets_;
   Executor executor_;
 
-  std::mutex driver_;  ///< held by whoever drives; guards run_, current_, endpoint_ and backend_
-  std::deque<Batch> run_;
-  std::string current_;  ///< what is being run, for messages
+  std::mutex driver_;  ///< held by whoever drives; guards runner_, endpoint_ and backend_
+  Runner runner_;
+  uint32_t looks_ = 0;
 
   std::mutex mutex_;  ///< guards everything below and sets_
   Control control_;
@@ -165,9 +163,11 @@ class Engine {
   std::map<int32_t, uint64_t> ordinals_;
   std::shared_ptr<Timeline> timeline_;
   std::optional<Error> ended_;
-  bool busy_ = false;  ///< batches are queued or running here
-  Handle closed_;      ///< done when nothing more will be run
+  size_t chunk_bytes_;
+  std::vector<int> busy_;  ///< rank 0: the lanes whose last batch is not done here
+  Handle closed_;          ///< done when nothing more will be run
 
+  std::atomic<bool> has_timeline_{false};
   std::atomic<bool> closing_{false};
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -159,10 +159,10 @@ std::vector<double> time_allreduce(HeldEngine& engine, uintptr_t address, size_t
   stream[0].add(reinterpret_cast<void*>(address), count * sizeof(float));
   op.longest = stream[0].bytes();
   std::vector<double> seconds;
-  engine.with_backend([&](Backend& backend) {
+  engine.with_backend([&](Backend& backend, const Doorbell& doorbell) {
     for (int i = 0; i < repeats; ++i) {
       const int64_t start = now_ns();
-      backend.run(op, stream, stream);
+      finish(*backend.start(op, stream, stream), doorbell);
       seconds.push_back(static_cast<double>(now_ns() - start) * 1e-9);
     }
   });
