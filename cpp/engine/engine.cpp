@@ -48,6 +48,7 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       process_(getpid()),
       options_(options),
       log_("sirtaki: " + rank_text(rank), options.log_level, options.log_time),
+      callbacks_(log_),
       region_(region),
       endpoint_(region, rank, place_, {options.caller_spin_ns, options.engine_spin_ns},
                 options.sockets_per_peer),
@@ -103,41 +104,38 @@ void Engine::check_open() const {
   if (ended_) throw *ended_;
 }
 
-std::shared_ptr<Handle> Engine::submit(Request request, std::vector<const void*> inputs,
-                                       std::vector<void*> outputs) {
-  if (size_ == 1) return submit_and_wait(std::move(request), std::move(inputs), std::move(outputs));
-  std::shared_ptr<Handle> handle =
-      enqueue(std::move(request), std::move(inputs), std::move(outputs));
+std::shared_ptr<Handle> Engine::submit(Submission submission) {
+  if (size_ == 1) return submit_and_wait(std::move(submission));
+  std::shared_ptr<Handle> handle = enqueue(std::move(submission));
   // What rank 0 sent to itself; other ranks are rung by rank 0.
   if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
   return handle;
 }
 
-std::shared_ptr<Handle> Engine::submit_and_wait(Request request, std::vector<const void*> inputs,
-                                                std::vector<void*> outputs, int64_t limit_ns) {
+std::shared_ptr<Handle> Engine::submit_and_wait(Submission submission, int64_t limit_ns) {
   std::shared_ptr<Handle> handle;
   if (take_role()) {
     const Role role(*this);
     endpoint_.doorbell.wake_up();
-    handle = enqueue(std::move(request), std::move(inputs), std::move(outputs));
+    handle = enqueue(std::move(submission));
     drive(true, [&] { return handle->done() || now_ns() >= limit_ns; });
   } else {
-    handle = enqueue(std::move(request), std::move(inputs), std::move(outputs));
+    handle = enqueue(std::move(submission));
     if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
-    wait(*handle, limit_ns);
   }
+  wait(*handle, limit_ns);
   return handle;
 }
 
-std::shared_ptr<Handle> Engine::enqueue(Request request, std::vector<const void*> inputs,
-                                        std::vector<void*> outputs) {
+std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
   auto entry = std::make_unique<Entry>();
-  entry->inputs = std::move(inputs);
-  entry->outputs = std::move(outputs);
-  entry->handle = std::make_shared<Handle>();
+  entry->inputs = std::move(submission.inputs);
+  entry->outputs = std::move(submission.outputs);
+  entry->allocate = std::move(submission.allocate);
+  entry->handle = std::make_shared<Handle>(std::move(submission.on_done));
   Writer writer(entry->encoded);
-  request.encode(writer);
-  entry->request = std::move(request);
+  submission.request.encode(writer);
+  entry->request = std::move(submission.request);
   const Request& asked = entry->request;
   std::shared_ptr<Handle> handle = entry->handle;
   {
@@ -231,7 +229,9 @@ bool Engine::wait(Handle& handle, int64_t limit_ns) {
     } else {
       handle.sleep(limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
     }
+    callbacks_.run();
   }
+  callbacks_.run();
   return handle.done();
 }
 
@@ -250,7 +250,7 @@ void Engine::drive(bool caller, Done done) {
   doorbell.wake_up();
   try {
     doorbell.check_abort();
-    while (!done()) {
+    while (!done() && !callbacks_.waiting()) {
       if (progress()) continue;
       doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
       doorbell.wait([&] { return done() || runner_.is_ready() || has_work(); },
@@ -319,6 +319,14 @@ Runner::Events Engine::runner_events() {
           [this] { close(); }};
 }
 
+void Engine::complete(const Entry& entry, std::optional<Error> error) {
+  if (!error && !entry.no_memory.empty()) {
+    error =
+        Error(ErrorCode::kInvalid, describe(entry.request, entry.ordinal) + ": " + entry.no_memory);
+  }
+  if (entry.handle->complete(error) && entry.handle->calls_back()) callbacks_.add(entry.handle);
+}
+
 void Engine::flight_begun(const Flight& flight) {
   if (log_.shows(LogLevel::kTrace)) log_run(flight);
   if (const auto timeline = this->timeline()) timeline->run_begin(flight.items);
@@ -327,7 +335,7 @@ void Engine::flight_begun(const Flight& flight) {
 void Engine::flight_done(Flight& flight, const std::optional<Error>& error) {
   if (const auto timeline = this->timeline()) timeline->run_end(flight.items);
   for (Item& item : flight.items) {
-    if (item.entry != nullptr) item.entry->handle->complete(error);
+    if (item.entry != nullptr) complete(*item.entry, error);
   }
   if (sequencer_ == nullptr) return;
   const std::lock_guard lock(mutex_);
@@ -359,10 +367,12 @@ void Engine::engine_loop() {
       const int64_t limit = now_ns() + options_.engine_spin_ns;
       drive(false, [&] { return !has_work() && runner_.idle() && now_ns() >= limit; });
     }
+    callbacks_.run();
     try {
       check_stalls();
     } catch (const std::exception& error) {
       give_up_beside_driver(error.what());
+      callbacks_.run();
     }
     futex_wait(bell, seen, timeout);
   }
@@ -462,7 +472,7 @@ void Engine::receive_error(Reader& in) {
   auto node = entries_.extract(in.get_string());
   const auto code = static_cast<ErrorCode>(in.get<uint8_t>());
   const std::string text = in.get_string();
-  if (!node.empty()) node.mapped()->handle->complete(Error(code, text));
+  if (!node.empty()) complete(*node.mapped(), Error(code, text));
 }
 
 void Engine::receive_flush() {
@@ -485,7 +495,7 @@ void Engine::receive_shutdown(int rank) {
                        " left (its script ended, it raised an exception, or it called shutdown()); "
                        "let every rank run the same number of steps, or use join()");
   }
-  for (auto& [key, entry] : entries_) entry->handle->complete(*ended_);
+  for (auto& [key, entry] : entries_) complete(*entry, *ended_);
   entries_.clear();
   control_.drop_up();
   Batch end;

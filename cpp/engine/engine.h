@@ -13,6 +13,7 @@
 
 #include "backends/backend.h"
 #include "base/log.h"
+#include "engine/callbacks.h"
 #include "engine/control.h"
 #include "engine/executor.h"
 #include "engine/handle.h"
@@ -26,6 +27,15 @@
 #include "transport/watcher.h"
 
 namespace sirtaki {
+
+/// What a caller wants done.
+struct Submission {
+  Request request;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;   ///< none for kinds whose result size is negotiated
+  Allocate allocate = nullptr;  ///< memory for the results of these; null: the engine's own
+  Handle::OnDone on_done = nullptr;
+};
 
 /// One rank's engine: takes operations, agrees with its peers on their order, runs them.
 ///
@@ -48,16 +58,14 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Starts an operation. `inputs` and `outputs` (none for kinds whose result size is negotiated)
-  /// must live until the handle is done. Throws Error(kInvalid) for a name in use or a set the rank
-  /// is no member of, and the error that ended the world after that.
-  std::shared_ptr<Handle> submit(Request request, std::vector<const void*> inputs,
-                                 std::vector<void*> outputs);
+  /// Starts an operation. What it is about must stay where it is until the handle is done. Throws
+  /// Error(kInvalid) for a name in use or a set the rank is no member of, and the error that ended
+  /// the world after that.
+  std::shared_ptr<Handle> submit(Submission submission);
 
   /// The same for a caller that waits for the result next: where it can, this thread takes the
   /// driver's role first, so that no peer wakes the engine thread for it.
-  std::shared_ptr<Handle> submit_and_wait(Request request, std::vector<const void*> inputs,
-                                          std::vector<void*> outputs, int64_t limit_ns = kForever);
+  std::shared_ptr<Handle> submit_and_wait(Submission submission, int64_t limit_ns = kForever);
 
   /// Returns true when the handle is done, false if it is not at `limit_ns` on the monotonic clock.
   bool wait(Handle& handle, int64_t limit_ns = kForever);
@@ -88,8 +96,7 @@ class Engine {
 
   void join_hosts(std::vector<Link> links);
   void check_open() const;
-  std::shared_ptr<Handle> enqueue(Request request, std::vector<const void*> inputs,
-                                  std::vector<void*> outputs);
+  std::shared_ptr<Handle> enqueue(Submission submission);
   void announce(const Entry& entry);
   void sequence_own(std::string_view message);
   void collect_requests();
@@ -107,6 +114,7 @@ class Engine {
   Rest rest();
   bool has_news(const Rest& rest);
   Runner::Events runner_events();
+  void complete(const Entry& entry, std::optional<Error> error);
   void flight_begun(const Flight& flight);
   void flight_done(Flight& flight, const std::optional<Error>& error);
   std::shared_ptr<Timeline> timeline();
@@ -144,6 +152,7 @@ class Engine {
   const pid_t process_;
   const EngineOptions options_;
   const Log log_;
+  Callbacks callbacks_;
   std::shared_ptr<Region> region_;
   Endpoint endpoint_;
   std::unique_ptr<Backend> backend_;

@@ -17,6 +17,7 @@ void Engine::shutdown() {
     region_->rank(place_).bye.store(1, std::memory_order_release);
     tell_relay();
     if (relay_ != nullptr) relay_->await_farewell();
+    callbacks_.run();
   }
   watcher_.reset();
   stop_timeline();
@@ -54,9 +55,9 @@ void Engine::fail_all(const Error& error) {
   const std::lock_guard lock(mutex_);
   if (!ended_) ended_ = error;
   for (Item& item : runner_.drop()) {
-    if (item.entry != nullptr) item.entry->handle->complete(*ended_);
+    if (item.entry != nullptr) complete(*item.entry, *ended_);
   }
-  for (auto& [key, entry] : entries_) entry->handle->complete(*ended_);
+  for (auto& [key, entry] : entries_) complete(*entry, *ended_);
   entries_.clear();
   busy_.clear();
   closed_.complete();

@@ -26,12 +26,29 @@ Shape with_rows(const Shape& shape, int64_t rows) {
   return result;
 }
 
-/// Gives the handle a new tensor with `rows` rows.
+void* allocate(Entry& entry, size_t t, const Shape& shape, size_t bytes) {
+  std::string why;
+  try {
+    void* memory = entry.allocate(t, shape, bytes);
+    if (memory != nullptr || bytes == 0) return memory;
+  } catch (const std::exception& error) {
+    why = std::string(": ") + error.what();
+  }
+  entry.no_memory = "its caller has no memory for result " + std::to_string(t) + " of " +
+                    std::to_string(bytes) + " bytes" + why;
+  return nullptr;
+}
+
+/// Gives the handle a new tensor with `rows` rows. Where the caller has no memory for it the engine
+/// has: the other members rely on this rank's part in the operation.
 std::byte* new_output(Entry& entry, size_t t, int64_t rows) {
   Shape shape = with_rows(entry.request.shapes[t], rows);
   const size_t bytes = bytes_of(entry.request, elements(shape));
-  entry.handle->outputs.push_back(std::make_shared<Buffer>(std::move(shape), bytes));
-  return entry.handle->outputs.back()->data();
+  void* memory = entry.allocate ? allocate(entry, t, shape, bytes) : nullptr;
+  auto& outputs = entry.handle->outputs;
+  outputs.push_back(memory != nullptr ? std::make_shared<Buffer>(std::move(shape), bytes, memory)
+                                      : std::make_shared<Buffer>(std::move(shape), bytes));
+  return outputs.back()->data();
 }
 
 const std::byte* input(const Entry& entry, size_t t) {

@@ -123,9 +123,9 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, int kind, std::string name, i
   std::shared_ptr<Handle> handle;
   {
     nb::gil_scoped_release release;
-    if (!waits) return engine.submit(std::move(request), std::move(from), std::move(to));
-    handle = engine.submit_and_wait(std::move(request), std::move(from), std::move(to),
-                                    now_ns() + kSignalCheckNs);
+    Submission submission{std::move(request), std::move(from), std::move(to)};
+    if (!waits) return engine.submit(std::move(submission));
+    handle = engine.submit_and_wait(std::move(submission), now_ns() + kSignalCheckNs);
   }
   wait_interruptibly(engine, *handle);
   return handle;
