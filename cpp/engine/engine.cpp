@@ -132,7 +132,7 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
   entry->inputs = std::move(submission.inputs);
   entry->outputs = std::move(submission.outputs);
   entry->allocate = std::move(submission.allocate);
-  entry->handle = std::make_shared<Handle>(std::move(submission.on_done));
+  entry->handle = submission.handle ? std::move(submission.handle) : std::make_shared<Handle>();
   Writer writer(entry->encoded);
   submission.request.encode(writer);
   entry->request = std::move(submission.request);

@@ -34,7 +34,7 @@ struct Submission {
   std::vector<const void*> inputs;
   std::vector<void*> outputs;   ///< none for kinds whose result size is negotiated
   Allocate allocate = nullptr;  ///< memory for the results of these; null: the engine's own
-  Handle::OnDone on_done = nullptr;
+  std::shared_ptr<Handle> handle = nullptr;  ///< the operation's; null: a new one
 };
 
 /// One rank's engine: takes operations, agrees with its peers on their order, runs them.
@@ -84,6 +84,8 @@ class Engine {
   /// Copy of the known process sets.
   std::map<int32_t, std::vector<int>> process_sets();
 
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   const char* backend_name() const { return backend_->name(); }
 
  private:

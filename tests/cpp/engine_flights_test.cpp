@@ -139,7 +139,7 @@ Submission with_callback(const std::string& name, Floats& values, Handle::OnDone
   Submission submission{testing::sum_of(name, {static_cast<int64_t>(values.size())}),
                         {values.data()},
                         {values.data()}};
-  submission.on_done = std::move(on_done);
+  submission.handle = std::make_shared<Handle>(std::move(on_done));
   return submission;
 }
 
