@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backends/work.h"
 #include "collectives/op.h"
 
 namespace sirtaki {
@@ -14,19 +15,26 @@ namespace sirtaki {
 ///   allgather, gather              in[0] → out[member]
 ///   scatter, alltoall              in[member] → out[0] or out[member]
 ///   reducescatter                  in[member] → out[0]
-///   send, recv                     in[0] or out[0]; `op.root` is the peer
 ///   barrier                        nothing
-/// Streams that a member has no part in are empty. Throws PeerLost when a member is gone.
+/// Streams that a member has no part in are empty.
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual const char* name() const = 0;
-  virtual void run(const Op& op, const Streams& in, const Streams& out) = 0;
 
-  /// Makes a process set usable; called on every rank of the world, in the same order.
-  virtual void add_set(int32_t set, const std::vector<int>& ranks) = 0;
-  virtual void remove_set(int32_t set) = 0;
+  /// Begins an operation. No other one of its lane is under way. What it is about must stay where
+  /// it is until the work is done or destroyed.
+  virtual WorkPtr start(const Op& op, const Streams& in, const Streams& out) = 0;
+
+  /// Operations of one lane run one after another, in the order in which the sequencer put them;
+  /// those of several side by side. Equal on all members.
+  virtual int lane_of(int32_t set) const = 0;
+
+  /// Begin to make a process set usable, or to forget it; on every rank of the world, in the same
+  /// order, with nothing else under way.
+  virtual WorkPtr add_set(int32_t set, const std::vector<int>& ranks) = 0;
+  virtual WorkPtr remove_set(int32_t set) = 0;
 };
 
 }  // namespace sirtaki

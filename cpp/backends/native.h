@@ -15,31 +15,32 @@ class NativeBackend : public Backend {
   NativeBackend(Endpoint& endpoint, const HostMap& hosts, Connect connect);
   /// A world on one host.
   explicit NativeBackend(Endpoint& endpoint);
-  ~NativeBackend() override;
 
   const char* name() const override { return "native"; }
-  void run(const Op& op, const Streams& in, const Streams& out) override;
-  void add_set(int32_t set, const std::vector<int>& ranks) override;
-  void remove_set(int32_t set) override;
+  WorkPtr start(const Op& op, const Streams& in, const Streams& out) override;
+  int lane_of(int32_t set) const override { return Region::area_of_set(set); }
+  WorkPtr add_set(int32_t set, const std::vector<int>& ranks) override;
+  WorkPtr remove_set(int32_t set) override;
 
  private:
   /// A process set this rank is a member of; one of the two.
   struct Members {
     std::unique_ptr<Group> local;  ///< all are on this host
     std::unique_ptr<WideGroup> wide;
+
+    Group& on_host() const { return local != nullptr ? *local : wide->local(); }
+    Sockets* sockets() const { return wide != nullptr ? &wide->sockets() : nullptr; }
   };
 
   Members members_of(int32_t set, const std::vector<int>& ranks);
-  void world_barrier();
-  void run_in_set(Members& members, const Op& op, const Streams& in, const Streams& out);
-  void run_pair(const Op& op, const Streams& in, const Streams& out);
-  Group& pair_with(int rank);
+  Task world_barrier();
+  Task add(int32_t set, std::vector<int> ranks);
+  Task remove(int32_t set);
 
   Endpoint& endpoint_;
   const HostMap hosts_;
-  Sockets sockets_;
+  const Connect connect_;
   std::map<int32_t, Members> sets_;
-  std::map<int, std::unique_ptr<Group>> pairs_;
 };
 
 }  // namespace sirtaki

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "backends/immediate.h"
 
 namespace sirtaki {
 
@@ -11,9 +12,16 @@ void run_alone(const Op& op, const Streams& in, const Streams& out);
 class SingleBackend : public Backend {
  public:
   const char* name() const override { return "single"; }
-  void run(const Op& op, const Streams& in, const Streams& out) override { run_alone(op, in, out); }
-  void add_set(int32_t, const std::vector<int>&) override {}
-  void remove_set(int32_t) override {}
+  WorkPtr start(const Op& op, const Streams& in, const Streams& out) override {
+    return immediately([&op, &in, &out] { run_alone(op, in, out); });
+  }
+  int lane_of(int32_t) const override { return 0; }
+  WorkPtr add_set(int32_t, const std::vector<int>&) override {
+    return immediately([] {});
+  }
+  WorkPtr remove_set(int32_t) override {
+    return immediately([] {});
+  }
 };
 
 }  // namespace sirtaki

@@ -14,18 +14,26 @@ class Products {
   Products(Group& group, const Op& op, const Segments& in)
       : group_(group),
         op_(op),
-        chunk_(StreamSlots::chunk_for(group, in.bytes())),
+        chunk_(StreamSlots::chunk_for(group, op, in.bytes())),
         chunks_(in.bytes(), chunk_),
         slots_(group, chunk_),
         copied_(in),
         own_(in),
         gram_(in, group.size()) {}
 
-  std::vector<double> compute() {
-    group_.begin_stream();
+  /// Leaves them in `values()`.
+  Task compute() {
+    co_await group_.begin_stream();
     for (uint32_t step = 0; step < chunks_.count() + 1; ++step) {
-      if (step < chunks_.count()) copy_out(step);
-      if (step >= 1) multiply(step - 1);
+      if (step < chunks_.count()) {
+        if (step >= StreamSlots::kDepth) {
+          co_await group_.all_consumed(step + 1 - StreamSlots::kDepth);
+        }
+        copy_out(step);
+      }
+      if (step == 0) continue;
+      co_await group_.all_published(step);
+      multiply(step - 1);
     }
     group_.end();
     Op sum;
@@ -33,13 +41,13 @@ class Products {
     sum.dtype = Dtype::kF64;
     Segments all;
     all.add(gram_.values().data(), gram_.values().size() * sizeof(double));
-    allreduce(group_, sum, all, all);
-    return std::move(gram_.values());
+    co_await allreduce(group_, sum, all, all);
   }
+
+  const std::vector<double>& values() { return gram_.values(); }
 
  private:
   void copy_out(uint32_t q) {
-    if (q >= StreamSlots::kDepth) group_.await_consumed(q + 1 - StreamSlots::kDepth);
     const Range chunk = chunks_.range(q);
     const Range part = own_part(chunk);
     std::byte* slot = slots_.input(group_.rank(), q);
@@ -50,9 +58,6 @@ class Products {
   }
 
   void multiply(uint32_t q) {
-    for (int m = 0; m < group_.size(); ++m) {
-      if (m != group_.rank()) group_.await_published(m, q + 1);
-    }
     const Range chunk = chunks_.range(q);
     std::vector<const std::byte*> sources(static_cast<size_t>(group_.size()));
     own_.walk(own_part(chunk), [&](const std::byte* own, size_t bytes, size_t at) {
@@ -83,13 +88,14 @@ class Products {
 
 }  // namespace
 
-void adasum(Group& group, const Op& op, const Segments& in, const Segments& out) {
-  const std::vector<double> gram = Products(group, op, in).compute();
-  weigh(op, gram, group.size(), group.rank(), in, out);
+Task adasum(Group& group, const Op& op, const Segments& in, const Segments& out) {
+  Products products(group, op, in);
+  co_await products.compute();
+  weigh(op, products.values(), group.size(), group.rank(), in, out);
   Op sum = op;
   sum.reduce = ReduceOp::kSum;
   sum.scale = {};
-  allreduce(group, sum, out, out);
+  co_await allreduce(group, sum, out, out);
 }
 
 }  // namespace sirtaki

@@ -4,21 +4,21 @@
 
 namespace sirtaki {
 
-void allgather(Group& group, const Op& op, const Segments& in, const Streams& out) {
-  const size_t chunk = StreamSlots::chunk_for(group, op.longest);
+Task allgather(Group& group, const Op& op, const Segments& in, const Streams& out) {
+  const size_t chunk = StreamSlots::chunk_for(group, op, op.longest);
   const StreamSlots slots(group, chunk);
   const Chunks chunks(op.longest, chunk);
   Cursor source(in);
   std::vector<Cursor> targets(out.begin(), out.end());
 
-  group.begin_stream();
+  co_await group.begin_stream();
   for (uint32_t q = 0; q < chunks.count(); ++q) {
-    if (q >= StreamSlots::kDepth) group.await_consumed(q + 1 - StreamSlots::kDepth);
+    if (q >= StreamSlots::kDepth) co_await group.all_consumed(q + 1 - StreamSlots::kDepth);
     source.copy_to(slots.input(group.rank(), q), chunks.range(q, in.bytes()));
     group.publish();
     for (int m = 0; m < group.size(); ++m) {
       if (m == group.rank()) continue;
-      group.await_published(m, q + 1);
+      co_await group.published(m, q + 1);
       const auto member = static_cast<size_t>(m);
       targets[member].copy_from(slots.input(m, q), chunks.range(q, out[member].bytes()));
     }

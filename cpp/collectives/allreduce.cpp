@@ -7,40 +7,28 @@
 namespace sirtaki {
 namespace {
 
-/// Small messages: everybody reads everything and reduces it alone, one exchange in all.
-class SmallReduce {
- public:
-  SmallReduce(Group& group, const Op& op) : group_(group), op_(op) {}
-
-  void run(const Segments& in, const Segments* out) {
-    const int which = group_.begin_small();
-    const Range all{0, in.bytes()};
-    Cursor(in).copy_to(group_.small_slot(group_.rank(), which), all);
-    group_.publish();
-    if (out != nullptr) {
-      for (int m = 0; m < group_.size(); ++m) {
-        if (m != group_.rank()) group_.await_published(m, 1);
-      }
-      reduce_into(*out, which);
+void reduce_small(Group& group, const Op& op, const Segments& out, int which) {
+  const ReduceFn fn = reduce_fn(op.dtype, op.reduce);
+  std::vector<const void*> sources(static_cast<size_t>(group.size()));
+  Cursor(out).walk({0, out.bytes()}, [&](std::byte* to, size_t bytes, size_t at) {
+    for (int m = 0; m < group.size(); ++m) {
+      sources[static_cast<size_t>(m)] = group.small_slot(m, which) + at;
     }
-    group_.end();
-  }
+    fn(to, nullptr, sources.data(), group.size(), bytes / size_of(op.dtype), op.scale);
+  });
+}
 
- private:
-  void reduce_into(const Segments& out, int which) {
-    const ReduceFn fn = reduce_fn(op_.dtype, op_.reduce);
-    std::vector<const void*> sources(static_cast<size_t>(group_.size()));
-    Cursor(out).walk({0, out.bytes()}, [&](std::byte* to, size_t bytes, size_t at) {
-      for (int m = 0; m < group_.size(); ++m) {
-        sources[static_cast<size_t>(m)] = group_.small_slot(m, which) + at;
-      }
-      fn(to, nullptr, sources.data(), group_.size(), bytes / size_of(op_.dtype), op_.scale);
-    });
+/// Small messages: everybody reads everything and reduces it alone, one exchange in all.
+Task exchange_small(Group& group, const Op& op, const Segments& in, const Segments* out) {
+  const int which = co_await group.begin_small();
+  Cursor(in).copy_to(group.small_slot(group.rank(), which), {0, in.bytes()});
+  group.publish();
+  if (out != nullptr) {
+    co_await group.all_published(1);
+    reduce_small(group, op, *out, which);
   }
-
-  Group& group_;
-  const Op& op_;
-};
+  group.end();
+}
 
 /// Large messages of two members, chunk by chunk: both read all of the other's and reduce it alone.
 /// That is as many bytes from the other core as if each reduced a half, but one step and one wait
@@ -51,18 +39,21 @@ class MirroredReduce {
       : group_(group),
         op_(op),
         fn_(reduce_fn(op.dtype, op.reduce)),
-        chunk_(StreamSlots::chunk_for(group, in.bytes())),
+        chunk_(StreamSlots::chunk_for(group, op, in.bytes())),
         chunks_(in.bytes(), chunk_),
         slots_(group, chunk_),
         copied_(in),
         reduced_(in),
         result_(out) {}
 
-  void run() {
-    group_.begin_stream();
+  Task run() {
+    const int peer = 1 - group_.rank();
+    co_await group_.begin_stream();
     for (uint32_t step = 0; step < chunks_.count() + 1; ++step) {
       if (step < chunks_.count()) copy_out(step);
-      if (step >= 1) reduce_chunk(step - 1);
+      if (step == 0) continue;
+      co_await group_.published(peer, step);
+      reduce_chunk(step - 1);
     }
     group_.end();
   }
@@ -79,7 +70,6 @@ class MirroredReduce {
 
   void reduce_chunk(uint32_t q) {
     const int peer = 1 - group_.rank();
-    group_.await_published(peer, q + 1);
     const Range range = chunks_.range(q);
     const std::byte* theirs = slots_.input(peer, q);
     reduced_.walk(range, [&](const std::byte* mine, size_t bytes, size_t at) {
@@ -110,7 +100,7 @@ class StreamedReduce {
       : group_(group),
         op_(op),
         fn_(reduce_fn(op.dtype, op.reduce)),
-        chunk_(StreamSlots::chunk_for(group, in.bytes())),
+        chunk_(StreamSlots::chunk_for(group, op, in.bytes())),
         chunks_(in.bytes(), chunk_),
         slots_(group, chunk_),
         copied_(in),
@@ -120,13 +110,20 @@ class StreamedReduce {
         writes_(out != nullptr),
         sources_(static_cast<size_t>(group.size())) {}
 
-  void run() {
-    group_.begin_stream();
+  Task run() {
+    co_await group_.begin_stream();
     const uint32_t count = chunks_.count();
     for (uint32_t step = 0; step < count + 2; ++step) {
       if (step < count) copy_out(step);
-      if (step >= 1 && step - 1 < count) reduce_slice(step - 1);
-      if (step >= 2 && writes_) copy_in(step - 2);
+      if (step >= 1 && step - 1 < count) {
+        co_await group_.all_published(step);
+        reduce_slice(step - 1);
+      }
+      for (int m = 0; m < group_.size() && step >= 2 && writes_; ++m) {
+        if (m == group_.rank()) continue;
+        co_await group_.consumed(m, step - 1);
+        result_.copy_from(slots_.result(m, step - 2), slice(step - 2, m));
+      }
     }
     group_.end();
   }
@@ -150,9 +147,6 @@ class StreamedReduce {
   }
 
   void reduce_slice(uint32_t q) {
-    for (int m = 0; m < group_.size(); ++m) {
-      if (m != group_.rank()) group_.await_published(m, q + 1);
-    }
     const Range own = slice(q, group_.rank());
     const size_t start = chunks_.range(q).begin;
     std::byte* result = slots_.result(group_.rank(), q);
@@ -168,14 +162,6 @@ class StreamedReduce {
       });
     });
     group_.consume();
-  }
-
-  void copy_in(uint32_t q) {
-    for (int m = 0; m < group_.size(); ++m) {
-      if (m == group_.rank()) continue;
-      group_.await_consumed(m, q + 1);
-      result_.copy_from(slots_.result(m, q), slice(q, m));
-    }
   }
 
   Group& group_;
@@ -194,25 +180,28 @@ bool is_small(const Group& group, const Segments& in) {
   return in.bytes() <= Region::kSmallBytes * 4 / static_cast<size_t>(std::max(4, group.size()));
 }
 
-}  // namespace
-
-void allreduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
-  if (is_small(group, in)) {
-    SmallReduce(group, op).run(in, &out);
-  } else if (group.size() == 2) {
-    MirroredReduce(group, op, in, out).run();
-  } else {
-    StreamedReduce(group, op, in, &out).run();
-  }
+Task mirror(Group& group, const Op& op, const Segments& in, const Segments& out) {
+  MirroredReduce reduce(group, op, in, out);
+  co_await reduce.run();
 }
 
-void reduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
+Task stream(Group& group, const Op& op, const Segments& in, const Segments* out) {
+  StreamedReduce reduce(group, op, in, out);
+  co_await reduce.run();
+}
+
+}  // namespace
+
+Task allreduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
+  if (is_small(group, in)) return exchange_small(group, op, in, &out);
+  if (group.size() == 2) return mirror(group, op, in, out);
+  return stream(group, op, in, &out);
+}
+
+Task reduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
   const Segments* target = group.rank() == op.root ? &out : nullptr;
-  if (is_small(group, in)) {
-    SmallReduce(group, op).run(in, target);
-  } else {
-    StreamedReduce(group, op, in, target).run();
-  }
+  return is_small(group, in) ? exchange_small(group, op, in, target)
+                             : stream(group, op, in, target);
 }
 
 }  // namespace sirtaki

@@ -4,8 +4,8 @@
 
 namespace sirtaki {
 
-void alltoall(Group& group, const Op& op, const Streams& in, const Streams& out) {
-  const size_t chunk = StreamSlots::chunk_for(group, op.longest * in.size());
+Task alltoall(Group& group, const Op& op, const Streams& in, const Streams& out) {
+  const size_t chunk = StreamSlots::chunk_for(group, op, op.longest * in.size());
   const size_t block = block_bytes(chunk, group.size());
   const StreamSlots slots(group, chunk);
   const Chunks chunks(op.longest, block);
@@ -13,9 +13,9 @@ void alltoall(Group& group, const Op& op, const Streams& in, const Streams& out)
   std::vector<Cursor> targets(out.begin(), out.end());
   const auto own = static_cast<size_t>(group.rank());
 
-  group.begin_stream();
+  co_await group.begin_stream();
   for (uint32_t q = 0; q < chunks.count(); ++q) {
-    if (q >= StreamSlots::kDepth) group.await_consumed(q + 1 - StreamSlots::kDepth);
+    if (q >= StreamSlots::kDepth) co_await group.all_consumed(q + 1 - StreamSlots::kDepth);
     for (size_t m = 0; m < in.size(); ++m) {
       if (m == own) continue;
       std::byte* slot = slots.input(group.rank(), q) + m * block;
@@ -24,7 +24,7 @@ void alltoall(Group& group, const Op& op, const Streams& in, const Streams& out)
     group.publish();
     for (size_t m = 0; m < out.size(); ++m) {
       if (m == own) continue;
-      group.await_published(static_cast<int>(m), q + 1);
+      co_await group.published(static_cast<int>(m), q + 1);
       const std::byte* slot = slots.input(static_cast<int>(m), q) + own * block;
       targets[m].copy_from(slot, chunks.range(q, out[m].bytes()));
     }

@@ -2,12 +2,10 @@
 
 namespace sirtaki {
 
-void barrier(Group& group) {
-  group.begin_small();
+Task barrier(Group& group) {
+  co_await group.begin_small();
   group.publish();
-  for (int m = 0; m < group.size(); ++m) {
-    if (m != group.rank()) group.await_published(m, 1);
-  }
+  co_await group.all_published(1);
   group.end();
 }
 

@@ -7,33 +7,33 @@ namespace sirtaki {
 
 /// out = reduction of every member's `in`, in member order, bitwise equal on all members.
 /// `in` and `out` have equal segment borders and may be the same memory.
-void allreduce(Group& group, const Op& op, const Segments& in, const Segments& out);
+Task allreduce(Group& group, const Op& op, const Segments& in, const Segments& out);
 
 /// As allreduce, but only the root's `out` is written (the others' may be empty).
-void reduce(Group& group, const Op& op, const Segments& in, const Segments& out);
+Task reduce(Group& group, const Op& op, const Segments& in, const Segments& out);
 
 /// out[m] = member m's `in`.
-void allgather(Group& group, const Op& op, const Segments& in, const Streams& out);
+Task allgather(Group& group, const Op& op, const Segments& in, const Streams& out);
 
 /// Every member's `out` = the root's `in`.
-void broadcast(Group& group, const Op& op, const Segments& in, const Segments& out);
+Task broadcast(Group& group, const Op& op, const Segments& in, const Segments& out);
 
 /// out[m] of member k = in[k] of member m. Streams may be empty.
-void alltoall(Group& group, const Op& op, const Streams& in, const Streams& out);
+Task alltoall(Group& group, const Op& op, const Streams& in, const Streams& out);
 
 /// out = reduction of every member's in[own member number].
-void reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out);
+Task reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out);
 
 /// out[m] on the root = member m's `in`; nothing elsewhere.
-void gather(Group& group, const Op& op, const Segments& in, const Streams& out);
+Task gather(Group& group, const Op& op, const Segments& in, const Streams& out);
 
 /// Every member's `out` = the root's in[own member number].
-void scatter(Group& group, const Op& op, const Streams& in, const Segments& out);
+Task scatter(Group& group, const Op& op, const Streams& in, const Segments& out);
 
 /// Adasum of every member's `in` for each segment on its own; see adasum.cpp.
-void adasum(Group& group, const Op& op, const Segments& in, const Segments& out);
+Task adasum(Group& group, const Op& op, const Segments& in, const Segments& out);
 
 /// Returns on every member only when all members have called it.
-void barrier(Group& group);
+Task barrier(Group& group);
 
 }  // namespace sirtaki

@@ -4,18 +4,20 @@ namespace sirtaki {
 
 // One side of an alltoall: everything that does not start or end at the root is empty.
 
-void gather(Group& group, const Op& op, const Segments& in, const Streams& out) {
+Task gather(Group& group, const Op& op, const Segments& in, const Streams& out) {
   const auto members = static_cast<size_t>(group.size());
   Streams sent(members);
   sent[static_cast<size_t>(op.root)] = in;
-  alltoall(group, op, sent, group.rank() == op.root ? out : Streams(members));
+  const Streams nothing(members);
+  co_await alltoall(group, op, sent, group.rank() == op.root ? out : nothing);
 }
 
-void scatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
+Task scatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
   const auto members = static_cast<size_t>(group.size());
   Streams received(members);
   received[static_cast<size_t>(op.root)] = out;
-  alltoall(group, op, group.rank() == op.root ? in : Streams(members), received);
+  const Streams nothing(members);
+  co_await alltoall(group, op, group.rank() == op.root ? in : nothing, received);
 }
 
 }  // namespace sirtaki

@@ -60,7 +60,8 @@ struct Op {
   int root = 0;  ///< broadcast, reduce, gather, scatter; the other side of a send or recv
   size_t longest =
       0;  ///< bytes of the longest stream any member sends to another (all kinds but barrier)
-  int32_t set = 0;  ///< process set id
+  int32_t set = 0;                ///< process set id
+  size_t chunk_bytes = 96 << 10;  ///< piece of a stream that is in flight at a time
 };
 
 }  // namespace sirtaki

@@ -4,8 +4,8 @@
 
 namespace sirtaki {
 
-void reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
-  const size_t chunk = StreamSlots::chunk_for(group, op.longest * in.size());
+Task reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
+  const size_t chunk = StreamSlots::chunk_for(group, op, op.longest * in.size());
   const size_t block = block_bytes(chunk, group.size());
   const StreamSlots slots(group, chunk);
   const Chunks chunks(op.longest, block);
@@ -15,18 +15,16 @@ void reducescatter(Group& group, const Op& op, const Streams& in, const Segments
   std::vector<const void*> parts(in.size());
   const auto own = static_cast<size_t>(group.rank());
 
-  group.begin_stream();
+  co_await group.begin_stream();
   for (uint32_t q = 0; q < chunks.count(); ++q) {
-    if (q >= StreamSlots::kDepth) group.await_consumed(q + 1 - StreamSlots::kDepth);
+    if (q >= StreamSlots::kDepth) co_await group.all_consumed(q + 1 - StreamSlots::kDepth);
     for (size_t m = 0; m < in.size(); ++m) {
       if (m == own) continue;
       std::byte* slot = slots.input(group.rank(), q) + m * block;
       sources[m].copy_to(slot, chunks.range(q, in[m].bytes()));
     }
     group.publish();
-    for (size_t m = 0; m < in.size(); ++m) {
-      if (m != own) group.await_published(static_cast<int>(m), q + 1);
-    }
+    co_await group.all_published(q + 1);
     const Range range = chunks.range(q, in[own].bytes());
     sources[own].walk(range, [&](const std::byte* mine, size_t bytes, size_t at) {
       target.walk({at, at + bytes}, [&](std::byte* to, size_t piece, size_t position) {

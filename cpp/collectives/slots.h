@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/op.h"
 #include "collectives/plan.h"
 #include "transport/group.h"
 
@@ -12,7 +13,6 @@ namespace sirtaki {
 class StreamSlots {
  public:
   static constexpr uint32_t kDepth = 4;
-  static constexpr size_t kMaxChunk = Region::kStreamBytes / kDepth / 3 * 2;
 
   StreamSlots(const Group& group, size_t chunk_bytes)
       : group_(group), chunk_(chunk_bytes), result_(kDepth * chunk_bytes) {}
@@ -28,15 +28,18 @@ class StreamSlots {
   /// The configured chunk size as far as the slots allow it, and smaller for messages that would
   /// otherwise be too few chunks to overlap copying with reducing. A chunk has room for `blocks`
   /// blocks.
-  static size_t chunk_for(const Group& group, size_t bytes, size_t blocks) {
-    const size_t wanted = std::min(std::max(bytes / kDepth, kLeastChunk), group.chunk_bytes());
+  static size_t chunk_for(const Group& group, const Op& op, size_t bytes, size_t blocks) {
+    const size_t wanted = std::min(std::max(bytes / kDepth, kLeastChunk), op.chunk_bytes);
     const size_t least = blocks * kSliceAlign;
-    return (std::min(std::max(wanted, least), kMaxChunk) + kRound - 1) / kRound * kRound;
+    return std::min(std::max(wanted, least) + kRound - 1, most(group.stream_bytes())) / kRound *
+           kRound;
   }
   /// With a block for each member.
-  static size_t chunk_for(const Group& group, size_t bytes) {
-    return chunk_for(group, bytes, static_cast<size_t>(group.size()));
+  static size_t chunk_for(const Group& group, const Op& op, size_t bytes) {
+    return chunk_for(group, op, bytes, static_cast<size_t>(group.size()));
   }
+  /// The longest chunk for which so many bytes of slots have room.
+  static constexpr size_t most(size_t stream_bytes) { return stream_bytes / kDepth / 3 * 2; }
 
  private:
   static constexpr size_t kRound = 4096;

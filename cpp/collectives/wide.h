@@ -10,20 +10,16 @@ namespace sirtaki {
 // Sums of one host's members travel in the operation's dtype: 16-bit floats are accumulated in
 // float32 within a host and again among the hosts, and rounded once in between.
 
-void allreduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
-void reduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
-void reducescatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out);
-void allgather(WideGroup& group, const Op& op, const Segments& in, const Streams& out);
-void broadcast(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
-void alltoall(WideGroup& group, const Op& op, const Streams& in, const Streams& out);
-void gather(WideGroup& group, const Op& op, const Segments& in, const Streams& out);
-void scatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out);
-void adasum(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
-void barrier(WideGroup& group);
-
-/// Sends to a rank on another host, or receives from it; `bytes` are those of the stream.
-void send_to_host(Sockets& sockets, int world_rank, const Op& op, const Segments& in);
-void receive_from_host(Sockets& sockets, int world_rank, const Op& op, const Segments& out);
+Task allreduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
+Task reduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
+Task reducescatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out);
+Task allgather(WideGroup& group, const Op& op, const Segments& in, const Streams& out);
+Task broadcast(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
+Task alltoall(WideGroup& group, const Op& op, const Streams& in, const Streams& out);
+Task gather(WideGroup& group, const Op& op, const Segments& in, const Streams& out);
+Task scatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out);
+Task adasum(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
+Task barrier(WideGroup& group);
 
 /// What both ends of a connection say about an operation before its bytes follow.
 Greeting greeting_of(const Op& op, size_t bytes);
@@ -40,6 +36,6 @@ HostScales scales_of(const Op& op);
 bool goes_at_once(const WideGroup& group, size_t bytes);
 
 /// allreduce of few bytes (`out` null: the result is wanted elsewhere only); of none: a barrier.
-void reduce_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments* out);
+Task reduce_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments* out);
 
 }  // namespace sirtaki

@@ -10,10 +10,9 @@ namespace {
 /// Bytes of the stream whose products are computed at a time.
 constexpr size_t kChunk = 4 << 20;
 
-/// The products, of which each member computes those of its slice of every chunk; everybody sends
-/// it that slice.
-std::vector<double> products(WideGroup& group, const Op& op, const Segments& in) {
-  Gram gram(in, group.size());
+/// Computes the products, of which each member has those of its slice of every chunk; everybody
+/// sends it that slice.
+Task multiply(WideGroup& group, const Op& op, const Segments& in, Gram& gram) {
   const Locator locator(in);
   const Chunks chunks(in.bytes(), kChunk);
   const auto members = static_cast<size_t>(group.size());
@@ -39,7 +38,7 @@ std::vector<double> products(WideGroup& group, const Op& op, const Segments& in)
       received[m].add(at, own.bytes());
       sources.push_back(at);
     }
-    alltoall(group, exchange, sent, received);
+    co_await alltoall(group, exchange, sent, received);
     gram.add(op.dtype, own, sources);
   }
   Op sum;
@@ -48,19 +47,19 @@ std::vector<double> products(WideGroup& group, const Op& op, const Segments& in)
   sum.set = op.set;
   Segments all;
   all.add(gram.values().data(), gram.values().size() * sizeof(double));
-  allreduce(group, sum, all, all);
-  return std::move(gram.values());
+  co_await allreduce(group, sum, all, all);
 }
 
 }  // namespace
 
-void adasum(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
-  const std::vector<double> gram = products(group, op, in);
-  weigh(op, gram, group.size(), group.rank(), in, out);
+Task adasum(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
+  Gram gram(in, group.size());
+  co_await multiply(group, op, in, gram);
+  weigh(op, gram.values(), group.size(), group.rank(), in, out);
   Op sum = op;
   sum.reduce = ReduceOp::kSum;
   sum.scale = {};
-  allreduce(group, sum, out, out);
+  co_await allreduce(group, sum, out, out);
 }
 
 }  // namespace sirtaki

@@ -22,12 +22,12 @@ Streams of_this_host(const WideGroup& group, const Streams& streams) {
 
 /// Every pair of members on two hosts has a connection of its own, over which their streams pass
 /// each other; meanwhile those of one host exchange theirs through shared memory.
-void exchange(WideGroup& group, const Op& op, const std::vector<int>& peers, const Streams& in,
+Task exchange(WideGroup& group, const Op& op, const std::vector<int>& peers, const Streams& in,
               const Streams& out) {
   Sockets& net = group.sockets();
   std::vector<int> ranks;
   for (int peer : peers) ranks.push_back(group.world_rank(peer));
-  net.open(ranks);
+  co_await net.open(ranks);
   const Greeting greeting = greeting_of(op, op.longest);
   for (int peer : peers) {
     const auto member = static_cast<size_t>(peer);
@@ -55,49 +55,43 @@ std::vector<int> peers_of_rooted(const WideGroup& group, int root) {
   return {};
 }
 
+Task exchange_on_host(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
+  const Streams sent = of_this_host(group, in);
+  const Streams received = of_this_host(group, out);
+  co_await alltoall(group.local(), op, sent, received);
+}
+
 /// One side of an alltoall, as within a host.
-void exchange_rooted(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
-  exchange(group, op, peers_of_rooted(group, op.root), in, out);
-  if (group.host_of(op.root) == group.host()) {
-    alltoall(group.local(), op, of_this_host(group, in), of_this_host(group, out));
-  }
-  group.sockets().await_all();
+Task exchange_rooted(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
+  const std::vector<int> peers = peers_of_rooted(group, op.root);
+  co_await exchange(group, op, peers, in, out);
+  if (group.host_of(op.root) == group.host()) co_await exchange_on_host(group, op, in, out);
+  co_await group.sockets().idle();
 }
 
 }  // namespace
 
-void alltoall(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
-  exchange(group, op, members_elsewhere(group), in, out);
-  alltoall(group.local(), op, of_this_host(group, in), of_this_host(group, out));
-  group.sockets().await_all();
+Task alltoall(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
+  const std::vector<int> peers = members_elsewhere(group);
+  co_await exchange(group, op, peers, in, out);
+  co_await exchange_on_host(group, op, in, out);
+  co_await group.sockets().idle();
 }
 
-void gather(WideGroup& group, const Op& op, const Segments& in, const Streams& out) {
+Task gather(WideGroup& group, const Op& op, const Segments& in, const Streams& out) {
   const auto members = static_cast<size_t>(group.size());
   Streams sent(members);
   sent[static_cast<size_t>(op.root)] = in;
-  exchange_rooted(group, op, sent, group.rank() == op.root ? out : Streams(members));
+  const Streams nothing(members);
+  co_await exchange_rooted(group, op, sent, group.rank() == op.root ? out : nothing);
 }
 
-void scatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out) {
+Task scatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out) {
   const auto members = static_cast<size_t>(group.size());
   Streams received(members);
   received[static_cast<size_t>(op.root)] = out;
-  exchange_rooted(group, op, group.rank() == op.root ? in : Streams(members), received);
-}
-
-void send_to_host(Sockets& sockets, int world_rank, const Op& op, const Segments& in) {
-  sockets.open({world_rank});
-  sockets.greet(world_rank, greeting_of(op, in.bytes()));
-  send_stream(sockets, world_rank, in);
-  sockets.await_all();
-}
-
-void receive_from_host(Sockets& sockets, int world_rank, const Op& op, const Segments& out) {
-  sockets.open({world_rank});
-  sockets.expect(world_rank, greeting_of(op, out.bytes()));
-  receive_stream(sockets, world_rank, out);
-  sockets.await_all();
+  const Streams nothing(members);
+  co_await exchange_rooted(group, op, group.rank() == op.root ? in : nothing, received);
 }
 
 }  // namespace sirtaki

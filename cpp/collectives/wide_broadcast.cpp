@@ -21,7 +21,7 @@ class Chain {
         op_(op),
         in_(in),
         out_(out),
-        chunk_(chunk_for(group, op.longest)),
+        chunk_(chunk_for(group, op)),
         chunks_(op.longest, chunk_),
         slots_(local_, chunk_),
         is_root_(group.rank() == op.root),
@@ -32,28 +32,30 @@ class Chain {
     lane_ = local_.rank() < group.lanes() ? local_.rank() : -1;
   }
 
-  void run() {
-    greet();
+  Task run() {
+    co_await greet();
     if (position_ > 0 && lane_ >= 0) receive_all();
-    if (group_.shares()) local_.begin_stream();
-    if (position_ == 0) {
-      is_root_ ? send_as_root() : follow_root();
+    if (group_.shares()) co_await local_.begin_stream();
+    if (position_ > 0) {
+      co_await pass_on();
+    } else if (is_root_) {
+      co_await send_as_root();
     } else {
-      pass_on();
+      co_await follow_root();
     }
-    net_.await_all();
+    co_await net_.idle();
     if (group_.shares()) local_.end();
     if (is_root_ && out_.bytes() > 0) copy_stream(in_, out_);
   }
 
  private:
-  static size_t chunk_for(const WideGroup& group, size_t bytes) {
+  static size_t chunk_for(const WideGroup& group, const Op& op) {
     // The same on all hosts, whatever the number of members there.
     const size_t least = static_cast<size_t>(group.lanes()) * kSliceAlign;
     const size_t wanted =
-        std::min(std::max(bytes / 8, kLeast), std::max(group.chunk_bytes(), least));
-    return std::min(wanted * static_cast<size_t>(group.lanes()), StreamSlots::kMaxChunk) /
-           kSliceAlign * kSliceAlign;
+        std::min(std::max(op.longest / 8, kLeast), std::max(op.chunk_bytes, least));
+    const size_t most = StreamSlots::most(group.stream_bytes());
+    return std::min(wanted * static_cast<size_t>(group.lanes()), most) / kSliceAlign * kSliceAlign;
   }
 
   bool has_next() const { return lane_ >= 0 && position_ + 1 < group_.hosts(); }
@@ -67,8 +69,8 @@ class Chain {
     return {chunk.begin + part.begin, chunk.begin + part.end};
   }
 
-  void greet() {
-    group_.open();
+  Task greet() {
+    co_await group_.open();
     const Greeting greeting = greeting_of(op_, op_.longest);
     if (has_next()) net_.greet(neighbour(1), greeting);
     if (lane_ >= 0 && position_ > 0) net_.expect(neighbour(-1), greeting);
@@ -93,10 +95,10 @@ class Chain {
     net_.start();
   }
 
-  void send_as_root() {
+  Task send_as_root() {
     for (uint32_t q = 0; q < chunks_.count(); ++q) {
       if (group_.shares()) {
-        if (q >= StreamSlots::kDepth) local_.await_consumed(q + 1 - StreamSlots::kDepth);
+        if (q >= StreamSlots::kDepth) co_await local_.all_consumed(q + 1 - StreamSlots::kDepth);
         copied_.copy_to(slots_.input(local_.rank(), q), chunks_.range(q));
         local_.publish();
       }
@@ -105,31 +107,31 @@ class Chain {
     if (group_.shares()) local_.skip_consumed(chunks_.count());
   }
 
-  void follow_root() {
+  Task follow_root() {
     const int root = group_.index_of(op_.root);
     local_.skip_published(chunks_.count());
     for (uint32_t q = 0; q < chunks_.count(); ++q) {
-      local_.await_published(root, q + 1);
+      co_await local_.published(root, q + 1);
       copied_.copy_from(slots_.input(root, q), chunks_.range(q));
       local_.consume();
       forward(q);
     }
   }
 
-  void pass_on() {
+  Task pass_on() {
     if (group_.shares() && lane_ < 0) local_.skip_published(chunks_.count());
     for (uint32_t q = 0; q < chunks_.count(); ++q) {
       if (lane_ >= 0) {
-        net_.await(arrived_[q]);
+        co_await net_.reached(arrived_[q]);
         forward(q);
       }
-      if (group_.shares()) share(q);
+      if (group_.shares()) co_await share(q);
     }
   }
 
-  void share(uint32_t q) {
+  Task share(uint32_t q) {
     if (lane_ >= 0) {
-      if (q >= StreamSlots::kDepth) local_.await_consumed(q + 1 - StreamSlots::kDepth);
+      if (q >= StreamSlots::kDepth) co_await local_.all_consumed(q + 1 - StreamSlots::kDepth);
       const Range own = slice(q, lane_);
       stream_.walk(own, [&](const std::byte* from, size_t bytes, size_t at) {
         std::memcpy(slots_.input(local_.rank(), q) + (at - own.begin), from, bytes);
@@ -138,7 +140,7 @@ class Chain {
     }
     for (int lane = 0; lane < group_.lanes(); ++lane) {
       if (lane == lane_) continue;
-      local_.await_published(lane, q + 1);
+      co_await local_.published(lane, q + 1);
       const Range range = slice(q, lane);
       stream_.walk(range, [&](std::byte* to, size_t bytes, size_t at) {
         std::memcpy(to, slots_.input(lane, q) + (at - range.begin), bytes);
@@ -167,15 +169,16 @@ class Chain {
 };
 
 /// Few bytes go from the root to its agents at once; each shares them on its host.
-void broadcast_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
+Task broadcast_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
   Group& local = group.local();
   Sockets& net = group.sockets();
   const bool is_root = group.rank() == op.root;
   const int source = group.agent(group.host(), op.root);
   const Greeting greeting = greeting_of(op, op.longest);
   const Range all{0, op.longest};
-  const int which = group.shares() ? local.begin_small() : 0;
-  group.open();
+  int which = 0;
+  if (group.shares()) which = co_await local.begin_small();
+  co_await group.open();
   if (is_root) {
     for (int h = 0; h < group.hosts(); ++h) {
       if (h == group.host()) continue;
@@ -188,7 +191,7 @@ void broadcast_at_once(WideGroup& group, const Op& op, const Segments& in, const
     const int root = group.world_rank(op.root);
     net.expect(root, greeting);
     for (const Segment& piece : out.list()) net.receive(root, piece.data, piece.bytes);
-    net.await_all();
+    co_await net.idle();
   }
   if (group.shares()) {
     const int from = group.index_of(source);
@@ -196,20 +199,24 @@ void broadcast_at_once(WideGroup& group, const Op& op, const Segments& in, const
       Cursor(is_root ? in : out).copy_to(local.small_slot(from, which), all);
     }
     local.publish();
-    local.await_published(from, 1);
+    co_await local.published(from, 1);
     if (group.rank() != source) Cursor(out).copy_from(local.small_slot(from, which), all);
     local.end();
   }
-  net.await_all();
+  co_await net.idle();
   if (is_root && out.bytes() > 0) copy_stream(in, out);
 }
 
 }  // namespace
 
-void broadcast(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
-  if (op.longest == 0) return;
-  if (goes_at_once(group, op.longest)) return broadcast_at_once(group, op, in, out);
-  Chain(group, op, in, out).run();
+Task broadcast(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
+  if (op.longest == 0) co_return;
+  if (goes_at_once(group, op.longest)) {
+    co_await broadcast_at_once(group, op, in, out);
+    co_return;
+  }
+  Chain chain(group, op, in, out);
+  co_await chain.run();
 }
 
 }  // namespace sirtaki

@@ -15,10 +15,10 @@ class WideGather {
   WideGather(WideGroup& group, const Op& op, const Segments& in, const Streams& out)
       : group_(group), local_(group.local()), net_(group.sockets()), op_(op), in_(in), out_(out) {}
 
-  void run() {
-    exchange();
-    if (group_.shares()) share_all();
-    net_.await_all();
+  Task run() {
+    co_await exchange();
+    if (group_.shares()) co_await share_all();
+    co_await net_.idle();
     copy_stream(in_, out_[static_cast<size_t>(group_.rank())]);
   }
 
@@ -29,8 +29,8 @@ class WideGather {
     Mark begin;
   };
 
-  void exchange() {
-    group_.open();
+  Task exchange() {
+    co_await group_.open();
     const Greeting greeting = greeting_of(op_, op_.longest);
     for (int h = 0; h < group_.hosts(); ++h) {
       if (h == group_.host()) continue;
@@ -60,25 +60,25 @@ class WideGather {
     return streams;
   }
 
-  void share_all() {
+  Task share_all() {
     size_t most = 0;
     for (int m = 0; m < local_.size(); ++m) {
       shared_.push_back(shared_by(m));
       most = std::max(most, shared_.back().size());
     }
-    const size_t chunk = StreamSlots::chunk_for(local_, op_.longest * most, most);
+    const size_t chunk = StreamSlots::chunk_for(local_, op_, op_.longest * most, most);
     const size_t block = block_bytes(chunk, static_cast<int>(most));
     const StreamSlots slots(local_, chunk);
     const Chunks chunks(op_.longest, block);
     for (const Segments& stream : out_) cursors_.emplace_back(stream);
-    local_.begin_stream();
+    co_await local_.begin_stream();
     for (uint32_t q = 0; q < chunks.count(); ++q) {
-      if (q >= StreamSlots::kDepth) local_.await_consumed(q + 1 - StreamSlots::kDepth);
-      copy_out(slots.input(local_.rank(), q), chunks, q, block);
+      if (q >= StreamSlots::kDepth) co_await local_.all_consumed(q + 1 - StreamSlots::kDepth);
+      co_await copy_out(slots.input(local_.rank(), q), chunks, q, block);
       local_.publish();
       for (int m = 0; m < local_.size(); ++m) {
         if (m == local_.rank()) continue;
-        local_.await_published(m, q + 1);
+        co_await local_.published(m, q + 1);
         copy_in(m, slots.input(m, q), chunks, q, block);
       }
       local_.consume();
@@ -86,12 +86,12 @@ class WideGather {
     local_.end();
   }
 
-  void copy_out(std::byte* slot, const Chunks& chunks, uint32_t q, size_t block) {
+  Task copy_out(std::byte* slot, const Chunks& chunks, uint32_t q, size_t block) {
     own_.copy_to(slot, chunks.range(q, in_.bytes()));
     for (const Arrival& arrival : arrivals_) {
       slot += block;
       const Range range = chunks.range(q, out_[arrival.member].bytes());
-      net_.await({arrival.begin.flow, arrival.begin.until + range.end});
+      co_await net_.reached({arrival.begin.flow, arrival.begin.until + range.end});
       cursors_[arrival.member].copy_to(slot, range);
     }
   }
@@ -118,8 +118,9 @@ class WideGather {
 
 }  // namespace
 
-void allgather(WideGroup& group, const Op& op, const Segments& in, const Streams& out) {
-  WideGather(group, op, in, out).run();
+Task allgather(WideGroup& group, const Op& op, const Segments& in, const Streams& out) {
+  WideGather gather(group, op, in, out);
+  co_await gather.run();
 }
 
 }  // namespace sirtaki

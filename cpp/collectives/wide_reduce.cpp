@@ -23,7 +23,8 @@ struct Part {
 class Cut {
  public:
   /// `blocks`: each member has a stream of its own, else all share one.
-  Cut(const WideGroup& group, size_t bytes, bool blocks) : members_(group.size()), blocks_(blocks) {
+  Cut(const WideGroup& group, size_t bytes, size_t chunk_bytes, bool blocks)
+      : members_(group.size()), blocks_(blocks) {
     const auto n = static_cast<size_t>(members_);
     // Shared memory is scarce; else so much is under way that nobody stops when a peer does for a
     // moment.
@@ -31,8 +32,8 @@ class Cut {
     ahead_ = shared ? 2 : 8;
     const size_t total = blocks ? bytes * n : bytes;
     const size_t few = total / n / 8;
-    const size_t slice = std::min(std::clamp(few, kLeastSlice, kMostSlice), group.chunk_bytes());
-    const size_t most = Region::kStreamBytes / depth() / 2;
+    const size_t slice = std::min(std::clamp(few, kLeastSlice, kMostSlice), chunk_bytes);
+    const size_t most = group.stream_bytes() / depth() / 2;
     const size_t wanted = shared ? std::min(slice * n, most) : slice * n;
     // Room for a block of each member.
     chunk_ = std::max(wanted, n * kSliceAlign) / kSliceAlign * kSliceAlign;
@@ -92,11 +93,12 @@ class WideReduce {
         local_(group.local()),
         net_(group.sockets()),
         op_(op),
+        bytes_(bytes),
         in_(in),
         target_(target),
         fn_(reduce_fn(op.dtype, op.reduce)),
         scales_(scales_of(op)),
-        cut_(group, bytes, target.scattered),
+        cut_(group, bytes, op.chunk_bytes, target.scattered),
         depth_(cut_.depth()),
         shares_(group.shares()),
         sources_(in.begin(), in.end()),
@@ -108,22 +110,37 @@ class WideReduce {
     wards_ = group.wards();
     wards_.push_back(group.rank());
     make_buffers();
-    greet(bytes);
   }
 
-  void run() {
-    if (shares_) local_.begin_stream();
+  Task run() {
+    co_await greet();
+    if (shares_) co_await local_.begin_stream();
     const uint32_t count = cut_.count();
     const uint32_t ahead = cut_.ahead();
     const auto at = [&](uint32_t step, uint32_t lag) { return step >= lag && step - lag < count; };
     for (uint32_t step = 0; step < count + depth_; ++step) {
-      if (at(step, 0) && shares_) copy_out(step);
-      if (at(step, 1)) sum_host(step - 1);
-      if (at(step, 1 + ahead)) sum_hosts(step - 1 - ahead);
-      if (at(step, 1 + 2 * ahead)) finish(step - 1 - 2 * ahead);
-      if (at(step, 2 + 2 * ahead) && shares_) copy_in(step - 2 - 2 * ahead);
+      if (at(step, 0) && shares_) {
+        if (step >= depth_) co_await local_.all_consumed(step + 1 - depth_);
+        copy_out(step);
+      }
+      if (at(step, 1)) {
+        co_await net_.all_reached(flight(step - 1).sent);
+        if (shares_) co_await local_.all_published(step);
+        sum_host(step - 1);
+      }
+      if (at(step, 1 + ahead)) {
+        co_await net_.all_reached(flight(step - 1 - ahead).sums);
+        sum_hosts(step - 1 - ahead);
+      }
+      if (at(step, 1 + 2 * ahead)) {
+        co_await net_.all_reached(flight(step - 1 - 2 * ahead).results);
+        if (shares_) local_.consume();
+      }
+      if (at(step, 2 + 2 * ahead) && shares_ && writes() && !target_.scattered) {
+        co_await copy_in(step - 2 - 2 * ahead);
+      }
     }
-    net_.await_all();
+    co_await net_.idle();
     if (shares_) local_.end();
   }
 
@@ -144,9 +161,9 @@ class WideReduce {
     buffer_ = std::unique_ptr<std::byte[]>(new std::byte[depth_ * each]);
   }
 
-  void greet(size_t bytes) {
-    group_.open();
-    const Greeting greeting = greeting_of(op_, bytes);
+  Task greet() {
+    co_await group_.open();
+    const Greeting greeting = greeting_of(op_, bytes_);
     std::vector<int> peers(group_.wards());
     for_other_hosts([&](int host) {
       const int agent = group_.agent(host, group_.rank());
@@ -173,6 +190,7 @@ class WideReduce {
 
   // ---- Memory ----
 
+  Flight& flight(uint32_t q) { return flights_[q % depth_]; }
   std::byte* flight_memory(uint32_t q) const {
     const auto others = static_cast<size_t>(group_.hosts() - 1);
     const size_t each = sums_bytes_ + results_bytes_ + others * cut_.part_bytes();
@@ -204,7 +222,6 @@ class WideReduce {
   // ---- Steps ----
 
   void copy_out(uint32_t q) {
-    if (q >= depth_) local_.await_consumed(q + 1 - depth_);
     std::byte* slot = input_slot(local_.rank(), q);
     for (int m = 0; m < group_.size(); ++m) {
       if (group_.agent(group_.host(), m) == group_.rank()) continue;
@@ -217,12 +234,8 @@ class WideReduce {
   }
 
   void sum_host(uint32_t q) {
-    Flight& flight = flights_[q % depth_];
-    net_.await(flight.sent);
+    Flight& flight = this->flight(q);
     flight = {};
-    for (int m = 0; shares_ && m < local_.size(); ++m) {
-      if (m != local_.rank()) local_.await_published(m, q + 1);
-    }
     for (int member : wards_) {
       const Part part = cut_.part(q, member, in_);
       if (!reads_input_) sum_part(q, part);
@@ -252,8 +265,7 @@ class WideReduce {
   }
 
   void sum_hosts(uint32_t q) {
-    Flight& flight = flights_[q % depth_];
-    net_.await(flight.sums);
+    Flight& flight = this->flight(q);
     const Part part = cut_.part(q, group_.rank(), in_);
     add_up(q, part);
     for_other_hosts([&](int host) {
@@ -290,17 +302,11 @@ class WideReduce {
     });
   }
 
-  void finish(uint32_t q) {
-    net_.await(flights_[q % depth_].results);
-    if (shares_) local_.consume();
-  }
-
-  void copy_in(uint32_t q) {
-    if (!writes() || target_.scattered) return;
+  Task copy_in(uint32_t q) {
     for (int m = 0; m < group_.size(); ++m) {
       if (m == group_.rank()) continue;
       const int agent = group_.index_of(group_.agent(group_.host(), m));
-      if (agent != local_.rank()) local_.await_consumed(agent, q + 1);
+      if (agent != local_.rank()) co_await local_.consumed(agent, q + 1);
       const Part part = cut_.part(q, m, in_);
       const std::byte* from = result_slot(agent, q) + part.offset;
       out_.walk(part.range, [&](std::byte* to, size_t bytes, size_t at) {
@@ -319,6 +325,7 @@ class WideReduce {
   Group& local_;
   Sockets& net_;
   const Op& op_;
+  size_t bytes_;
   const Streams& in_;
   Target target_;
   ReduceFn fn_;
@@ -340,22 +347,33 @@ const Segments WideReduce::kNothing;
 
 }  // namespace
 
-void allreduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
-  if (in.bytes() == 0) return;
-  if (goes_at_once(group, in.bytes())) return reduce_at_once(group, op, in, &out);
-  WideReduce(group, op, in.bytes(), {in}, {&out, false, -1}).run();
+Task allreduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
+  if (in.bytes() == 0) co_return;
+  if (goes_at_once(group, in.bytes())) {
+    co_await reduce_at_once(group, op, in, &out);
+    co_return;
+  }
+  const Streams stream{in};
+  WideReduce reduction(group, op, in.bytes(), stream, {&out, false, -1});
+  co_await reduction.run();
 }
 
-void reduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
+Task reduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
   const Segments* target = group.rank() == op.root ? &out : nullptr;
-  if (in.bytes() == 0) return;
-  if (goes_at_once(group, in.bytes())) return reduce_at_once(group, op, in, target);
-  WideReduce(group, op, in.bytes(), {in}, {target, false, op.root}).run();
+  if (in.bytes() == 0) co_return;
+  if (goes_at_once(group, in.bytes())) {
+    co_await reduce_at_once(group, op, in, target);
+    co_return;
+  }
+  const Streams stream{in};
+  WideReduce reduction(group, op, in.bytes(), stream, {target, false, op.root});
+  co_await reduction.run();
 }
 
-void reducescatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out) {
-  if (op.longest == 0) return;
-  WideReduce(group, op, op.longest, in, {&out, true, -1}).run();
+Task reducescatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out) {
+  if (op.longest == 0) co_return;
+  WideReduce reduction(group, op, op.longest, in, {&out, true, -1});
+  co_await reduction.run();
 }
 
 }  // namespace sirtaki

@@ -19,32 +19,33 @@ class Leaders {
         scales_(scales_of(op)),
         bytes_(bytes) {}
 
-  void run(const Segments& in, const Segments* out) {
-    const int which = group_.shares() ? local_.begin_small() : 0;
+  Task run(const Segments& in, const Segments* out) {
+    int which = 0;
+    if (group_.shares()) which = co_await local_.begin_small();
     if (local_.rank() == 0) {
-      lead(in, out, which);
+      co_await lead(in, out, which);
     } else {
       Cursor(in).copy_to(local_.small_slot(local_.rank(), which), {0, bytes_});
       local_.publish();
-      local_.await_published(0, 1);
+      co_await local_.published(0, 1);
       if (out != nullptr) Cursor(*out).copy_from(local_.small_slot(0, which), {0, bytes_});
     }
     if (group_.shares()) local_.end();
   }
 
  private:
-  void lead(const Segments& in, const Segments* out, int which) {
-    for (int m = 1; m < local_.size(); ++m) local_.await_published(m, 1);
+  Task lead(const Segments& in, const Segments* out, int which) {
+    if (group_.shares()) co_await local_.all_published(1);
     const auto hosts = static_cast<size_t>(group_.hosts());
     // Each host's sum, then the result.
     std::vector<std::byte> sums((hosts + 1) * bytes_);
     std::byte* own = sums.data() + static_cast<size_t>(group_.host()) * bytes_;
     std::byte* result = sums.data() + hosts * bytes_;
     if (bytes_ > 0) sum_host(in, own, which);
-    exchange(sums.data(), own);
+    co_await exchange(sums.data(), own);
     if (bytes_ > 0) sum_hosts(sums.data(), result);
     if (out != nullptr) Cursor(*out).copy_from(result, {0, bytes_});
-    if (!group_.shares()) return;
+    if (!group_.shares()) co_return;
     if (bytes_ > 0) std::memcpy(local_.small_slot(0, which), result, bytes_);
     local_.publish();
   }
@@ -62,13 +63,13 @@ class Leaders {
     });
   }
 
-  void exchange(std::byte* sums, const std::byte* own) {
+  Task exchange(std::byte* sums, const std::byte* own) {
     std::vector<int> leaders;
     for (int h = 0; h < group_.hosts(); ++h) {
       if (h != group_.host()) leaders.push_back(group_.world_rank(group_.members_on(h)[0]));
     }
     // Not all agents: those that do not lead are not here.
-    net_.open(leaders);
+    co_await net_.open(leaders);
     const Greeting greeting = greeting_of(op_, bytes_);
     for (int h = 0, next = 0; h < group_.hosts(); ++h) {
       if (h == group_.host()) continue;
@@ -78,7 +79,7 @@ class Leaders {
       net_.expect(leader, greeting);
       net_.receive(leader, sums + static_cast<size_t>(h) * bytes_, bytes_);
     }
-    net_.await_all();
+    co_await net_.idle();
   }
 
   void sum_hosts(const std::byte* sums, std::byte* result) {
@@ -120,13 +121,16 @@ bool goes_at_once(const WideGroup& group, size_t bytes) {
   return bytes <= Region::kSmallBytes && bytes * static_cast<size_t>(group.hosts() - 1) <= kMost;
 }
 
-void reduce_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments* out) {
-  Leaders(group, op, in.bytes()).run(in, out);
+Task reduce_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments* out) {
+  Leaders leaders(group, op, in.bytes());
+  co_await leaders.run(in, out);
 }
 
-void barrier(WideGroup& group) {
-  const Op op;
-  Leaders(group, op, 0).run({}, nullptr);
+Task barrier(WideGroup& group) {
+  Op op;
+  op.set = group.set();
+  const Segments nothing;
+  co_await reduce_at_once(group, op, nothing, nullptr);
 }
 
 }  // namespace sirtaki

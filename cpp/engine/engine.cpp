@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 #include "backends/native.h"
 #include "backends/single.h"
 #include "engine/checks.h"
@@ -48,14 +50,16 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       options_(options),
       why_broken_(connect.why_broken),
       log_("sirtaki: " + rank_text(rank), options.log_level, options.log_time),
+      callbacks_(log_),
       region_(region),
       endpoint_(region, rank, place_, {options.caller_spin_ns, options.engine_spin_ns},
                 options.sockets_per_peer),
       backend_(make_backend(endpoint_, hosts_, std::move(connect))),
       sets_(size_),
       executor_(*backend_, sets_, mutex_, rank),
-      control_(hosts_, rank, region, endpoint_.doorbell) {
-  endpoint_.chunk_bytes = static_cast<size_t>(options.chunk_bytes);
+      runner_(executor_, runner_events()),
+      control_(hosts_, rank, region, endpoint_.doorbell),
+      chunk_bytes_(static_cast<size_t>(options.chunk_bytes)) {
   if (rank_ == 0) {
     sequencer_ = std::make_unique<Sequencer>(
         size_, options, [this](const std::vector<int>& ranks, std::string_view message) {
@@ -102,47 +106,44 @@ void Engine::check_open() const {
   if (ended_) throw *ended_;
 }
 
-std::shared_ptr<Handle> Engine::submit(Request request, std::vector<const void*> inputs,
-                                       std::vector<void*> outputs) {
-  if (size_ == 1) return submit_and_wait(std::move(request), std::move(inputs), std::move(outputs));
-  std::shared_ptr<Handle> handle =
-      enqueue(std::move(request), std::move(inputs), std::move(outputs));
+std::shared_ptr<Handle> Engine::submit(Submission submission) {
+  if (size_ == 1) return submit_and_wait(std::move(submission));
+  std::shared_ptr<Handle> handle = enqueue(std::move(submission));
   // What rank 0 sent to itself; other ranks are rung by rank 0.
   if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
   return handle;
 }
 
-std::shared_ptr<Handle> Engine::submit_and_wait(Request request, std::vector<const void*> inputs,
-                                                std::vector<void*> outputs, int64_t limit_ns) {
+std::shared_ptr<Handle> Engine::submit_and_wait(Submission submission, int64_t limit_ns) {
   require_own_process();
   std::shared_ptr<Handle> handle;
   if (take_role()) {
     const Role role(*this);
     endpoint_.doorbell.wake_up();
-    handle = enqueue(std::move(request), std::move(inputs), std::move(outputs));
+    handle = enqueue(std::move(submission));
     drive(true, [&] { return handle->done() || now_ns() >= limit_ns; });
   } else {
-    handle = enqueue(std::move(request), std::move(inputs), std::move(outputs));
+    handle = enqueue(std::move(submission));
     if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
-    wait(*handle, limit_ns);
   }
+  wait(*handle, limit_ns);
   return handle;
 }
 
-std::shared_ptr<Handle> Engine::enqueue(Request request, std::vector<const void*> inputs,
-                                        std::vector<void*> outputs) {
+std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
   require_own_process();
-  if (const std::string why = malformed(request); !why.empty()) {
+  if (const std::string why = malformed(submission.request); !why.empty()) {
     throw Error(ErrorCode::kInvalid, rank_text(rank_) + " asks for what cannot be: " + why);
   }
   auto entry = std::make_unique<Entry>();
-  entry->inputs = std::move(inputs);
-  entry->outputs = std::move(outputs);
-  entry->handle = std::make_shared<Handle>();
+  entry->inputs = std::move(submission.inputs);
+  entry->outputs = std::move(submission.outputs);
+  entry->allocate = std::move(submission.allocate);
+  entry->handle = submission.handle ? std::move(submission.handle) : std::make_shared<Handle>();
   Writer writer(entry->encoded);
-  request.encode(writer);
+  submission.request.encode(writer);
   require_frame_size(entry->encoded.size() + sizeof(Up));
-  entry->request = std::move(request);
+  entry->request = std::move(submission.request);
   const Request& asked = entry->request;
   std::shared_ptr<Handle> handle = entry->handle;
   {
@@ -206,7 +207,7 @@ void Engine::sequence_own(std::string_view message) {
   // From here on a peer's request may be the last one missing, so a dozing engine must hear it.
   if (sequencer_->expects_peers()) endpoint_.doorbell.hear_requests();
   collect_requests();
-  if (!busy_) dispatch_if_idle();
+  dispatch();
 }
 
 void Engine::collect_requests() {
@@ -237,10 +238,14 @@ void Engine::receive_up(int rank, Receive receive) {
   }
 }
 
-/// Batches of sets without rank 0 go out at once; one with it waits for the one before, because
+/// Batches without rank 0 go out at once; one with it waits for the one before in its lane, because
 /// what becomes ready meanwhile can go with it.
-void Engine::dispatch_if_idle() {
-  while (!control_.has_down() && !control_.has_backlog() && sequencer_->dispatch(now_ns())) {
+void Engine::dispatch() {
+  const auto may_go = [this](int32_t set) {
+    return std::find(busy_.begin(), busy_.end(), backend_->lane_of(set)) == busy_.end();
+  };
+  while (!control_.has_down() && !control_.has_backlog() &&
+         sequencer_->dispatch(now_ns(), may_go)) {
   }
 }
 
@@ -262,17 +267,19 @@ bool Engine::wait(Handle& handle, int64_t limit_ns) {
     } else {
       handle.sleep(limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
     }
+    callbacks_.run();
   }
+  callbacks_.run();
   return handle.done();
 }
 
-void Engine::with_backend(const std::function<void(Backend&)>& work) {
+void Engine::with_backend(const std::function<void(Backend&, const Doorbell&)>& work) {
   require_own_process();
   driver_.lock();
   const Role role(*this);
   endpoint_.doorbell.drive_as_caller(true);
   endpoint_.doorbell.wake_up();
-  work(*backend_);
+  work(*backend_, endpoint_.doorbell);
 }
 
 template <class Done>
@@ -282,10 +289,11 @@ void Engine::drive(bool caller, Done done) {
   doorbell.wake_up();
   try {
     doorbell.check_abort();
-    while (!done()) {
+    while (!done() && !callbacks_.waiting()) {
       if (progress()) continue;
       doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
-      doorbell.wait(kControl | kRequest, [&] { return done() || has_work(); });
+      doorbell.wait([&] { return done() || runner_.is_ready() || has_work(); },
+                    [&] { return sleep_for(); });
     }
   } catch (const PeerLost& lost) {
     abort_world(lost.rank);  // on all hosts
@@ -304,24 +312,18 @@ bool Engine::progress() {
     control_.flush();
     if (sequencer_ != nullptr) {
       collect_requests();
-      if (run_.empty()) dispatch_if_idle();
+      dispatch();
     }
     control_.receive_down([this](std::string_view message) { receive_down(message); });
-    busy_ = !run_.empty();
   }
-  if (run_.empty()) {
-    if (control_.has_backlog()) sched_yield();  // to whom the ring belongs
-    return false;
-  }
-  run(run_.front());
-  run_.pop_front();
-  const std::lock_guard lock(mutex_);
-  busy_ = !run_.empty();
-  return true;
+  if (runner_.advance()) return true;
+  if (control_.has_backlog()) sched_yield();  // to whom the ring belongs
+  return false;
 }
 
 bool Engine::has_work() {
-  if (relay_ != nullptr) relay_->look();
+  constexpr uint32_t kSeldom = 16;  // asking sockets takes longer than looking into memory
+  if (relay_ != nullptr && ++looks_ % kSeldom == 0) relay_->look();
   return control_.has_down() || control_.has_up() || control_.has_backlog();
 }
 
@@ -329,7 +331,7 @@ bool Engine::has_work() {
 Engine::Rest Engine::rest() {
   const std::lock_guard lock(mutex_);
   const bool sequences = sequencer_ != nullptr;
-  const Rest rest{!run_.empty() || (sequences && sequencer_->has_ready()),
+  const Rest rest{!runner_.idle() || (sequences && sequencer_->has_ready()),
                   !sequences || sequencer_->expects_peers(), !ended_};
   endpoint_.doorbell.rest_engine(rest.hears_requests ? kControl | kRequest : kControl);
   return rest;
@@ -343,33 +345,47 @@ bool Engine::has_news(const Rest& rest) {
          (rest.hears_requests && control_.has_up());
 }
 
-void Engine::run(Batch& batch) {
-  if (batch.last) return close();
-  if (batch.chunk_bytes != 0) endpoint_.chunk_bytes = static_cast<size_t>(batch.chunk_bytes);
-  if (batch.items.empty()) return;
-  const Request& first = batch.items[0].response->base;
-  current_ = describe(first, batch.items[0].ordinal);
-  if (log_.shows(LogLevel::kTrace)) log_run(batch);
-  std::shared_ptr<Timeline> timeline;
-  {
-    const std::lock_guard lock(mutex_);
-    timeline = timeline_;
+Sleep Engine::sleep_for() {
+  Sleep sleep;
+  sleep.messages = kControl | kRequest;
+  runner_.prepare(sleep);
+  return sleep;
+}
+
+Runner::Events Engine::runner_events() {
+  return {[this](const Flight& flight) { flight_begun(flight); },
+          [this](Flight& flight, const std::optional<Error>& error) { flight_done(flight, error); },
+          [this] { close(); }};
+}
+
+void Engine::complete(const Entry& entry, std::optional<Error> error) {
+  if (!error && !entry.no_memory.empty()) {
+    error =
+        Error(ErrorCode::kInvalid, describe(entry.request, entry.ordinal) + ": " + entry.no_memory);
   }
-  if (timeline != nullptr) timeline->run_begin(batch.items);
-  std::optional<Error> error;
-  try {
-    executor_.run(batch.items);
-  } catch (const Error& failed) {
-    if (failed.code == ErrorCode::kPeerLost) throw;  // the peers wait for this rank
-    // All ranks find it before they exchange anything: the world goes on.
-    error = Error(failed.code, current_ + ": " + failed.what());
+  if (entry.handle->complete(error) && entry.handle->calls_back()) callbacks_.add(entry.handle);
+}
+
+void Engine::flight_begun(const Flight& flight) {
+  if (log_.shows(LogLevel::kTrace)) log_run(flight);
+  if (const auto timeline = this->timeline()) timeline->run_begin(flight.items);
+}
+
+void Engine::flight_done(Flight& flight, const std::optional<Error>& error) {
+  if (const auto timeline = this->timeline()) timeline->run_end(flight.items);
+  for (Item& item : flight.items) {
+    if (item.entry != nullptr) complete(*item.entry, error);
   }
-  if (timeline != nullptr) timeline->run_end(batch.items);
-  current_.clear();
-  for (Item& item : batch.items) {
-    if (item.entry != nullptr) item.entry->handle->complete(error);
-  }
-  endpoint_.doorbell.check_abort();
+  if (sequencer_ == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  const int lane = backend_->lane_of(flight.base().set);
+  busy_.erase(std::find(busy_.begin(), busy_.end(), lane));
+}
+
+std::shared_ptr<Timeline> Engine::timeline() {
+  if (!has_timeline_.load(std::memory_order_relaxed)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  return timeline_;
 }
 
 /// Nothing more will be run: from here on nobody is hurt by this process's end.
@@ -388,12 +404,14 @@ void Engine::engine_loop() {
     if (driver_.try_lock()) {
       const Role role(*this);
       const int64_t limit = now_ns() + options_.engine_spin_ns;
-      drive(false, [&] { return !has_work() && run_.empty() && now_ns() >= limit; });
+      drive(false, [&] { return !has_work() && runner_.idle() && now_ns() >= limit; });
     }
+    callbacks_.run();
     try {
       check_stalls();
     } catch (const std::exception& error) {
       give_up_beside_driver(error.what());
+      callbacks_.run();
     }
     futex_wait(bell, seen, timeout);
   }
@@ -420,7 +438,7 @@ void Engine::check_stalls() {
     if (ended_) return;
     collect_requests();
     warnings = sequencer_->check_stalls(now_ns());
-    if (!busy_) dispatch_if_idle();
+    dispatch();
     // The driver may be another thread that sleeps.
     if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
   }
@@ -442,29 +460,44 @@ void Engine::receive_down(std::string_view message) {
       return receive_error(in);
     case Down::kFlush:
       return receive_flush();
-    case Down::kTune: {
-      Batch change;
-      change.chunk_bytes = in.get<int64_t>();
-      if (change.chunk_bytes < kLeastChunk || change.chunk_bytes > kMostChunk) {
-        throw Error(ErrorCode::kInternal,
-                    "a chunk cannot have " + std::to_string(change.chunk_bytes) + " bytes");
-      }
-      run_.push_back(std::move(change));
+    case Down::kTune:
+      return receive_tune(in.get<int64_t>());
       return;
-    }
     case Down::kShutdown:
       return receive_shutdown(in.get<int32_t>());
   }
   throw Error(ErrorCode::kInternal, "unknown control message");
 }
 
+void Engine::receive_tune(int64_t chunk_bytes) {
+  if (chunk_bytes < kLeastChunk || chunk_bytes > kMostChunk) {
+    throw Error(ErrorCode::kInternal,
+                "a chunk cannot have " + std::to_string(chunk_bytes) + " bytes");
+  }
+  chunk_bytes_ = static_cast<size_t>(chunk_bytes);
+}
+
 void Engine::receive_batch(Reader& in) {
-  // Here from the beginning: should an item be wrong, those before it are known to be waited for.
-  Batch& batch = run_.emplace_back();
+  Batch batch;
+  batch.chunk_bytes = chunk_bytes_;
+  try {
+    receive_items(in, batch.items);
+  } catch (...) {
+    runner_.add(std::move(batch));  // where those before the wrong one are found and failed
+    throw;
+  }
+  if (sequencer_ != nullptr) {
+    busy_.push_back(backend_->lane_of(batch.items[0].response->base.set));
+  }
+  runner_.add(std::move(batch));
+}
+
+void Engine::receive_items(Reader& in, std::vector<Item>& items) {
   const auto count = in.get<uint32_t>();
+  if (count == 0) throw Error(ErrorCode::kInternal, "a batch of nothing");
   for (uint32_t i = 0; i < count; ++i) {
-    batch.items.push_back(receive_item(in));
-    if (i > 0 && !can_fuse(batch.items[0].response->base, batch.items[i].response->base)) {
+    items.push_back(receive_item(in));
+    if (i > 0 && !can_fuse(items[0].response->base, items[i].response->base)) {
       throw Error(ErrorCode::kInternal, "a batch of operations that cannot be run as one");
     }
   }
@@ -499,14 +532,14 @@ std::shared_ptr<const Response> Engine::response_of(uint32_t id) const {
   throw Error(ErrorCode::kInternal, "no operation has the id " + std::to_string(id));
 }
 
-void Engine::check_item(const Item& item) const {
+void Engine::check_item(const Item& item) {
   const Request* own = item.entry != nullptr ? &item.entry->request : nullptr;
   const std::string why = contradiction(*item.response, own, sets_, rank_);
   if (why.empty()) return;
   const Error error(ErrorCode::kInternal, "cannot run " +
                                               describe(item.response->base, item.ordinal) +
                                               " as rank 0 has decided: " + why);
-  if (own != nullptr) item.entry->handle->complete(error);
+  if (own != nullptr) complete(*item.entry, error);
   throw error;
 }
 
@@ -519,7 +552,7 @@ void Engine::receive_error(Reader& in) {
   auto node = entries_.extract(in.get_string());
   const auto code = static_cast<ErrorCode>(in.get<uint8_t>());
   const std::string text = in.get_string();
-  if (!node.empty()) node.mapped()->handle->complete(Error(code, text));
+  if (!node.empty()) complete(*node.mapped(), Error(code, text));
 }
 
 void Engine::receive_flush() {
@@ -542,12 +575,12 @@ void Engine::receive_shutdown(int rank) {
                        " left (its script ended, it raised an exception, or it called shutdown()); "
                        "let every rank run the same number of steps, or use join()");
   }
-  for (auto& [key, entry] : entries_) entry->handle->complete(*ended_);
+  for (auto& [key, entry] : entries_) complete(*entry, *ended_);
   entries_.clear();
   control_.drop_up();
   Batch end;
   end.last = true;
-  run_.push_back(std::move(end));
+  runner_.add(std::move(end));
 }
 
 void Engine::log_start() const {
@@ -560,9 +593,9 @@ void Engine::log_start() const {
                                    (options_.autotune.enabled ? "on" : "off"));
 }
 
-void Engine::log_run(const Batch& batch) const {
-  std::string text = "runs " + current_;
-  if (batch.items.size() > 1) text += " and " + std::to_string(batch.items.size() - 1) + " more";
+void Engine::log_run(const Flight& flight) const {
+  std::string text = "runs " + flight.describe();
+  if (flight.items.size() > 1) text += " and " + std::to_string(flight.items.size() - 1) + " more";
   log_.write(LogLevel::kTrace, text);
 }
 
@@ -583,6 +616,7 @@ void Engine::start_timeline(const std::string& path, bool mark_cycles) {
   const std::lock_guard lock(mutex_);
   if (sequencer_ == nullptr || timeline_ != nullptr) return;  // rank 0 writes for all
   timeline_ = std::make_shared<Timeline>(path, mark_cycles, log_);
+  has_timeline_.store(true, std::memory_order_relaxed);
   sequencer_->set_timeline(timeline_.get());
 }
 
@@ -591,6 +625,7 @@ void Engine::stop_timeline() {
   const std::lock_guard lock(mutex_);
   if (sequencer_ != nullptr) sequencer_->set_timeline(nullptr);
   timeline_.reset();
+  has_timeline_.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace sirtaki

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,11 +12,13 @@
 #include "backends/backend.h"
 #include "base/fork_mark.h"
 #include "base/log.h"
+#include "engine/callbacks.h"
 #include "engine/control.h"
 #include "engine/executor.h"
 #include "engine/handle.h"
 #include "engine/options.h"
 #include "engine/relay.h"
+#include "engine/runner.h"
 #include "engine/sequencer.h"
 #include "engine/timeline.h"
 #include "transport/group.h"
@@ -25,6 +26,15 @@
 #include "transport/watcher.h"
 
 namespace sirtaki {
+
+/// What a caller wants done.
+struct Submission {
+  Request request;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;   ///< none for kinds whose result size is negotiated
+  Allocate allocate = nullptr;  ///< memory for the results of these; null: the engine's own
+  std::shared_ptr<Handle> handle = nullptr;  ///< the operation's; null: a new one
+};
 
 /// One rank's engine: takes operations, agrees with its peers on their order, runs them.
 ///
@@ -47,22 +57,21 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Starts an operation. `inputs` and `outputs` (none for kinds whose result size is negotiated)
-  /// must live until the handle is done. Throws Error(kInvalid) for a name in use or a set the rank
-  /// is no member of, and the error that ended the world after that.
-  std::shared_ptr<Handle> submit(Request request, std::vector<const void*> inputs,
-                                 std::vector<void*> outputs);
+  /// Starts an operation. What it is about must stay where it is until the handle is done. Throws
+  /// Error(kInvalid) for a name in use or a set the rank is no member of, and the error that ended
+  /// the world after that.
+  std::shared_ptr<Handle> submit(Submission submission);
 
   /// The same for a caller that waits for the result next: where it can, this thread takes the
   /// driver's role first, so that no peer wakes the engine thread for it.
-  std::shared_ptr<Handle> submit_and_wait(Request request, std::vector<const void*> inputs,
-                                          std::vector<void*> outputs, int64_t limit_ns = kForever);
+  std::shared_ptr<Handle> submit_and_wait(Submission submission, int64_t limit_ns = kForever);
 
   /// Returns true when the handle is done, false if it is not at `limit_ns` on the monotonic clock.
   bool wait(Handle& handle, int64_t limit_ns = kForever);
 
-  /// Runs `work` with the backend to itself, for measurements; every rank must do the same.
-  void with_backend(const std::function<void(Backend&)>& work);
+  /// Runs `work` with the backend to itself, for measurements; every rank must do the same, with
+  /// nothing else under way.
+  void with_backend(const std::function<void(Backend&, const Doorbell&)>& work);
 
   /// Leaves the world in good order; what is not finished anywhere fails. Idempotent. In a forked
   /// child of the process that made the engine nothing happens.
@@ -78,16 +87,11 @@ class Engine {
   /// Copy of the known process sets.
   std::map<int32_t, std::vector<int>> process_sets();
 
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   const char* backend_name() const { return backend_->name(); }
 
  private:
-  /// What the sequencer wants done, in its order.
-  struct Batch {
-    std::vector<Item> items;
-    int64_t chunk_bytes = 0;  ///< not 0: use this chunk size from now on
-    bool last = false;        ///< nothing comes after it, the world is shut down
-  };
-
   /// How the driver leaves.
   struct Rest {
     bool left_over;       ///< something is to be run
@@ -97,13 +101,12 @@ class Engine {
 
   void join_hosts(std::vector<Link> links);
   void check_open() const;
-  std::shared_ptr<Handle> enqueue(Request request, std::vector<const void*> inputs,
-                                  std::vector<void*> outputs);
+  std::shared_ptr<Handle> enqueue(Submission submission);
   void announce(const Entry& entry);
   void withdraw(const std::string& key, const Request& asked, const std::string& why);
   void sequence_own(std::string_view message);
   void collect_requests();
-  void dispatch_if_idle();
+  void dispatch();
   template <class Receive>
   void receive_up(int rank, Receive receive);
 
@@ -118,17 +121,24 @@ class Engine {
   bool has_work();
   Rest rest();
   bool has_news(const Rest& rest);
-  void run(Batch& batch);
+  Runner::Events runner_events();
+  void complete(const Entry& entry, std::optional<Error> error);
+  void flight_begun(const Flight& flight);
+  void flight_done(Flight& flight, const std::optional<Error>& error);
+  std::shared_ptr<Timeline> timeline();
+  Sleep sleep_for();
   void close();
   void engine_loop();
   void check_stalls();
   void give_up_beside_driver(const std::string& why);
 
   void receive_down(std::string_view message);
+  void receive_tune(int64_t chunk_bytes);
   void receive_batch(Reader& in);
+  void receive_items(Reader& in, std::vector<Item>& items);
   Item receive_item(Reader& in);
   std::shared_ptr<const Response> response_of(uint32_t id) const;
-  void check_item(const Item& item) const;
+  void check_item(const Item& item);
   void receive_error(Reader& in);
   void receive_flush();
   void receive_shutdown(int rank);
@@ -147,7 +157,7 @@ class Engine {
   std::string cause_of(const Loss& loss) const;
   std::string phase();
   void log_start() const;
-  void log_run(const Batch& batch) const;
+  void log_run(const Flight& flight) const;
   std::string rank_text(int rank) const;
 
   const HostMap hosts_;
@@ -158,15 +168,16 @@ class Engine {
   const EngineOptions options_;
   const std::function<std::string(int rank)> why_broken_;
   const Log log_;
+  Callbacks callbacks_;
   std::shared_ptr<Region> region_;
   Endpoint endpoint_;
   std::unique_ptr<Backend> backend_;
   ProcessSets sets_;
   Executor executor_;
 
-  std::mutex driver_;  ///< held by whoever drives; guards run_, current_, endpoint_ and backend_
-  std::deque<Batch> run_;
-  std::string current_;  ///< what is being run, for messages
+  std::mutex driver_;  ///< held by whoever drives; guards runner_, endpoint_ and backend_
+  Runner runner_;
+  uint32_t looks_ = 0;
 
   std::mutex mutex_;  ///< guards everything below and sets_
   Control control_;
@@ -177,9 +188,11 @@ class Engine {
   std::map<int32_t, uint64_t> ordinals_;
   std::shared_ptr<Timeline> timeline_;
   std::optional<Error> ended_;
-  bool busy_ = false;  ///< batches are queued or running here
-  Handle closed_;      ///< done when nothing more will be run
+  size_t chunk_bytes_;
+  std::vector<int> busy_;  ///< rank 0: the lanes whose last batch is not done here
+  Handle closed_;          ///< done when nothing more will be run
 
+  std::atomic<bool> has_timeline_{false};
   std::atomic<bool> closing_{false};
   std::atomic<bool> stop_{false};
   std::thread thread_;

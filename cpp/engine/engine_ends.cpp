@@ -23,6 +23,7 @@ void Engine::shutdown() {
     region_->rank(place_).bye.store(1, std::memory_order_release);
     tell_relay();
     if (relay_ != nullptr) relay_->await_farewell();
+    callbacks_.run();
   }
   watcher_.reset();
   stop_timeline();
@@ -72,15 +73,12 @@ void Engine::give_up(const Error& error) {
 void Engine::fail_all(const Error& error) {
   const std::lock_guard lock(mutex_);
   if (!ended_) ended_ = error;
-  for (Batch& batch : run_) {
-    for (Item& item : batch.items) {
-      if (item.entry != nullptr) item.entry->handle->complete(*ended_);
-    }
+  for (Item& item : runner_.drop()) {
+    if (item.entry != nullptr) complete(*item.entry, *ended_);
   }
-  run_.clear();
-  for (auto& [key, entry] : entries_) entry->handle->complete(*ended_);
+  for (auto& [key, entry] : entries_) complete(*entry, *ended_);
   entries_.clear();
-  busy_ = false;
+  busy_.clear();
   closed_.complete();
 }
 
@@ -141,7 +139,7 @@ std::string Engine::cause_of(const Loss& loss) const {
 
 /// What the engine is doing, to be put behind a message.
 std::string Engine::phase() {
-  if (!current_.empty()) return " during " + current_;
+  if (!runner_.flights().empty()) return " during " + runner_.flights().front()->describe();
   const std::lock_guard lock(mutex_);
   if (entries_.empty()) return " while no operation was running";
   const Entry& entry = *entries_.begin()->second;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/immediate.h"
+
 namespace sirtaki {
 namespace {
 
@@ -24,12 +26,29 @@ Shape with_rows(const Shape& shape, int64_t rows) {
   return result;
 }
 
-/// Gives the handle a new tensor with `rows` rows.
+void* allocate(Entry& entry, size_t t, const Shape& shape, size_t bytes) {
+  std::string why;
+  try {
+    void* memory = entry.allocate(t, shape, bytes);
+    if (memory != nullptr || bytes == 0) return memory;
+  } catch (const std::exception& error) {
+    why = std::string(": ") + error.what();
+  }
+  entry.no_memory = "its caller has no memory for result " + std::to_string(t) + " of " +
+                    std::to_string(bytes) + " bytes" + why;
+  return nullptr;
+}
+
+/// Gives the handle a new tensor with `rows` rows. Where the caller has no memory for it the engine
+/// has: the other members rely on this rank's part in the operation.
 std::byte* new_output(Entry& entry, size_t t, int64_t rows) {
   Shape shape = with_rows(entry.request.shapes[t], rows);
   const size_t bytes = bytes_of(entry.request, elements(shape));
-  entry.handle->outputs.push_back(std::make_shared<Buffer>(std::move(shape), bytes));
-  return entry.handle->outputs.back()->data();
+  void* memory = entry.allocate ? allocate(entry, t, shape, bytes) : nullptr;
+  auto& outputs = entry.handle->outputs;
+  outputs.push_back(memory != nullptr ? std::make_shared<Buffer>(std::move(shape), bytes, memory)
+                                      : std::make_shared<Buffer>(std::move(shape), bytes));
+  return outputs.back()->data();
 }
 
 const std::byte* input(const Entry& entry, size_t t) {
@@ -44,71 +63,109 @@ std::byte* readable(const std::byte* data) { return const_cast<std::byte*>(data)
 Executor::Executor(Backend& backend, ProcessSets& sets, std::mutex& sets_mutex, int rank)
     : backend_(backend), sets_(sets), sets_mutex_(sets_mutex), rank_(rank) {}
 
-void Executor::run(std::vector<Item>& batch) {
-  const Request& base = batch[0].response->base;
-  if (base.kind == Kind::kAddSet || base.kind == Kind::kRemoveSet) return change_sets(batch[0]);
-  if (base.kind == Kind::kJoin) {
-    batch[0].entry->handle->value = base.root;
-    return;
+int Executor::lane_of(const Batch& batch) const {
+  if (batch.last) return kAllLanes;
+  const Request& base = batch.items[0].response->base;
+  if (base.kind == Kind::kAddSet || base.kind == Kind::kRemoveSet) return kAllLanes;
+  return backend_.lane_of(base.set);
+}
+
+void Executor::start(Flight& flight) {
+  const Request& base = flight.base();
+  switch (base.kind) {
+    case Kind::kAddSet:
+      flight.work = backend_.add_set(base.root, {base.splits.begin(), base.splits.end()});
+      return;
+    case Kind::kRemoveSet:
+      flight.work = backend_.remove_set(base.root);
+      return;
+    case Kind::kJoin:
+      flight.work = immediately([] {});
+      return;
+    default:
+      add_streams(flight);
+      flight.work = backend_.start(flight.op, flight.in, flight.out);
   }
+}
+
+void Executor::conclude(Flight& flight) {
+  const Request& base = flight.base();
+  Item& item = flight.items[0];
+  if (base.kind == Kind::kJoin) item.entry->handle->value = base.root;
+  if (base.kind == Kind::kAddSet) {
+    item.entry->handle->value = base.root;
+    const std::lock_guard lock(sets_mutex_);
+    sets_.add(base.root, {base.splits.begin(), base.splits.end()});
+  }
+  if (base.kind == Kind::kRemoveSet) {
+    const std::lock_guard lock(sets_mutex_);
+    sets_.remove(base.root);
+  }
+}
+
+void Executor::add_streams(Flight& flight) {
+  const Request& base = flight.base();
   const size_t members = sets_.ranks(base.set).size();
-  Work work;
-  work.op = {base.kind, base.dtype, base.reduce, base.scale, 0, 0, base.set};
-  work.op.root = sets_.index(base.set, base.root);
-  if (base.reduce == ReduceOp::kAverage) work.op.scale.post *= 1.0 / static_cast<double>(members);
-  work.in.resize(members);
-  work.out.resize(members);
-  work.zeros.reserve(batch.size());
-  for (Item& item : batch) {
+  Op& op = flight.op;
+  op.kind = base.kind;
+  op.dtype = base.dtype;
+  op.reduce = base.reduce;
+  op.scale = base.scale;
+  op.set = base.set;
+  op.root = sets_.index(base.set, base.root);
+  if (base.reduce == ReduceOp::kAverage) op.scale.post *= 1.0 / static_cast<double>(members);
+  flight.in.resize(members);
+  flight.out.resize(members);
+  flight.zeros.reserve(flight.items.size());
+  for (Item& item : flight.items) {
     switch (base.kind) {
       case Kind::kAllgather:
       case Kind::kGather:
-        add_allgather(work, item);
+        add_allgather(flight, item);
         break;
       case Kind::kAlltoall:
-        add_alltoall(work, item);
+        add_alltoall(flight, item);
         break;
       case Kind::kReducescatter:
-        add_reducescatter(work, item);
+        add_reducescatter(flight, item);
         break;
       case Kind::kScatter:
-        add_scatter(work, item);
+        add_scatter(flight, item);
         break;
       default:
-        add_same_shape(work, item);
+        add_same_shape(flight, item);
     }
   }
-  find_longest(work, batch);
-  backend_.run(work.op, work.in, work.out);
+  find_longest(flight);
 }
 
-void Executor::add_same_shape(Work& work, Item& item) {
+void Executor::add_same_shape(Flight& flight, Item& item) {
   const Request& base = item.response->base;
   if (item.entry == nullptr) {
     size_t bytes = 0;
     for (size_t t = 0; t < base.shapes.size(); ++t) bytes += tensor_bytes(base, t);
-    Buffer& zeros = work.zeros.emplace_back(Shape{}, bytes);
+    Buffer& zeros = flight.zeros.emplace_back(Shape{}, bytes);
     std::memset(zeros.data(), 0, bytes);
     size_t at = 0;
     for (size_t t = 0; t < base.shapes.size(); at += tensor_bytes(base, t), ++t) {
-      work.in[0].add(zeros.data() + at, tensor_bytes(base, t));
-      work.out[0].add(zeros.data() + at, tensor_bytes(base, t));
+      flight.in[0].add(zeros.data() + at, tensor_bytes(base, t));
+      flight.out[0].add(zeros.data() + at, tensor_bytes(base, t));
     }
     return;
   }
   Entry& entry = *item.entry;
   for (size_t t = 0; t < base.shapes.size(); ++t) {
-    work.in[0].add(readable(input(entry, t)), tensor_bytes(base, t));
-    work.out[0].add(entry.outputs[t], tensor_bytes(base, t));
+    flight.in[0].add(readable(input(entry, t)), tensor_bytes(base, t));
+    flight.out[0].add(entry.outputs[t], tensor_bytes(base, t));
   }
 }
 
-void Executor::add_allgather(Work& work, Item& item) {
+void Executor::add_allgather(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
-  const size_t members = work.out.size();
-  const bool receives = work.op.kind == Kind::kAllgather || entry.request.root == rank_;
+  const size_t members = flight.out.size();
+  const bool receives = flight.op.kind == Kind::kAllgather || entry.request.root == rank_;
   for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
-    work.in[0].add(readable(input(entry, t)), tensor_bytes(entry.request, t));
+    flight.in[0].add(readable(input(entry, t)), tensor_bytes(entry.request, t));
     if (!receives) continue;
     const int64_t* rows = item.response->sizes.data() + t * members;
     int64_t total = 0;
@@ -116,15 +173,15 @@ void Executor::add_allgather(Work& work, Item& item) {
     std::byte* at = new_output(entry, t, total);
     for (size_t m = 0; m < members; ++m) {
       const size_t bytes = static_cast<size_t>(rows[m]) * row_bytes(entry.request, t);
-      work.out[m].add(at, bytes);
+      flight.out[m].add(at, bytes);
       at += bytes;
     }
   }
 }
 
-void Executor::add_alltoall(Work& work, Item& item) {
+void Executor::add_alltoall(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
-  const size_t members = work.in.size();
+  const size_t members = flight.in.size();
   const auto own = static_cast<size_t>(sets_.index(entry.request.set, rank_));
   const std::vector<int64_t>& rows = item.response->sizes;
   const size_t row = row_bytes(entry.request, 0);
@@ -132,7 +189,7 @@ void Executor::add_alltoall(Work& work, Item& item) {
   int64_t total = 0;
   for (size_t m = 0; m < members; ++m) {
     const size_t bytes = static_cast<size_t>(rows[own * members + m]) * row;
-    work.in[m].add(readable(from), bytes);
+    flight.in[m].add(readable(from), bytes);
     from += bytes;
     entry.handle->received_splits.push_back(rows[m * members + own]);
     total += rows[m * members + own];
@@ -140,14 +197,14 @@ void Executor::add_alltoall(Work& work, Item& item) {
   std::byte* to = new_output(entry, 0, total);
   for (size_t m = 0; m < members; ++m) {
     const size_t bytes = static_cast<size_t>(rows[m * members + own]) * row;
-    work.out[m].add(to, bytes);
+    flight.out[m].add(to, bytes);
     to += bytes;
   }
 }
 
-void Executor::add_reducescatter(Work& work, Item& item) {
+void Executor::add_reducescatter(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
-  const int members = static_cast<int>(work.in.size());
+  const int members = static_cast<int>(flight.in.size());
   const int own = sets_.index(entry.request.set, rank_);
   for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
     const int64_t rows = entry.request.shapes[t][0];
@@ -155,29 +212,29 @@ void Executor::add_reducescatter(Work& work, Item& item) {
     const std::byte* from = input(entry, t);
     for (int m = 0; m < members; ++m) {
       const size_t bytes = static_cast<size_t>(rows_of(rows, members, m)) * row;
-      work.in[static_cast<size_t>(m)].add(readable(from), bytes);
+      flight.in[static_cast<size_t>(m)].add(readable(from), bytes);
       from += bytes;
     }
     const int64_t own_rows = rows_of(rows, members, own);
-    work.out[0].add(new_output(entry, t, own_rows), static_cast<size_t>(own_rows) * row);
+    flight.out[0].add(new_output(entry, t, own_rows), static_cast<size_t>(own_rows) * row);
   }
 }
 
-void Executor::add_scatter(Work& work, Item& item) {
+void Executor::add_scatter(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
   if (entry.request.root == rank_) {
-    for (size_t m = 0; m < work.in.size(); ++m) {
-      work.in[m].add(readable(input(entry, m)), tensor_bytes(entry.request, 0));
+    for (size_t m = 0; m < flight.in.size(); ++m) {
+      flight.in[m].add(readable(input(entry, m)), tensor_bytes(entry.request, 0));
     }
   }
-  work.out[0].add(entry.outputs[0], tensor_bytes(entry.request, 0));
+  flight.out[0].add(entry.outputs[0], tensor_bytes(entry.request, 0));
 }
 
-void Executor::find_longest(Work& work, const std::vector<Item>& batch) const {
-  const Kind kind = work.op.kind;
-  const size_t members = work.in.size();
+void Executor::find_longest(Flight& flight) const {
+  const Kind kind = flight.op.kind;
+  const size_t members = flight.in.size();
   std::vector<size_t> streams(members);
-  for (const Item& item : batch) {
+  for (const Item& item : flight.items) {
     const Response& response = *item.response;
     const bool gathers = kind == Kind::kAllgather || kind == Kind::kGather;
     for (size_t t = 0; t < response.base.shapes.size(); ++t) {
@@ -189,29 +246,14 @@ void Executor::find_longest(Work& work, const std::vector<Item>& batch) const {
           const auto* rows = response.sizes.data() + m * members;
           streams[m] = static_cast<size_t>(*std::max_element(rows, rows + members)) * row;
         } else {
-          streams[m] = work.in[m].bytes();
+          streams[m] = flight.in[m].bytes();
         }
       }
     }
   }
-  for (size_t bytes : streams) work.op.longest = std::max(work.op.longest, bytes);
+  for (size_t bytes : streams) flight.op.longest = std::max(flight.op.longest, bytes);
   // Of these kinds only some members hold data, but all know its size.
-  if (kind == Kind::kBroadcast || kind == Kind::kScatter) work.op.longest = work.out[0].bytes();
-}
-
-void Executor::change_sets(Item& item) {
-  const Request& base = item.response->base;
-  if (base.kind == Kind::kAddSet) {
-    const std::vector<int> ranks(base.splits.begin(), base.splits.end());
-    backend_.add_set(base.root, ranks);
-    const std::lock_guard lock(sets_mutex_);
-    sets_.add(base.root, ranks);
-    item.entry->handle->value = base.root;
-  } else {
-    backend_.remove_set(base.root);
-    const std::lock_guard lock(sets_mutex_);
-    sets_.remove(base.root);
-  }
+  if (kind == Kind::kBroadcast || kind == Kind::kScatter) flight.op.longest = flight.out[0].bytes();
 }
 
 }  // namespace sirtaki

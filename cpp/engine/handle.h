@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -14,17 +15,22 @@
 
 namespace sirtaki {
 
-/// A tensor the engine allocated because its size was known only after the ranks had agreed.
+/// A result whose size was known only after the ranks had agreed.
 class Buffer {
  public:
+  /// Memory of the engine's own.
   Buffer(Shape shape, size_t bytes) : shape_(std::move(shape)), bytes_(bytes) {
     // Zero bytes still need a distinct, aligned address.
     const size_t rounded = (bytes / kAlign + 1) * kAlign;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlign, rounded)));
-    if (data_ == nullptr) throw std::bad_alloc();
+    own_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlign, rounded)));
+    if (own_ == nullptr) throw std::bad_alloc();
+    data_ = own_.get();
   }
+  /// Memory of the caller's.
+  Buffer(Shape shape, size_t bytes, void* data)
+      : shape_(std::move(shape)), bytes_(bytes), data_(static_cast<std::byte*>(data)) {}
 
-  std::byte* data() const { return data_.get(); }
+  std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   const Shape& shape() const { return shape_; }
 
@@ -36,12 +42,23 @@ class Buffer {
 
   Shape shape_;
   size_t bytes_;
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<std::byte, Free> own_;
+  std::byte* data_;
 };
+
+/// Gives memory for result number `tensor`, which the engine then fills; null: there is none.
+/// Called by the thread that makes progress: it must not use the engine.
+using Allocate = std::function<void*(size_t tensor, const Shape& shape, size_t bytes)>;
 
 /// One submitted operation: what the caller waits for and gets.
 class Handle {
  public:
+  /// Called once, when the handle is done, by whichever thread finds it so; it holds nothing of the
+  /// engine, which may be used.
+  using OnDone = std::function<void(const Handle&)>;
+
+  explicit Handle(OnDone on_done = nullptr) : on_done_(std::move(on_done)) {}
+
   bool done() const { return state_.load(std::memory_order_acquire) != 0; }
 
   /// Sleeps until done, at most `timeout_ns` (negative: no limit).
@@ -49,13 +66,17 @@ class Handle {
     if (!done()) futex_wait(state_, 0, timeout_ns);
   }
 
-  /// The first one counts.
-  void complete(const std::optional<Error>& error = std::nullopt) {
-    if (done()) return;
+  /// The first one counts: true.
+  bool complete(const std::optional<Error>& error = std::nullopt) {
+    if (done()) return false;
     if (error) error_.emplace(*error);
     state_.store(1, std::memory_order_release);
     futex_wake(state_);
+    return true;
   }
+
+  bool calls_back() const { return on_done_ != nullptr; }
+  void call_back() const { on_done_(*this); }
 
   /// Set once done.
   const std::optional<Error>& error() const { return error_; }
@@ -65,6 +86,7 @@ class Handle {
   int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
 
  private:
+  const OnDone on_done_;
   std::atomic<uint32_t> state_{0};
   std::optional<Error> error_;
 };
@@ -76,6 +98,8 @@ struct Entry {
   uint64_t ordinal = 0;
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
+  Allocate allocate;
+  std::string no_memory;  ///< what `allocate` failed with; empty: it did not
   std::shared_ptr<Handle> handle;
 };
 

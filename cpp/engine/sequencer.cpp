@@ -289,11 +289,27 @@ void Sequencer::finish_join(int32_t set) {
 
 // ---- Sending ----
 
-bool Sequencer::dispatch(int64_t now_ns) {
-  if (ready_.empty()) return false;
+/// The first one that may go. A change of the sets goes behind all that was ready before it.
+std::unique_ptr<Sequencer::Pending> Sequencer::take_ready(
+    const std::function<bool(int32_t set)>& may_go) {
+  for (auto it = ready_.begin(); it != ready_.end(); ++it) {
+    const Request& base = base_of(**it);
+    const bool fence = changes_sets(base.kind);
+    if (fence && it != ready_.begin()) return nullptr;
+    if (sets_.index(base.set, 0) < 0 || may_go(base.set)) {
+      std::unique_ptr<Pending> taken = std::move(*it);
+      ready_.erase(it);
+      return taken;
+    }
+    if (fence) return nullptr;
+  }
+  return nullptr;
+}
+
+bool Sequencer::dispatch(int64_t now_ns, const std::function<bool(int32_t set)>& may_go) {
   std::vector<std::unique_ptr<Pending>> batch;
-  batch.push_back(std::move(ready_.front()));
-  ready_.pop_front();
+  batch.push_back(take_ready(may_go));
+  if (batch[0] == nullptr) return false;
   int64_t bytes = bytes_of(*batch[0]);
   for (auto it = ready_.begin(); it != ready_.end();) {
     if (fits(*batch[0], **it, bytes)) {

@@ -38,8 +38,12 @@ class Sequencer {
   /// Takes the same message of several ranks.
   void receive(const std::vector<int>& ranks, std::string_view message, int64_t now_ns);
 
-  /// Sends the next batch of operations that are ready, if there is one.
-  bool dispatch(int64_t now_ns);
+  /// Sends the next batch of operations that are ready, if there is one; `may_go` tells whether
+  /// rank 0 can run something of a set that it is a member of.
+  bool dispatch(int64_t now_ns, const std::function<bool(int32_t set)>& may_go);
+  bool dispatch(int64_t now_ns) {
+    return dispatch(now_ns, [](int32_t) { return true; });
+  }
 
   bool has_ready() const { return !ready_.empty(); }
   /// A request of another rank may complete something now: rank 0 itself has submitted its part, or
@@ -112,6 +116,7 @@ class Sequencer {
   Response respond(const Pending& pending) const;
   void apply_to_sets(Pending& pending);
   void remove_set(int32_t set);
+  std::unique_ptr<Pending> take_ready(const std::function<bool(int32_t set)>& may_go);
   bool fits(const Pending& first, const Pending& next, int64_t bytes) const;
   int64_t bytes_of(const Pending& pending) const;
   const Request& base_of(const Pending& pending) const;

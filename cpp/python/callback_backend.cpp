@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "backends/immediate.h"
 #include "base/error.h"
 
 namespace nb = nanobind;
@@ -55,20 +56,23 @@ CallbackBackend::~CallbackBackend() {
   target_.reset();
 }
 
-void CallbackBackend::run(const Op& op, const Streams& in, const Streams& out) {
-  call_python(name_, [&] {
-    target_.attr("run")(static_cast<int>(op.kind), static_cast<int>(op.dtype),
-                        static_cast<int>(op.reduce), op.scale.pre, op.scale.post, op.root, op.set,
-                        as_list(in), as_list(out));
+WorkPtr CallbackBackend::start(const Op& op, const Streams& in, const Streams& out) {
+  return immediately([this, &op, &in, &out] {
+    call_python(name_, [&] {
+      target_.attr("run")(static_cast<int>(op.kind), static_cast<int>(op.dtype),
+                          static_cast<int>(op.reduce), op.scale.pre, op.scale.post, op.root, op.set,
+                          as_list(in), as_list(out));
+    });
   });
 }
 
-void CallbackBackend::add_set(int32_t set, const std::vector<int>& ranks) {
-  call_python(name_, [&] { target_.attr("add_set")(set, ranks); });
+WorkPtr CallbackBackend::add_set(int32_t set, const std::vector<int>& ranks) {
+  return immediately(
+      [this, set, ranks] { call_python(name_, [&] { target_.attr("add_set")(set, ranks); }); });
 }
 
-void CallbackBackend::remove_set(int32_t set) {
-  call_python(name_, [&] { target_.attr("remove_set")(set); });
+WorkPtr CallbackBackend::remove_set(int32_t set) {
+  return immediately([this, set] { call_python(name_, [&] { target_.attr("remove_set")(set); }); });
 }
 
 }  // namespace sirtaki

@@ -151,9 +151,9 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, int kind, std::string name, i
   std::shared_ptr<Handle> handle;
   {
     nb::gil_scoped_release release;
-    if (!waits) return engine.submit(std::move(request), std::move(from), std::move(to));
-    handle = engine.submit_and_wait(std::move(request), std::move(from), std::move(to),
-                                    now_ns() + kSignalCheckNs);
+    Submission submission{std::move(request), std::move(from), std::move(to)};
+    if (!waits) return engine.submit(std::move(submission));
+    handle = engine.submit_and_wait(std::move(submission), now_ns() + kSignalCheckNs);
   }
   wait_interruptibly(engine, *handle);
   return handle;
@@ -187,10 +187,10 @@ std::vector<double> time_allreduce(HeldEngine& engine, uintptr_t address, size_t
   stream[0].add(reinterpret_cast<void*>(address), count * sizeof(float));
   op.longest = stream[0].bytes();
   std::vector<double> seconds;
-  engine.with_backend([&](Backend& backend) {
+  engine.with_backend([&](Backend& backend, const Doorbell& doorbell) {
     for (int i = 0; i < repeats; ++i) {
       const int64_t start = now_ns();
-      backend.run(op, stream, stream);
+      finish(*backend.start(op, stream, stream), doorbell);
       seconds.push_back(static_cast<double>(now_ns() - start) * 1e-9);
     }
   });

@@ -19,4 +19,11 @@ void Doorbell::abort(const Loss& loss) const {
   }
 }
 
+void Doorbell::doze(const Sleep& sleep, int64_t nap_ns) {
+  std::vector<pollfd> polled = sleep.polled;
+  const timespec nap{0, nap_ns};
+  // Whatever ended it, the caller looks again.
+  ppoll(polled.data(), polled.size(), &nap, nullptr);
+}
+
 }  // namespace sirtaki

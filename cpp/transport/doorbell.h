@@ -1,5 +1,8 @@
 #pragma once
 
+#include <poll.h>
+
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -14,6 +17,26 @@ namespace sirtaki {
 struct SpinPolicy {
   int64_t caller_ns = 200'000;  ///< a thread that is blocked in a call anyway
   int64_t engine_ns = 5'000;    ///< the engine thread: the rank's main thread wants the core
+};
+
+/// What a driver that has nothing else to do may sleep for.
+struct Sleep {
+  static constexpr int kNobody = -1;
+
+  uint32_t messages = 0;       ///< News besides kData
+  bool data = false;           ///< a peer's counter is waited for
+  int peer = kNobody;          ///< that of one rank alone, by its place
+  std::vector<pollfd> polled;  ///< these descriptors too
+
+  void await_data(int place) {
+    peer = data && place != peer ? kNobody : place;
+    data = true;
+  }
+  /// As it is written into the rank's block.
+  uint32_t news() const {
+    const uint32_t whose = peer == kNobody ? RankBlock::kAnyPeer : static_cast<uint32_t>(peer);
+    return data ? messages | kData | whose << RankBlock::kPeerShift : messages;
+  }
 };
 
 /// Lets one rank's driver sleep and wake its peers' drivers, across the processes of a host. Peers
@@ -55,16 +78,10 @@ class Doorbell {
 
   std::atomic<uint32_t>& engine_bell() const { return region_->rank(place_).bell[0]; }
 
-  /// Returns once `peer` has made `ready()` true; as `wait`.
-  template <class Ready>
-  void wait_for(int peer, Ready ready) const {
-    wait(kData | static_cast<uint32_t>(peer) << RankBlock::kPeerShift, ready);
-  }
-
-  /// Returns once `ready()` is true: polls for a while, then sleeps until rung for `news`.
-  /// Throws PeerLostError's Error when the world was aborted and `ready()` is still false.
-  template <class Ready>
-  void wait(uint32_t news, Ready ready) const {
+  /// Returns once `ready()` is true: polls for a while, then sleeps. `prepare()` says what for,
+  /// each time. Throws PeerLost when the world was aborted and `ready()` is still false.
+  template <class Ready, class Prepare>
+  void wait(Ready ready, Prepare prepare) const {
     if (ready()) return;
     const int64_t limit = now_ns() + spin_ns();
     do {
@@ -74,7 +91,7 @@ class Doorbell {
       }
       if (aborted()) return throw_if_aborted(ready);
     } while (now_ns() < limit);
-    sleep_until(news, ready);
+    sleep_until(ready, prepare);
   }
 
   /// How long the driver polls before it sleeps.
@@ -93,6 +110,9 @@ class Doorbell {
  private:
   static constexpr int kPollsPerClock = 16;
   static constexpr int64_t kSleepNs = 100'000'000;  // a missed abort is seen at the latest then
+  // Bells cannot end poll().
+  static constexpr int64_t kShortestNapNs = 200'000;
+  static constexpr int64_t kLongestNapNs = 2'000'000;
 
   void set_rest(uint32_t rest) const {
     region_->rank(place_).rest.store(rest, std::memory_order_relaxed);
@@ -104,23 +124,36 @@ class Doorbell {
     const uint32_t rest = block.rest.load(std::memory_order_relaxed);
     // Only the peer that is waited for wakes a sleeper: with more ranks than cores, waking it to
     // find that it must wait for another costs most.
-    if (news == kData && rest >> RankBlock::kPeerShift != static_cast<uint32_t>(place_)) return;
+    const uint32_t awaited = rest >> RankBlock::kPeerShift;
+    if (news == kData && awaited != static_cast<uint32_t>(place_) && awaited != RankBlock::kAnyPeer)
+      return;
     if ((rest & news) != 0) wake(block.bell[rest & RankBlock::kCallerSleeps ? 1 : 0]);
   }
+
+  static void doze(const Sleep& sleep, int64_t nap_ns);
 
   void wake(std::atomic<uint32_t>& bell) const {
     bell.fetch_add(1, std::memory_order_release);
     futex_wake(bell);
   }
 
-  template <class Ready>
-  void sleep_until(uint32_t news, Ready ready) const {
+  template <class Ready, class Prepare>
+  void sleep_until(Ready ready, Prepare prepare) const {
     std::atomic<uint32_t>& bell = region_->rank(place_).bell[caller_ ? 1 : 0];
+    int64_t nap = kShortestNapNs;
     for (;;) {
+      const Sleep sleep = prepare();
       const uint32_t seen = bell.load(std::memory_order_acquire);
+      const uint32_t news = sleep.news();
       set_rest(caller_ ? news | RankBlock::kCallerSleeps : news);
-      const bool woken = ready() || aborted();
-      if (!woken) futex_wait(bell, seen, kSleepNs);
+      if (!ready() && !aborted()) {
+        if (sleep.polled.empty()) {
+          futex_wait(bell, seen, kSleepNs);
+        } else {
+          doze(sleep, nap);
+          nap = std::min(2 * nap, kLongestNapNs);
+        }
+      }
       wake_up();
       if (ready()) return;
       check_abort();

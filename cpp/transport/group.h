@@ -3,15 +3,15 @@
 #include <array>
 #include <vector>
 
+#include "base/task.h"
 #include "transport/doorbell.h"
 #include "transport/hosts.h"
-#include "transport/tcp.h"
 
 namespace sirtaki {
 
 class Group;
 
-/// Slot memory of one rank is shared by all its process sets; this remembers who used it last.
+/// Which group used slots last, and in which of its collectives.
 struct SlotUse {
   Group* group = nullptr;
   uint64_t collective = 0;
@@ -31,35 +31,75 @@ struct Endpoint {
   Endpoint(std::shared_ptr<Region> memory, int world_rank, SpinPolicy policy)
       : Endpoint(std::move(memory), world_rank, world_rank, policy) {}
 
-  /// Returns once the rank at `peer` on this host has made `ready()` true; bytes from and to other
-  /// hosts move meanwhile.
-  template <class Ready>
-  void wait_for(int peer, Ready ready) {
-    if (sockets != nullptr && sockets->busy() && sockets->move_until(ready)) return;
-    doorbell.wait_for(peer, ready);
-  }
+  /// Two small slots, then the streaming slots.
+  using AreaUse = std::array<SlotUse, 3>;
 
   std::shared_ptr<Region> region;
   int rank;   ///< in the world
   int place;  ///< on this host: index in the region
   int sockets_per_peer;
   Doorbell doorbell;
-  Sockets* sockets = nullptr;   ///< where there are other hosts
-  std::array<SlotUse, 3> uses;  ///< two small slots, then the streaming slots
-  size_t chunk_bytes = 96 << 10;
+  std::array<AreaUse, Region::kAreas> uses;  ///< process sets of one area use it in turn
 };
 
-/// The members of a process set (or a pair) on one host, seen from one of them.
+/// The members of a process set on one host, seen from one of them.
 ///
 /// Members run the same collectives in the same order. Within one, a member writes chunk q into its
 /// slots, publishes it, and reads its peers' chunks once they are published. Counters only grow, so
 /// a wait is a comparison; every collective advances each counter by the same amount on all
 /// members.
 class Group {
+  using Counter = std::atomic<uint64_t> Counters::*;
+
+  static constexpr uint64_t kStream = 2;
+
+  struct Reached {
+    const std::atomic<uint64_t>* counter;
+    uint64_t count;
+    int place;
+    bool operator()() const { return counter->load(std::memory_order_acquire) >= count; }
+    int peer() const { return place; }
+  };
+  struct AllReached {
+    const Group* group;
+    Counter counter;
+    uint64_t count;
+    bool operator()() const { return group->behind(counter, count) < 0; }
+    int peer() const { return group->behind(counter, count); }
+  };
+  /// All members have drained the collective that used the slots last.
+  struct Free {
+    const SlotUse* use;
+    bool operator()() const { return use->group == nullptr || peer() < 0; }
+    int peer() const { return use->group->behind(&Counters::drained, use->collective); }
+  };
+  class Begin : public Until<Free> {
+   public:
+    Begin(Group& group, uint64_t slot)
+        : Until<Free>(Free{&group.uses()[slot]}), group_(group), slot_(slot) {}
+    int await_resume() const {
+      group_.acquire(group_.uses()[slot_]);
+      return static_cast<int>(slot_);
+    }
+
+   private:
+    Group& group_;
+    uint64_t slot_;
+  };
+
+  /// The place of a member other than this one that has not come so far; Strand::kNobody: none.
+  int behind(Counter counter, uint64_t count) const;
+
+  auto reached(int member, Counter counter, uint64_t count) const {
+    const auto index = static_cast<size_t>(member);
+    return Until<Reached>({&(counters_[index]->*counter), count, places_[index]});
+  }
+  auto all_reached(Counter counter, uint64_t count) const {
+    return Until<AllReached>({this, counter, count});
+  }
+
  public:
-  /// `counters` is indexed by member (`indexed_by_place`: by the members' places on the host).
-  Group(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks, Counters* counters,
-        bool indexed_by_place);
+  Group(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks, int set);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -67,12 +107,11 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& world_ranks() const { return ranks_; }
-  size_t chunk_bytes() const { return endpoint_.chunk_bytes; }
 
-  /// Begins a collective that writes the small slots; returns which of the two.
-  int begin_small();
-  /// Begins a collective that writes the streaming slots.
-  void begin_stream();
+  /// Awaited, begins a collective that writes the small slots; gives which of the two.
+  auto begin_small() { return Begin(*this, collective_ % 2); }
+  /// Awaited, begins a collective that writes the streaming slots.
+  auto begin_stream() { return Begin(*this, kStream); }
   /// Ends the collective: this member reads nothing more from its peers' slots.
   void end();
 
@@ -82,6 +121,8 @@ class Group {
   std::byte* stream_slots(int member) const {
     return slots_[static_cast<size_t>(member)] + 2 * Region::kSmallBytes;
   }
+  /// Of one member.
+  size_t stream_bytes() const { return Region::stream_bytes(area_); }
 
   /// The chunks written so far, one more than before, may be read by the peers.
   void publish();
@@ -91,27 +132,34 @@ class Group {
   /// these.
   void skip_published(uint32_t count);
   void skip_consumed(uint32_t count);
-  /// Waits until `member` has published `count` chunks of this collective.
-  void await_published(int member, uint32_t count) const;
-  /// Waits until every other member has consumed `count` chunks of this collective.
-  void await_consumed(uint32_t count) const;
-  void await_consumed(int member, uint32_t count) const;
 
-  /// Waits until no peer reads this member's slots on behalf of this group.
-  void leave() const { await_drained(collective_); }
-
-  /// All members have drained the group's last collective; no peer reads a slot any more.
-  void await_drained(uint64_t collective) const;
+  /// Awaited: `member` has published `count` chunks of this collective.
+  auto published(int member, uint32_t count) const {
+    return reached(member, &Counters::published, published_before_ + count);
+  }
+  /// Awaited: all members but this one have.
+  auto all_published(uint32_t count) const {
+    return all_reached(&Counters::published, published_before_ + count);
+  }
+  /// Awaited: `member` has consumed `count` chunks of this collective.
+  auto consumed(int member, uint32_t count) const {
+    return reached(member, &Counters::consumed, consumed_before_ + count);
+  }
+  /// Awaited: all members but this one have.
+  auto all_consumed(uint32_t count) const {
+    return all_reached(&Counters::consumed, consumed_before_ + count);
+  }
+  /// Awaited: no peer reads this member's slots on behalf of this group.
+  auto left() const { return all_reached(&Counters::drained, collective_); }
 
  private:
+  Endpoint::AreaUse& uses() const { return endpoint_.uses[static_cast<size_t>(area_)]; }
   void acquire(SlotUse& use);
   void tell_members() const;
-  static bool reached(const std::atomic<uint64_t>& counter, uint64_t count) {
-    return counter.load(std::memory_order_acquire) >= count;
-  }
 
   Endpoint& endpoint_;
   std::vector<int> ranks_;
+  int area_;
   std::vector<int> places_;  // of the members on the host
   std::vector<int> peers_;   // places of the other members
   int rank_;

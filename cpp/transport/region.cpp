@@ -26,8 +26,7 @@ Region::Layout::Layout(int rank_count) {
   up = page_align(ranks + n * sizeof(RankBlock));
   down = page_align(up + n * sizeof(ByteRing));
   sets = page_align(down + n * sizeof(ByteRing));
-  pairs = page_align(sets + kMaxSets * n * sizeof(Counters));
-  slots = page_align(pairs + 2 * n * n * sizeof(Counters));
+  slots = page_align(sets + kMaxSets * n * sizeof(Counters));
   total = page_align(slots + n * kSlotBytes);
 }
 

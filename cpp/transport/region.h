@@ -46,6 +46,7 @@ struct alignas(128) LeaderBlock {
 struct alignas(128) RankBlock {
   static constexpr uint32_t kCallerSleeps = 8;
   static constexpr uint32_t kPeerShift = 8;
+  static constexpr uint32_t kAnyPeer = 0xffffff;
 
   /// 0 while the driver polls, else the News it sleeps for, which thread sleeps, and the peer whose
   /// kData it needs.
@@ -74,9 +75,14 @@ struct alignas(128) Counters {
 class Region {
  public:
   static constexpr int kMaxSets = 1024;
-  static constexpr size_t kSmallBytes = 16 << 10;  ///< one small slot; a rank has two
-  static constexpr size_t kStreamBytes = 3 << 20;  ///< the slots of the streaming collectives
-  static constexpr size_t kSlotBytes = 2 * kSmallBytes + kStreamBytes;
+  static constexpr size_t kSmallBytes = 16 << 10;       ///< one small slot; an area has two
+  static constexpr size_t kWorldStreamBytes = 3 << 20;  ///< slots of the world's streams
+  static constexpr size_t kSetStreamBytes = 640 << 10;  ///< of another process set's
+  /// What a rank writes for its peers to read lies in areas: the world has one, and the other
+  /// process sets share the rest by their numbers, so that several are under way at a time.
+  static constexpr int kAreas = 17;
+  static int area_of_set(int set) { return set == 0 ? 0 : 1 + (set - 1) % (kAreas - 1); }
+  static size_t stream_bytes(int area) { return area == 0 ? kWorldStreamBytes : kSetStreamBytes; }
 
   /// Bytes of memory for `ranks` ranks; the memfd must be at least that long.
   static size_t bytes(int ranks);
@@ -108,19 +114,21 @@ class Region {
   Counters* set_counters(int set) const {
     return at<Counters>(layout_.sets) + static_cast<size_t>(set) * static_cast<size_t>(ranks_);
   }
-  /// Counters of a pair of places, indexed 0 (the lower one) and 1.
-  Counters* pair_counters(int low, int high) const {
-    return at<Counters>(layout_.pairs) +
-           2 * (static_cast<size_t>(low) * static_cast<size_t>(ranks_) + static_cast<size_t>(high));
-  }
-  std::byte* slots(int place) const {
-    return at<std::byte>(layout_.slots) + static_cast<size_t>(place) * kSlotBytes;
+  /// An area of a rank: two small slots, then those of the streaming collectives.
+  std::byte* slots(int place, int area) const {
+    const size_t before =
+        area == 0 ? 0 : kWorldAreaBytes + static_cast<size_t>(area - 1) * kSetAreaBytes;
+    return at<std::byte>(layout_.slots) + static_cast<size_t>(place) * kSlotBytes + before;
   }
 
  private:
+  static constexpr size_t kWorldAreaBytes = 2 * kSmallBytes + kWorldStreamBytes;
+  static constexpr size_t kSetAreaBytes = 2 * kSmallBytes + kSetStreamBytes;
+  static constexpr size_t kSlotBytes = kWorldAreaBytes + (kAreas - 1) * kSetAreaBytes;
+
   struct Layout {
     explicit Layout(int ranks);
-    size_t leader, ranks, up, down, sets, pairs, slots, total;
+    size_t leader, ranks, up, down, sets, slots, total;
   };
 
   Region(int fd, int ranks);

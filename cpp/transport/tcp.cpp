@@ -92,14 +92,17 @@ bool Flow::has_moved(uint64_t until) const {
   return true;
 }
 
-void Sockets::open(std::vector<int> ranks) {
+Task Sockets::open(std::vector<int> ranks) {
   std::erase_if(ranks, [&](int rank) { return connections_.count(rank) != 0; });
   std::sort(ranks.begin(), ranks.end());
   for (int rank : ranks) {
     std::vector<Fd> sockets;
-    for (int lane = 0; lane < per_peer_; ++lane) sockets.push_back(connect_to(rank, lane));
+    for (int lane = 0; lane < per_peer_; ++lane) {
+      sockets.push_back(connect_to(rank, first_lane_ + lane));
+    }
     connections_[rank] = std::make_unique<Connection>(rank, std::move(sockets));
   }
+  co_return;
 }
 
 Fd Sockets::connect_to(int rank, int lane) {
@@ -163,19 +166,6 @@ void Sockets::start() {
   }
 }
 
-void Sockets::await(const std::vector<Mark>& marks) {
-  wait([&] { return std::all_of(marks.begin(), marks.end(), [](auto& m) { return m.reached(); }); },
-       0, kSleepNs);
-}
-
-void Sockets::await(const Mark& mark) {
-  wait([&] { return mark.reached(); }, 0, kSleepNs);
-}
-
-void Sockets::await_all() {
-  wait([&] { return !busy(); }, 0, kSleepNs);
-}
-
 bool Sockets::progress() {
   bool moved = false;
   for (size_t i = 0; i < busy_.size();) {
@@ -193,7 +183,21 @@ bool Sockets::progress() {
       ++i;
     }
   }
+  if (moved || busy_.empty()) {
+    look_at_ns_ = 0;
+  } else {
+    check_patience();
+  }
   return moved;
+}
+
+/// Nothing moves: after some seconds of that asks whether the other hosts are there at all.
+void Sockets::check_patience() {
+  const int64_t now = now_ns();
+  if (look_at_ns_ == 0) look_at_ns_ = now + kPatienceNs;
+  if (now < look_at_ns_) return;
+  check_silence();
+  look_at_ns_ = now + kLookAgainNs;
 }
 
 bool Sockets::push(Connection& connection, size_t socket) {
@@ -239,9 +243,8 @@ void Sockets::check_greeting(Connection& connection) {
                                         "): do all hosts have the same version?");
 }
 
-void Sockets::sleep(int64_t nap_ns) {
-  std::vector<pollfd> polled;
-  for (Connection* connection : busy_) {
+void Sockets::add_polled(std::vector<pollfd>& polled) const {
+  for (const Connection* connection : busy_) {
     for (size_t i = 0; i < connection->sockets.size(); ++i) {
       const bool in = !connection->in.of(i).empty();
       const bool out = !connection->out.of(i).empty();
@@ -251,9 +254,6 @@ void Sockets::sleep(int64_t nap_ns) {
         polled.push_back({connection->sockets[i].get(), static_cast<short>(events), 0});
     }
   }
-  const timespec nap{nap_ns / 1'000'000'000, nap_ns % 1'000'000'000};
-  // Whatever ended it, the caller looks again.
-  ppoll(polled.data(), polled.size(), &nap, nullptr);
 }
 
 /// Data waits for acknowledgement for as long as the kernel goes on to try, which is much longer

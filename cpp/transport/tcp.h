@@ -1,16 +1,16 @@
 #pragma once
 
-#include <sched.h>
+#include <poll.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "base/task.h"
 #include "transport/doorbell.h"
 #include "transport/hosts.h"
 
@@ -43,6 +43,7 @@ class Flow {
 
   void add(std::byte* data, size_t bytes);
   Pieces& of(size_t socket) { return pieces_[socket]; }
+  const Pieces& of(size_t socket) const { return pieces_[socket]; }
   bool empty() const {
     return std::all_of(pieces_.begin(), pieces_.end(), [](auto& pieces) { return pieces.empty(); });
   }
@@ -90,21 +91,25 @@ struct Mark {
   bool reached() const { return flow->has_moved(until); }
 };
 
-/// The connections of one rank to ranks on other hosts.
+/// The connections of one rank's process set to ranks on other hosts.
 ///
-/// Memory to send and to fill is only noted; it moves whenever this rank waits for anything, so all
+/// Memory to send and to fill is only noted; it moves whenever `progress` is called, so all
 /// directions are busy at once and no order of waiting can block two ranks for ever. Bytes carry no
 /// tags: both ends name their pieces in the same order.
 class Sockets {
  public:
   /// `per_peer` sockets make a connection, as many on all ranks: several carry more where one alone
-  /// is held back by its window or by the core that serves it.
-  Sockets(int rank, const Doorbell& doorbell, Connect connect, int per_peer)
-      : rank_(rank), doorbell_(doorbell), connect_(std::move(connect)), per_peer_(per_peer) {}
+  /// is held back by its window or by the core that serves it. They are lanes `first_lane` and up.
+  Sockets(int rank, const Doorbell& doorbell, Connect connect, int first_lane, int per_peer)
+      : rank_(rank),
+        doorbell_(doorbell),
+        connect_(std::move(connect)),
+        first_lane_(first_lane),
+        per_peer_(per_peer) {}
 
   /// Connects to those of `ranks` that are not connected yet. Every rank must name its peers at the
   /// same operation; they are taken in ascending order, so that nobody waits in a circle.
-  void open(std::vector<int> ranks);
+  Task open(std::vector<int> ranks);
 
   /// Begins an operation with a peer, in one direction: disagreement about it becomes an error.
   void greet(int rank, const Greeting& greeting);
@@ -117,23 +122,27 @@ class Sockets {
   /// Gives the kernel what it takes at once.
   void start();
 
-  void await(const std::vector<Mark>& marks);
-  void await(const Mark& mark);
-  void await_all();
+  /// Awaited: the mark is reached.
+  auto reached(Mark mark) const {
+    return Until([mark] { return mark.reached(); });
+  }
+  /// Awaited: all marks are reached; the list stays where it is meanwhile.
+  auto all_reached(const std::vector<Mark>& marks) const {
+    return Until([&marks] {
+      return std::all_of(marks.begin(), marks.end(), [](const Mark& m) { return m.reached(); });
+    });
+  }
+  /// Awaited: nothing waits to be moved.
+  auto idle() const {
+    return Until([this] { return !busy(); });
+  }
 
   /// Something waits to be moved.
   bool busy() const { return !busy_.empty(); }
-
-  /// Moves bytes until `ready()`, which somebody else on this host makes true, or until nothing is
-  /// left to move. Returns whether `ready()` is true.
-  template <class Ready>
-  bool move_until(Ready ready) {
-    // Who makes it true cannot end poll(), but may need this core.
-    constexpr int64_t kYieldNs = 100'000;
-    constexpr int64_t kNapNs = 200'000;
-    wait([&] { return !busy() || ready(); }, kYieldNs, kNapNs);
-    return ready();
-  }
+  /// Moves what can be moved now; false if that was nothing.
+  bool progress();
+  /// Adds what becomes ready once more can be moved.
+  void add_polled(std::vector<pollfd>& polled) const;
 
   /// Forgets what was noted, after an error. Where the world has not ended because of it, closes
   /// the connections, which peers notice; else they stay open, so that no peer takes this rank for
@@ -141,47 +150,15 @@ class Sockets {
   void drop();
 
  private:
-  static constexpr int64_t kSleepNs = 100'000'000;  // a missed abort is seen at the latest then
   static constexpr int64_t kPatienceNs = 4'000'000'000;
   static constexpr int64_t kLookAgainNs = 250'000'000;
 
-  /// Polls, then offers its core to others between two looks, then sleeps until a socket is ready.
-  template <class Ready>
-  void wait(Ready ready, int64_t yield_ns, int64_t nap_ns) {
-    int64_t limit = 0;
-    int64_t look_at = 0;
-    while (!ready()) {
-      if (progress()) {
-        limit = 0;
-        continue;
-      }
-      if (doorbell_.aborted()) doorbell_.check_abort();
-      const int64_t now = now_ns();
-      if (limit == 0) {
-        limit = now + doorbell_.spin_ns();
-        look_at = now + kPatienceNs;
-      }
-      if (now >= look_at) {
-        check_silence();
-        look_at = now + kLookAgainNs;
-      }
-      if (now < limit) {
-        cpu_relax();
-      } else if (now < limit + yield_ns) {
-        sched_yield();
-      } else {
-        sleep(nap_ns);
-      }
-    }
-  }
-
   Connection& to(int rank) { return *connections_.at(rank); }
   void list(Connection& connection);
-  bool progress();
   bool push(Connection& connection, size_t socket);
   bool pull(Connection& connection, size_t socket);
   void check_greeting(Connection& connection);
-  void sleep(int64_t nap_ns);
+  void check_patience();
   void check_silence();
   [[noreturn]] void lose(int rank, const std::string& reason);
   Fd connect_to(int rank, int lane);
@@ -189,24 +166,11 @@ class Sockets {
   int rank_;
   const Doorbell& doorbell_;
   Connect connect_;
+  int first_lane_;
   int per_peer_;
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> busy_;
-};
-
-/// Drops the connections when an operation ends with an exception: what it noted is gone.
-class DropOnError {
- public:
-  explicit DropOnError(Sockets& sockets) : sockets_(sockets) {}
-  ~DropOnError() {
-    if (std::uncaught_exceptions() > exceptions_) sockets_.drop();
-  }
-  DropOnError(const DropOnError&) = delete;
-  DropOnError& operator=(const DropOnError&) = delete;
-
- private:
-  Sockets& sockets_;
-  int exceptions_ = std::uncaught_exceptions();
+  int64_t look_at_ns_ = 0;  ///< when to ask whether the other hosts answer; 0: something has moved
 };
 
 }  // namespace sirtaki

@@ -15,10 +15,12 @@ std::vector<int> WideGroup::on_this_host(const Endpoint& endpoint, const HostMap
 }
 
 WideGroup::WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks,
-                     Counters* counters)
-    : endpoint_(endpoint),
-      ranks_(std::move(world_ranks)),
-      local_(endpoint, hosts, on_this_host(endpoint, hosts, ranks_), counters, true) {
+                     int set, Connect connect)
+    : ranks_(std::move(world_ranks)),
+      set_(set),
+      local_(endpoint, hosts, on_this_host(endpoint, hosts, ranks_), set),
+      sockets_(endpoint.rank, endpoint.doorbell, std::move(connect),
+               set * endpoint.sockets_per_peer, endpoint.sockets_per_peer) {
   rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), endpoint.rank) - ranks_.begin());
   std::vector<std::vector<int>> by_host(static_cast<size_t>(hosts.hosts()));
   for (int m = 0; m < size(); ++m) {
@@ -47,7 +49,7 @@ int WideGroup::agent(int host, int member) const {
   return candidates[static_cast<size_t>(index_of(member)) % candidates.size()];
 }
 
-void WideGroup::open() {
+Task WideGroup::open() {
   std::vector<int> peers;
   for (int h = 0; h < hosts(); ++h) {
     if (h != host()) peers.push_back(world_rank(agent(h, rank_)));
@@ -55,7 +57,7 @@ void WideGroup::open() {
   for (int ward : wards_) peers.push_back(world_rank(ward));
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-  sockets().open(peers);
+  return sockets_.open(std::move(peers));
 }
 
 }  // namespace sirtaki

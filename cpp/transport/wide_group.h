@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "transport/group.h"
+#include "transport/tcp.h"
 
 namespace sirtaki {
 
@@ -14,16 +15,19 @@ namespace sirtaki {
 /// all members share the work, and what a host needs crosses its link once.
 class WideGroup {
  public:
-  WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks,
-            Counters* counters);
+  WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks, int set,
+            Connect connect);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
+  int set() const { return set_; }
   int world_rank(int member) const { return ranks_[static_cast<size_t>(member)]; }
 
   /// The members on this host; `members_on(host())` are their numbers in the set.
   Group& local() { return local_; }
   bool shares() const { return local_.size() > 1; }
+  /// Of the streaming slots of one member, on every host.
+  size_t stream_bytes() const { return local_.stream_bytes(); }
 
   int hosts() const { return static_cast<int>(members_.size()); }
   int host() const { return host_of(rank_); }
@@ -39,18 +43,20 @@ class WideGroup {
   /// As many members as every host has: those that can work in parallel, one a host.
   int lanes() const { return lanes_; }
 
-  Sockets& sockets() { return *endpoint_.sockets; }
-  size_t chunk_bytes() const { return endpoint_.chunk_bytes; }
-  /// Connects to those agents and wards that it is not connected to; all members must do so.
-  void open();
+  /// Of this set alone: several sets may have operations under way.
+  Sockets& sockets() { return sockets_; }
+  /// Awaited, connects to those agents and wards that it is not connected to; all members must do
+  /// so.
+  Task open();
 
  private:
   static std::vector<int> on_this_host(const Endpoint& endpoint, const HostMap& hosts,
                                        const std::vector<int>& world_ranks);
 
-  Endpoint& endpoint_;
   std::vector<int> ranks_;
+  int set_;
   Group local_;
+  Sockets sockets_;
   int rank_ = 0;
   std::vector<int> host_of_;
   std::vector<int> index_of_;

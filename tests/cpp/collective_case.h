@@ -173,13 +173,14 @@ inline Streams segments_of(std::vector<Bytes>& buffers, size_t element, uint32_t
 }
 
 /// Runs the collective as number `member` of the process set and compares every byte.
-inline void run_case(NativeBackend& backend, const Case& c, size_t member) {
+template <class AnyMember>
+void run_case(AnyMember& rank, const Case& c, size_t member) {
   std::vector<Bytes> in = c.in[member];
   const size_t element = size_of(c.op.dtype);
   const auto seed = static_cast<uint32_t>(c.seed + member);
   const Streams sources = segments_of(in, element, seed);
   if (c.in_place) {
-    backend.run(c.op, sources, sources);
+    rank.run(c.op, sources, sources);
     expect(in == c.expected[member], describe(c, member));
     return;
   }
@@ -190,7 +191,7 @@ inline void run_case(NativeBackend& backend, const Case& c, size_t member) {
   const bool same =
       c.op.kind == Kind::kAllreduce || c.op.kind == Kind::kReduce || c.op.kind == Kind::kBroadcast;
   const Streams targets = segments_of(out, element, same ? seed : seed + 99);
-  backend.run(c.op, sources, targets);
+  rank.run(c.op, sources, targets);
   expect(out == expected, describe(c, member));
   expect(in == c.in[member], "inputs stay as they are; " + describe(c, member));
 }

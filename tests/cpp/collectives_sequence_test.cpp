@@ -52,8 +52,8 @@ TEST_CASE("collectives of all kinds follow one another in any order") {
       std::minstd_rand order(1);
       for (int round = 0; round < kRounds; ++round) {
         const Case& c = cases[order() % cases.size()];
-        if (order() % 10 == 0) member.backend->run(barrier_of(0), Streams(1), Streams(1));
-        testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+        if (order() % 10 == 0) member.run(barrier_of(0), Streams(1), Streams(1));
+        testing::run_case(member, c, static_cast<size_t>(member.rank));
       }
     });
   }
@@ -85,7 +85,7 @@ struct SetsPlan {
 
 void run_sets(Member& member, const SetsPlan& plan, int rounds) {
   for (const auto& [set, ranks] : plan.sets) {
-    if (set != 0) member.backend->add_set(set, ranks);
+    if (set != 0) member.add_set(set, ranks);
   }
   std::minstd_rand order(1);
   for (int round = 0; round < rounds; ++round) {
@@ -93,10 +93,10 @@ void run_sets(Member& member, const SetsPlan& plan, int rounds) {
     const std::vector<Case>& cases = plan.cases.at(set);
     const Case& c = cases[order() % cases.size()];
     const int index = plan.index(set, member.rank);
-    if (index >= 0) testing::run_case(*member.backend, c, static_cast<size_t>(index));
+    if (index >= 0) testing::run_case(member, c, static_cast<size_t>(index));
   }
   for (const auto& [set, ranks] : plan.sets) {
-    if (set != 0) member.backend->remove_set(set);
+    if (set != 0) member.remove_set(set);
   }
 }
 
@@ -114,17 +114,17 @@ TEST_CASE("a process set's number may be used again for other ranks") {
     const std::vector<std::vector<int>> rank_lists = {{0, 1}, {1, 3}, {0, 1, 2, 3}, {2}, {0, 2}};
     for (size_t round = 0; round < 20; ++round) {
       const std::vector<int>& ranks = rank_lists[round % rank_lists.size()];
-      member.backend->add_set(1, ranks);
+      member.add_set(1, ranks);
       const auto found = std::find(ranks.begin(), ranks.end(), member.rank);
       if (found != ranks.end()) {
         std::minstd_rand random(static_cast<uint32_t>(round));
         for (int i = 0; i < 5; ++i) {
           Case c = any_case(random, static_cast<int>(ranks.size()));
           c.op.set = 1;
-          testing::run_case(*member.backend, c, static_cast<size_t>(found - ranks.begin()));
+          testing::run_case(member, c, static_cast<size_t>(found - ranks.begin()));
         }
       }
-      member.backend->remove_set(1);
+      member.remove_set(1);
     }
   });
 }
@@ -146,54 +146,10 @@ TEST_CASE("counters may pass 32 bits") {
       [&](int r) {
         Member member(region, r, testing::kSmallestChunk);
         for (const Case& c : cases) {
-          testing::run_case(*member.backend, c, static_cast<size_t>(r));
+          testing::run_case(member, c, static_cast<size_t>(r));
         }
       },
       [&](int r) { Doorbell(region, r, SpinPolicy{}).abort(r); });
-}
-
-// ---- Pairs ----
-
-void transfer(Member& member, Kind kind, int peer, Bytes& buffer) {
-  Op op;
-  op.kind = kind;
-  op.root = peer;
-  op.longest = buffer.size();
-  Streams stream(1);
-  stream[0].add(buffer.data(), buffer.size());
-  kind == Kind::kSend ? member.backend->run(op, stream, Streams(1))
-                      : member.backend->run(op, Streams(1), stream);
-}
-
-TEST_CASE("pairs send and receive, in both directions and between collectives") {
-  const Case sum = CaseMaker(op_of(Kind::kAllreduce, Dtype::kF32), 4, 5000, 1).make();
-  testing::run_members(4, testing::kSmallestChunk, [&](Member& member) {
-    for (uint32_t round = 0; round < 10; ++round) {
-      for (const size_t size : {size_t{0}, size_t{1}, size_t{100'000}}) {
-        const int next = (member.rank + 1) % 4;
-        const int previous = (member.rank + 3) % 4;
-        Bytes sent = testing::numbers(Dtype::kU8, size, round + static_cast<uint32_t>(member.rank));
-        Bytes received(size);
-        const bool first = member.rank % 2 == 0;
-        if (first) transfer(member, Kind::kSend, next, sent);
-        transfer(member, Kind::kRecv, previous, received);
-        if (!first) transfer(member, Kind::kSend, next, sent);
-        expect(
-            received == testing::numbers(Dtype::kU8, size, round + static_cast<uint32_t>(previous)),
-            "what the previous rank sent arrives");
-      }
-      testing::run_case(*member.backend, sum, static_cast<size_t>(member.rank));
-    }
-  });
-}
-
-TEST_CASE("a rank cannot send to itself") {
-  testing::run_members(1, testing::kSmallestChunk, [](Member& member) {
-    Op op;
-    op.kind = Kind::kSend;
-    CHECK_THROWS_AS(run_alone(op, Streams(1), Streams(1)), Error);
-    CHECK(member.size == 1);
-  });
 }
 
 // ---- Lost peers ----
@@ -208,7 +164,7 @@ TEST_CASE("a lost peer ends every collective that waits for it") {
         return member.endpoint.doorbell.abort(2);
       }
       try {
-        for (;;) testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+        for (;;) testing::run_case(member, c, static_cast<size_t>(member.rank));
       } catch (const PeerLost& lost) {
         expect(lost.rank == 2, "the lost rank is named");
         failed.fetch_add(1);

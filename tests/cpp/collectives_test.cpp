@@ -25,7 +25,7 @@ constexpr std::array kScales = {Scale{}, Scale{0.3, 1.0}, Scale{1.0, 1.0 / 3}};
 void run_all(int n, size_t chunk_bytes, const std::vector<Case>& cases) {
   testing::run_members(n, chunk_bytes, [&](Member& member) {
     for (const Case& c : cases) {
-      testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+      testing::run_case(member, c, static_cast<size_t>(member.rank));
     }
   });
 }
@@ -118,7 +118,7 @@ TEST_CASE("a streamed reduction is right for every length of its last chunk") {
     CAPTURE(n);
     std::vector<Case> cases;
     for (const size_t less : {4, 8, 60, 64, 68, 128, 4096}) {
-      const size_t bytes = 4 * StreamSlots::kMaxChunk - less;
+      const size_t bytes = 4 * StreamSlots::most(Region::kWorldStreamBytes) - less;
       for (const Kind kind : {Kind::kAllreduce, Kind::kReduce}) {
         cases.push_back(CaseMaker(op_of(kind, Dtype::kF32, 1), n, bytes / 4, 1).make());
       }
@@ -145,7 +145,7 @@ TEST_CASE("a barrier lets nobody through before everybody has come") {
     testing::run_members(n, testing::kSmallestChunk, [&](Member& member) {
       for (int round = 1; round <= 50; ++round) {
         arrived.fetch_add(1);
-        member.backend->run(op_of(Kind::kBarrier, Dtype::kU8), Streams(1), Streams(1));
+        member.run(op_of(Kind::kBarrier, Dtype::kU8), Streams(1), Streams(1));
         testing::expect(arrived.load() >= round * n, "all have come");
       }
     });
@@ -161,7 +161,7 @@ TEST_CASE("the last rank may be very late") {
   testing::run_members(kRanks, testing::kSmallestChunk, [&](Member& member) {
     for (const Case& c : cases) {
       if (member.rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+      testing::run_case(member, c, static_cast<size_t>(member.rank));
     }
   });
 }

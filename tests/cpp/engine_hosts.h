@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/immediate.h"
 #include "engines.h"
 
 // Worlds of several hosts in one process: a region for each host, socket pairs between them.
@@ -86,15 +87,21 @@ class MeetingBackend : public Backend {
   MeetingBackend(Meeting& meeting, Endpoint& endpoint) : meeting_(meeting), endpoint_(endpoint) {}
 
   const char* name() const override { return "meeting"; }
-  void run(const Op& op, const Streams& in, const Streams& out) override {
-    meeting_.sum(op.set, in[0], out[0], endpoint_.doorbell);
+  WorkPtr start(const Op& op, const Streams& in, const Streams& out) override {
+    return immediately(
+        [this, &op, &in, &out] { meeting_.sum(op.set, in[0], out[0], endpoint_.doorbell); });
   }
-  void add_set(int32_t set, const std::vector<int>& ranks) override {
-    meet_all();
-    if (endpoint_.rank == ranks.front()) meeting_.add_set(set, static_cast<int>(ranks.size()));
-    meet_all();
+  int lane_of(int32_t) const override { return 0; }
+  WorkPtr add_set(int32_t set, const std::vector<int>& ranks) override {
+    return immediately([this, set, ranks] {
+      meet_all();
+      if (endpoint_.rank == ranks.front()) meeting_.add_set(set, static_cast<int>(ranks.size()));
+      meet_all();
+    });
   }
-  void remove_set(int32_t) override { meet_all(); }
+  WorkPtr remove_set(int32_t) override {
+    return immediately([this] { meet_all(); });
+  }
 
  private:
   void meet_all() { meeting_.sum(0, {}, {}, endpoint_.doorbell); }

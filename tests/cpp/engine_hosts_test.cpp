@@ -116,7 +116,7 @@ TEST_CASE("far more messages than the rings hold") {
     };
     // On two ranks nobody reads what comes meanwhile.
     if (rank % 2 == 1) {
-      engine.with_backend([&](Backend& backend) { submit(&backend); });
+      engine.with_backend([&](Backend& backend, const Doorbell&) { submit(&backend); });
     } else {
       submit(nullptr);
     }

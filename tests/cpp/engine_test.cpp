@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "backends/immediate.h"
 #include "base/frames.h"
 #include "doctest/doctest.h"
 #include "engines.h"
@@ -291,15 +292,18 @@ class Stuck : public Backend {
   Stuck(const Doorbell& doorbell, std::thread::id stuck, std::atomic<bool>& begun)
       : doorbell_(doorbell), stuck_(stuck), begun_(begun) {}
   const char* name() const override { return "stuck"; }
-  void run(const Op&, const Streams&, const Streams&) override {
-    while (std::this_thread::get_id() == stuck_) {
-      begun_ = true;
-      doorbell_.check_abort();
-      testing::sleep_ms(1);
-    }
+  WorkPtr start(const Op&, const Streams&, const Streams&) override {
+    return immediately([this] {
+      while (std::this_thread::get_id() == stuck_) {
+        begun_ = true;
+        doorbell_.check_abort();
+        testing::sleep_ms(1);
+      }
+    });
   }
-  void add_set(int32_t, const std::vector<int>&) override {}
-  void remove_set(int32_t) override {}
+  int lane_of(int32_t) const override { return 0; }
+  WorkPtr add_set(int32_t, const std::vector<int>&) override { return nullptr; }
+  WorkPtr remove_set(int32_t) override { return nullptr; }
 
  private:
   const Doorbell& doorbell_;

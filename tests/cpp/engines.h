@@ -64,7 +64,7 @@ inline std::shared_ptr<Handle> start_sum(Engine& engine, const std::string& name
                                          std::vector<float>& values, int32_t set = 0) {
   Request request = sum_of(name, {static_cast<int64_t>(values.size())});
   request.set = set;
-  return engine.submit(std::move(request), {values.data()}, {values.data()});
+  return engine.submit({std::move(request), {values.data()}, {values.data()}});
 }
 
 inline void finish(Engine& engine, Handle& handle) {
@@ -76,13 +76,13 @@ inline void sum(Engine& engine, const std::string& name, std::vector<float>& val
                 int32_t set = 0) {
   Request request = sum_of(name, {static_cast<int64_t>(values.size())});
   request.set = set;
-  check(*engine.submit_and_wait(std::move(request), {values.data()}, {values.data()}));
+  check(*engine.submit_and_wait({std::move(request), {values.data()}, {values.data()}}));
 }
 
 inline std::shared_ptr<Handle> finished(Engine& engine, Request request,
                                         std::vector<const void*> in = {},
                                         std::vector<void*> out = {}) {
-  auto handle = engine.submit_and_wait(std::move(request), std::move(in), std::move(out));
+  auto handle = engine.submit_and_wait({std::move(request), std::move(in), std::move(out)});
   check(*handle);
   return handle;
 }

@@ -95,7 +95,7 @@ TEST_CASE("a rank that cannot go on is named on all hosts") {
           Request request = sum_of("x");
           if (rank == 2) request.shapes = {{4}};
           // A negative number of elements cannot be: the engine of rank 2 gives up.
-          engine->with_backend([&](Backend&) {
+          engine->with_backend([&](Backend&, const Doorbell&) {
             if (rank == 2) world.regions[1]->down(1).write(std::string("\x01\0\0\0\xff", 5));
           });
           testing::sum(*engine, "x", values);
@@ -167,7 +167,7 @@ TEST_CASE("hosts that compute for longer than the timeout are not lost") {
     Floats values(4, 1.0f);
     testing::sum(engine, "x", values);
     if (rank >= 2) {  // not even when the driver is busy
-      engine.with_backend([](Backend&) { testing::sleep_ms(1'500); });
+      engine.with_backend([](Backend&, const Doorbell&) { testing::sleep_ms(1'500); });
     }
     testing::sum(engine, "x", values);
     expect(values[0] == 16.0f, "the sum is right");

@@ -53,7 +53,7 @@ struct SetsPlan {
 
   void run(HostedMember& member, int rounds) const {
     for (const auto& [set, ranks] : sets) {
-      if (set != 0) member.backend->add_set(set, ranks);
+      if (set != 0) member.add_set(set, ranks);
     }
     std::minstd_rand order(1);
     for (int round = 0; round < rounds; ++round) {
@@ -63,10 +63,10 @@ struct SetsPlan {
       const std::vector<int>& ranks = sets.at(set);
       const auto found = std::find(ranks.begin(), ranks.end(), member.rank);
       if (found == ranks.end()) continue;
-      testing::run_case(*member.backend, c, static_cast<size_t>(found - ranks.begin()));
+      testing::run_case(member, c, static_cast<size_t>(found - ranks.begin()));
     }
     for (const auto& [set, ranks] : sets) {
-      if (set != 0) member.backend->remove_set(set);
+      if (set != 0) member.remove_set(set);
     }
   }
 };
@@ -85,17 +85,17 @@ TEST_CASE("a process set's number may be used again for ranks on other hosts") {
     const std::vector<std::vector<int>> rank_lists = {{0, 1}, {1, 3}, {0, 1, 2, 3}, {2}, {0, 2}};
     for (size_t round = 0; round < 20; ++round) {
       const std::vector<int>& ranks = rank_lists[round % rank_lists.size()];
-      member.backend->add_set(1, ranks);
+      member.add_set(1, ranks);
       const auto found = std::find(ranks.begin(), ranks.end(), member.rank);
       if (found != ranks.end()) {
         std::minstd_rand random(static_cast<uint32_t>(round));
         for (int i = 0; i < 5; ++i) {
           Case c = any_case(random, static_cast<int>(ranks.size()));
           c.op.set = 1;
-          testing::run_case(*member.backend, c, static_cast<size_t>(found - ranks.begin()));
+          testing::run_case(member, c, static_cast<size_t>(found - ranks.begin()));
         }
       }
-      member.backend->remove_set(1);
+      member.remove_set(1);
     }
   });
 }
@@ -109,40 +109,7 @@ TEST_CASE("the last rank of a host may be very late") {
   testing::run_on_hosts(layout, testing::kSmallestChunk, [&](HostedMember& member) {
     for (const Case& c : cases) {
       if (member.rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
-    }
-  });
-}
-
-// ---- Pairs ----
-
-void transfer(HostedMember& member, Kind kind, int peer, Bytes& buffer) {
-  Op op = op_of(kind, Dtype::kU8, peer);
-  op.longest = buffer.size();
-  Streams stream(1);
-  stream[0].add(buffer.data(), buffer.size());
-  kind == Kind::kSend ? member.backend->run(op, stream, Streams(1))
-                      : member.backend->run(op, Streams(1), stream);
-}
-
-TEST_CASE("pairs on one host and on two send and receive, between collectives") {
-  const Case sum = CaseMaker(op_of(Kind::kAllreduce, Dtype::kI32), 4, 5000, 1).make();
-  testing::run_on_hosts({0, 0, 1, 1}, testing::kSmallestChunk, [&](HostedMember& member) {
-    const int next = (member.rank + 1) % 4;
-    const int previous = (member.rank + 3) % 4;
-    for (uint32_t round = 0; round < 10; ++round) {
-      for (const size_t size : {size_t{0}, size_t{1}, size_t{3'000'000}}) {
-        Bytes sent = testing::numbers(Dtype::kU8, size, round + static_cast<uint32_t>(member.rank));
-        Bytes received(size);
-        const bool first = member.rank % 2 == 0;
-        if (first) transfer(member, Kind::kSend, next, sent);
-        transfer(member, Kind::kRecv, previous, received);
-        if (!first) transfer(member, Kind::kSend, next, sent);
-        expect(
-            received == testing::numbers(Dtype::kU8, size, round + static_cast<uint32_t>(previous)),
-            "what the previous rank sent arrives");
-      }
-      testing::run_case(*member.backend, sum, static_cast<size_t>(member.rank));
+      testing::run_case(member, c, static_cast<size_t>(member.rank));
     }
   });
 }
@@ -162,19 +129,28 @@ Fd broken_socket() {
   return Fd(pair[0]);
 }
 
+/// From rank 0 to all.
+void pass(HostedMember& member, Bytes& buffer) {
+  Op op = op_of(Kind::kBroadcast, Dtype::kU8, 0);
+  op.longest = buffer.size();
+  Streams stream(1);
+  stream[0].add(buffer.data(), buffer.size());
+  member.run(op, stream, stream);
+}
+
 TEST_CASE("a lost rank of another host ends every collective and is named") {
   for (const Kind kind : testing::kDataKinds) {
     const Case c = CaseMaker(op_of(kind, Dtype::kI32), 3, 50'000, 2).make();
     std::atomic<int> failed{0};
     testing::run_on_hosts({0, 1, 2}, testing::kSmallestChunk, [&](HostedMember& member) {
-      testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+      testing::run_case(member, c, static_cast<size_t>(member.rank));
       if (member.rank == 2) {
         // As when the process ends: some hear of it from the socket, others from those that did.
         member.backend.reset();
         return;
       }
       try {
-        for (;;) testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+        for (;;) testing::run_case(member, c, static_cast<size_t>(member.rank));
       } catch (const PeerLost& lost) {
         expect(lost.rank == 2, "the lost rank is named");
         failed.fetch_add(1);
@@ -190,13 +166,13 @@ TEST_CASE("a closed socket ends the operation of both ends") {
   testing::run_on_hosts({0, 1}, testing::kSmallestChunk, [&](HostedMember& member) {
     Bytes data(100'000);
     if (member.rank == 0) {
-      transfer(member, Kind::kSend, 1, data);
+      pass(member, data);
       member.backend.reset();
       return;
     }
-    transfer(member, Kind::kRecv, 0, data);
+    pass(member, data);
     try {
-      transfer(member, Kind::kRecv, 0, data);
+      pass(member, data);
     } catch (const PeerLost& lost) {
       expect(lost.rank == 0, "the lost rank is named");
       expect(member.endpoint.doorbell.aborted(), "the other ranks of the host are told");
@@ -216,10 +192,11 @@ TEST_CASE("who made a connection knows better than its socket why it broke") {
   Connect connect;
   connect.open = [](int, int, const Connect::Ended&) { return broken_socket(); };
   connect.why_broken = [](int rank) { return "the certificate of rank " + std::to_string(rank); };
-  Sockets sockets(1, endpoint.doorbell, connect, 1);
-  sockets.open({0});
+  Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
+  REQUIRE(Strand(sockets.open({0})).advance());
   std::byte byte{};
-  CHECK_THROWS_AS(sockets.await(sockets.receive(0, &byte, 1)), PeerLost);
+  sockets.receive(0, &byte, 1);
+  CHECK_THROWS_AS(sockets.progress(), PeerLost);
   CHECK(region->loss().reason == "the certificate of rank 0");
 }
 
@@ -233,15 +210,15 @@ TEST_CASE("opening a connection ends with the world, and names whoever was lost 
     CHECK(ended());
     throw std::runtime_error("the world has ended");
   };
-  Sockets sockets(1, endpoint.doorbell, connect, 1);
-  CHECK_THROWS_WITH_AS(sockets.open({0}), "lost rank 2", PeerLost);
+  Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
+  CHECK_THROWS_WITH_AS(Strand(sockets.open({0})).advance(), "lost rank 2", PeerLost);
 }
 
 TEST_CASE("a rank that waits for a silent host ends when the world does") {
   std::atomic<bool> connected{false};
   testing::run_on_hosts({0, 1}, testing::kSmallestChunk, [&](HostedMember& member) {
     Bytes data(1000);
-    transfer(member, member.rank == 0 ? Kind::kSend : Kind::kRecv, 1 - member.rank, data);
+    pass(member, data);
     if (member.rank == 0) {
       connected.wait(false);
       return member.tell_hosts(0);
@@ -250,7 +227,7 @@ TEST_CASE("a rank that waits for a silent host ends when the world does") {
     connected.notify_all();
     bool ended = false;
     try {
-      transfer(member, Kind::kRecv, 0, data);
+      pass(member, data);
     } catch (const PeerLost& lost) {
       ended = lost.rank == 0;
     }
@@ -267,7 +244,7 @@ TEST_CASE("ranks that run different operations get an error, not garbage") {
     Op op = op_of(Kind::kAllreduce, Dtype::kF32);
     op.longest = data.size();
     try {
-      member.backend->run(op, stream, stream);
+      member.run(op, stream, stream);
     } catch (const PeerLost&) {
       // The other one was quicker to find it.
     } catch (const Error& error) {
@@ -291,7 +268,8 @@ TEST_CASE("more ranks than have room in shared memory are refused, and the world
   streams[0].add(data.data(), data.size());
   std::string text;
   try {
-    backend.run(op_of(Kind::kAllreduce, Dtype::kU8), streams, streams);
+    testing::run_to_end(backend, endpoint.doorbell, op_of(Kind::kAllreduce, Dtype::kU8), streams,
+                        streams, 1 << 16);
   } catch (const Error& error) {
     CHECK(error.code == ErrorCode::kInvalid);
     text = error.what();
@@ -306,7 +284,9 @@ TEST_CASE("a peer that cannot be reached is named with the reason") {
   NativeBackend backend(endpoint, hosts, connecting_fails("no route"));
   std::string text;
   try {
-    backend.run(op_of(Kind::kBarrier, Dtype::kU8), Streams(1), Streams(1));
+    const Streams nothing(1);
+    testing::run_to_end(backend, endpoint.doorbell, op_of(Kind::kBarrier, Dtype::kU8), nothing,
+                        nothing, 1 << 16);
   } catch (const Error& error) {
     text = error.what();
   }

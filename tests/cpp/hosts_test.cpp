@@ -57,7 +57,7 @@ void run_all(const std::vector<int>& layout, size_t chunk, const std::vector<Cas
              int sockets = 1) {
   const auto run = [&](HostedMember& member) {
     for (const Case& c : cases) {
-      testing::run_case(*member.backend, c, static_cast<size_t>(member.rank));
+      testing::run_case(member, c, static_cast<size_t>(member.rank));
     }
   };
   testing::run_on_hosts(layout, chunk, run, sockets);
@@ -152,7 +152,7 @@ TEST_CASE("an average of integers is truncated once") {
       stream[0].add(values.data(), count * sizeof(int32_t));
       Op op = op_of(Kind::kAllreduce, Dtype::kI32, 0, ReduceOp::kAverage, Scale{1.0, 1.0 / 3});
       op.longest = stream[0].bytes();
-      member.backend->run(op, stream, stream);
+      member.run(op, stream, stream);
       expect(values == std::vector<int32_t>(count, 2), "(5 + 5 - 3) / 3 is 2");
     }
   });
@@ -170,7 +170,7 @@ TEST_CASE("sums of any numbers have the same bits on all ranks and in every run"
           Streams stream{testing::cut(data, size_of(dtype), static_cast<uint32_t>(run))};
           Op op = op_of(Kind::kAllreduce, dtype);
           op.longest = data.size();
-          member.backend->run(op, stream, stream);
+          member.run(op, stream, stream);
           results[run * layout.size() + static_cast<size_t>(member.rank)] = std::move(data);
         });
       }
@@ -187,7 +187,7 @@ TEST_CASE("an average of large 16-bit floats does not overflow on the way") {
       stream[0].add(values.data(), 2 * count);
       Op op = op_of(Kind::kAllreduce, Dtype::kF16, 0, ReduceOp::kAverage, Scale{1.0, 0.25});
       op.longest = 2 * count;
-      member.backend->run(op, stream, stream);
+      member.run(op, stream, stream);
       expect(values == std::vector<uint16_t>(count, f32_to_f16(60'000)), "the average is right");
     }
   });
@@ -213,7 +213,7 @@ TEST_CASE("adasum gives the same on several hosts as on one") {
           stream[0].add(values.data() + count / 3, 4 * (count - count / 3));
           Op op = op_of(Kind::kAllreduce, Dtype::kF32, 0, ReduceOp::kAdasum);
           op.longest = 4 * count;
-          member.backend->run(op, stream, stream);
+          member.run(op, stream, stream);
           results[run][static_cast<size_t>(member.rank)] = values;
         });
       }
@@ -234,7 +234,7 @@ TEST_CASE("a barrier between hosts lets nobody through before everybody has come
     testing::run_on_hosts(layout, testing::kSmallestChunk, [&](HostedMember& member) {
       for (int round = 1; round <= 20; ++round) {
         arrived.fetch_add(1);
-        member.backend->run(op_of(Kind::kBarrier, Dtype::kU8), Streams(1), Streams(1));
+        member.run(op_of(Kind::kBarrier, Dtype::kU8), Streams(1), Streams(1));
         expect(arrived.load() >= round * n, "all have come");
       }
     });

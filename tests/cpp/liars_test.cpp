@@ -301,7 +301,7 @@ TEST_CASE("what cannot be run as one is not run") {
   Engine engine(1, HostMap::single(2), region, {}, {}, testing::quick_options());
   Floats x(4), y(4);
   const auto first = testing::start_sum(engine, "x", x);
-  const auto second = engine.submit(mean, {y.data()}, {y.data()});
+  const auto second = engine.submit({mean, {y.data()}, {y.data()}});
   std::string frame;
   append_frame(frame, batch({decided(sum_of("x")), decided(mean)}));
   REQUIRE(region->down(1).write(frame) == frame.size());
@@ -344,7 +344,7 @@ TEST_CASE("what cannot be is refused to who submits it, and the world goes on") 
     Floats values(4, 1.0f);
     Request impossible = sum_of("x", {-4});
     const Error error =
-        error_of([&] { engine.submit(impossible, {values.data()}, {values.data()}); });
+        error_of([&] { engine.submit({impossible, {values.data()}, {values.data()}}); });
     expect(error.code == ErrorCode::kInvalid, error.what());
     testing::sum(engine, "x", values);
     expect(values[0] == 2.0f, "the sum is right");

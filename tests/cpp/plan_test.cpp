@@ -96,11 +96,13 @@ TEST_CASE("the slots of a member hold all chunks in flight, whatever chunk size 
     Endpoint endpoint(region, 0, 0, SpinPolicy{});
     std::vector<int> ranks;
     for (int r = 0; r < n; ++r) ranks.push_back(r);
-    for (const size_t asked : {size_t{4096}, size_t{100'000}, size_t{1} << 30}) {
-      endpoint.chunk_bytes = asked;
-      const Group group(endpoint, HostMap::single(n), ranks, region->set_counters(0), true);
+    for (const auto& [set, asked] : std::vector<std::pair<int, size_t>>{
+             {0, 4096}, {0, 100'000}, {0, size_t{1} << 30}, {1, 4096}, {7, size_t{1} << 30}}) {
+      Op op;
+      op.chunk_bytes = asked;
+      const Group group(endpoint, HostMap::single(n), ranks, set);
       for (const size_t bytes : {size_t{1}, size_t{50'000}, size_t{1} << 30}) {
-        const size_t chunk = StreamSlots::chunk_for(group, bytes);
+        const size_t chunk = StreamSlots::chunk_for(group, op, bytes);
         const StreamSlots slots(group, chunk);
         CAPTURE(n);
         CAPTURE(asked);
@@ -108,8 +110,8 @@ TEST_CASE("the slots of a member hold all chunks in flight, whatever chunk size 
         CHECK(chunk > 0);
         CHECK(block_bytes(chunk, n) >= kSliceAlign);
         CHECK(block_bytes(chunk, n) * static_cast<size_t>(n) <= chunk);
-        CHECK(block_bytes(StreamSlots::chunk_for(group, bytes, 1000), 1000) >= kSliceAlign);
-        const std::byte* end = region->slots(0) + Region::kSlotBytes;
+        CHECK(block_bytes(StreamSlots::chunk_for(group, op, bytes, 1000), 1000) >= kSliceAlign);
+        const std::byte* end = group.stream_slots(0) + group.stream_bytes();
         CHECK(slots.result(0, StreamSlots::kDepth - 1) + chunk / 2 <= end);
       }
     }

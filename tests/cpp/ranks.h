@@ -59,20 +59,36 @@ inline void run_threads(int n, const std::function<void(int)>& body,
   if (first != nullptr) std::rethrow_exception(first);
 }
 
+inline void run_to_end(Backend& backend, const Doorbell& doorbell, const Op& op, const Streams& in,
+                       const Streams& out, size_t chunk_bytes) {
+  Op copy = op;
+  copy.chunk_bytes = chunk_bytes;
+  finish(*backend.start(copy, in, out), doorbell);
+}
+
 /// One rank with its backend, driven by the test's thread.
 struct Member {
-  Member(std::shared_ptr<Region> region, int world_rank, size_t chunk_bytes)
+  Member(std::shared_ptr<Region> region, int world_rank, size_t chunk)
       : rank(world_rank),
         size(region->ranks()),
+        chunk_bytes(chunk),
         hosts(HostMap::single(size)),
         endpoint(std::move(region), world_rank, world_rank, SpinPolicy{0, 0}) {
-    endpoint.chunk_bytes = chunk_bytes;
     endpoint.doorbell.drive_as_caller(true);
     backend = std::make_unique<NativeBackend>(endpoint, hosts, Connect());
   }
 
+  void run(const Op& op, const Streams& in, const Streams& out) {
+    run_to_end(*backend, endpoint.doorbell, op, in, out, chunk_bytes);
+  }
+  void add_set(int32_t set, const std::vector<int>& ranks) {
+    finish(*backend->add_set(set, ranks), endpoint.doorbell);
+  }
+  void remove_set(int32_t set) { finish(*backend->remove_set(set), endpoint.doorbell); }
+
   int rank;
   int size;
+  size_t chunk_bytes;
   HostMap hosts;
   Endpoint endpoint;
   std::unique_ptr<NativeBackend> backend;

@@ -54,19 +54,28 @@ class Switchboard {
 
 /// One rank with its backend, driven by the test's thread.
 struct HostedMember {
-  HostedMember(const HostMap& hosts, std::shared_ptr<Region> region, int world_rank,
-               size_t chunk_bytes, Connect connect, int sockets)
+  HostedMember(const HostMap& hosts, std::shared_ptr<Region> region, int world_rank, size_t chunk,
+               Connect connect, int sockets)
       : rank(world_rank),
         size(hosts.size()),
+        chunk_bytes(chunk),
         endpoint(std::move(region), world_rank, hosts.place_of(world_rank), SpinPolicy{0, 0},
                  sockets) {
-    endpoint.chunk_bytes = chunk_bytes;
     endpoint.doorbell.drive_as_caller(true);
     backend = std::make_unique<NativeBackend>(endpoint, hosts, std::move(connect));
   }
 
+  void run(const Op& op, const Streams& in, const Streams& out) {
+    run_to_end(*backend, endpoint.doorbell, op, in, out, chunk_bytes);
+  }
+  void add_set(int32_t set, const std::vector<int>& ranks) {
+    finish(*backend->add_set(set, ranks), endpoint.doorbell);
+  }
+  void remove_set(int32_t set) { finish(*backend->remove_set(set), endpoint.doorbell); }
+
   int rank;
   int size;
+  size_t chunk_bytes;
   Endpoint endpoint;
   std::unique_ptr<NativeBackend> backend;
   /// Ends the world on all hosts, as the control connections do.

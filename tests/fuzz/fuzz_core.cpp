@@ -317,7 +317,7 @@ void engine(Data& data) {
     }
     // As Python's: scatter reads a tensor for each member.
     if (request.kind == Kind::kScatter && !in.empty()) in.push_back(in[0]);
-    may_throw([&] { handles.push_back(engine.submit(request, in, out)); });
+    may_throw([&] { handles.push_back(engine.submit({request, in, out})); });
   }
   std::string stream;
   for (size_t step = 0; step < 6; ++step) append_frame(stream, some_down(data));

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+
+#include "base/frame_pool.h"
+#include "transport/doorbell.h"
+
+namespace sirtaki {
+
+/// An operation under way. Destroying it before it is done abandons it.
+class Work : public Pooled {
+ public:
+  virtual ~Work() = default;
+
+  /// Does what can be done without waiting; true when the operation is done. Throws what it failed
+  /// with.
+  virtual bool advance() = 0;
+  /// Whether `advance` would get further; moves bytes on the way.
+  virtual bool is_ready() = 0;
+  /// Adds what it waits for.
+  virtual void prepare(Sleep& sleep) const = 0;
+};
+
+using WorkPtr = std::unique_ptr<Work>;
+
+/// Lends the work this thread until it is done.
+inline void finish(Work& work, const Doorbell& doorbell) {
+  const auto prepare = [&] {
+    Sleep sleep;
+    work.prepare(sleep);
+    return sleep;
+  };
+  while (!work.advance()) doorbell.wait([&] { return work.is_ready(); }, prepare);
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,178 @@
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <exception>
+#include <utility>
+
+#include "base/frame_pool.h"
+
+namespace sirtaki {
+
+class Strand;
+
+/// Work that can be interrupted wherever it waits: a coroutine. It begins when it is awaited, or
+/// when its strand first advances; destroying it abandons it where it is.
+class [[nodiscard]] Task {
+ public:
+  struct promise_type;
+  using Coroutine = std::coroutine_handle<promise_type>;
+
+  Task() = default;
+  Task(Task&& other) noexcept : coroutine_(std::exchange(other.coroutine_, nullptr)) {}
+  Task& operator=(Task&& other) noexcept {
+    std::swap(coroutine_, other.coroutine_);
+    return *this;
+  }
+  ~Task() {
+    if (coroutine_) coroutine_.destroy();
+  }
+
+  /// Runs it within another one.
+  auto operator co_await() const noexcept;
+
+ private:
+  friend class Strand;
+  explicit Task(Coroutine coroutine) : coroutine_(coroutine) {}
+
+  void rethrow() const;
+
+  Coroutine coroutine_;
+};
+
+/// The tasks of one operation, of which the innermost waits for something. Whoever calls `advance`
+/// lends it a thread for as long as it need not wait.
+class Strand {
+ public:
+  /// Nobody in particular is waited for.
+  static constexpr int kNobody = -1;
+
+  explicit Strand(Task task);
+  Strand(const Strand&) = delete;
+  Strand& operator=(const Strand&) = delete;
+
+  /// Runs the task until it must wait or has had its turn; true when it is done. Throws what it
+  /// threw.
+  bool advance();
+
+  /// Whether `advance` would get it further.
+  bool is_ready() const { return ready_ == nullptr || ready_(awaited_); }
+  /// The place on the host of a rank that must do something before; kNobody: not known.
+  int peer() const { return ready_ == nullptr ? kNobody : peer_(awaited_); }
+
+ private:
+  friend class Task;
+  friend struct Task::promise_type;
+  template <class Ready>
+  friend class Until;
+
+  /// A task that never has to wait gives way to others after so many things that it need not wait
+  /// for.
+  static constexpr uint32_t kTurn = 64;
+
+  using IsReady = bool (*)(const void* awaited);
+  using PeerOf = int (*)(const void* awaited);
+
+  void suspend(Task::Coroutine innermost, IsReady ready, PeerOf peer, const void* awaited) {
+    innermost_ = innermost;
+    ready_ = ready;
+    awaited_ = awaited;
+    peer_ = peer;
+  }
+
+  Task task_;
+  Task::Coroutine innermost_;
+  IsReady ready_ = nullptr;
+  const void* awaited_ = nullptr;
+  PeerOf peer_ = nullptr;
+  uint32_t turn_ = 0;
+};
+
+struct Task::promise_type : Pooled {
+  /// The one that awaits it goes on next.
+  struct Final {
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(Coroutine coroutine) const noexcept {
+      coroutine.promise().strand->innermost_ = coroutine.promise().waiting;
+    }
+    void await_resume() const noexcept {}
+  };
+
+  Task get_return_object() { return Task(Coroutine::from_promise(*this)); }
+  std::suspend_always initial_suspend() const noexcept { return {}; }
+  Final final_suspend() const noexcept { return {}; }
+  void return_void() const noexcept {}
+  void unhandled_exception() noexcept { error = std::current_exception(); }
+
+  Strand* strand = nullptr;
+  Coroutine waiting;  ///< for this one; none while it has not had to wait itself
+  std::exception_ptr error;
+};
+
+inline void Task::rethrow() const {
+  if (coroutine_.promise().error) std::rethrow_exception(coroutine_.promise().error);
+}
+
+inline auto Task::operator co_await() const noexcept {
+  struct Awaiter {
+    const Task& task;
+    bool await_ready() const noexcept { return false; }
+    /// Runs the inner task; the outer one waits only if that must.
+    bool await_suspend(Coroutine outer) const {
+      promise_type& inner = task.coroutine_.promise();
+      inner.strand = outer.promise().strand;
+      task.coroutine_.resume();
+      if (task.coroutine_.done()) return false;
+      inner.waiting = outer;
+      return true;
+    }
+    void await_resume() const { task.rethrow(); }
+  };
+  return Awaiter{*this};
+}
+
+inline Strand::Strand(Task task) : task_(std::move(task)), innermost_(task_.coroutine_) {
+  task_.coroutine_.promise().strand = this;
+}
+
+inline bool Strand::advance() {
+  turn_ = 0;
+  while (innermost_) {
+    if (!is_ready() || turn_ > kTurn) return false;
+    ready_ = nullptr;
+    std::exchange(innermost_, nullptr).resume();
+  }
+  task_.rethrow();
+  return true;
+}
+
+/// Lets a task wait until something is so: `co_await Until([&] { return …; })`. `Ready` may have a
+/// `peer()`, the place on the host of a rank that must do something before.
+template <class Ready>
+class [[nodiscard]] Until {
+ public:
+  explicit Until(Ready ready) : ready_(std::move(ready)) {}
+
+  bool await_ready() const { return false; }
+  bool await_suspend(Task::Coroutine coroutine) const {
+    Strand& strand = *coroutine.promise().strand;
+    if (++strand.turn_ <= Strand::kTurn && ready_()) return false;
+    strand.suspend(coroutine, &Until::is_ready, &Until::peer_of, this);
+    return true;
+  }
+  void await_resume() const {}
+
+ private:
+  static bool is_ready(const void* self) { return static_cast<const Until*>(self)->ready_(); }
+  static int peer_of(const void* self) {
+    if constexpr (requires(const Ready& ready) { ready.peer(); }) {
+      return static_cast<const Until*>(self)->ready_.peer();
+    } else {
+      return Strand::kNobody;
+    }
+  }
+
+  Ready ready_;
+};
+
+}  // namespace sirtaki

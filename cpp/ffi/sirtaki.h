@@ -1,0 +1,110 @@
+/* The engine's operations in plain C: for libraries in other languages, and for those that may link
+ * neither the core nor Python. They get the table's address from Python, `sirtaki.ffi.address()`
+ * or the capsule `sirtaki.ffi.capsule()`, and check `version` and `struct_size`.
+ *
+ * Every function may be called from any thread, none throws. */
+#ifndef SIRTAKI_H_
+#define SIRTAKI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised when something that exists changes its meaning; what is added at the ends of structures
+ * only makes them larger. */
+#define SIRTAKI_FFI_VERSION 1
+
+/* What became of an operation. */
+enum {
+  SIRTAKI_OK = 0,
+  SIRTAKI_INTERNAL = 1,  /* it failed; the world may be over */
+  SIRTAKI_PEER_LOST = 2, /* a rank died or does not answer */
+  SIRTAKI_TIMEOUT = 3,   /* some ranks never submitted it */
+  SIRTAKI_MISMATCH = 4,  /* ranks disagree on shape, dtype, operation or root */
+  SIRTAKI_INVALID = 5    /* the request is wrong */
+};
+
+/* A world that a process is a rank of, and an operation in it. Both are counted: who is given one
+ * releases it. An operation keeps its world. */
+typedef struct sirtaki_world sirtaki_world;
+typedef struct sirtaki_operation sirtaki_operation;
+
+typedef struct sirtaki_tensor {
+  const void* input;    /* where the kind reads one; stays as it is until the operation is done */
+  void* output;         /* where the size of the result is known before; may be the input */
+  const int64_t* shape; /* of the input, or of the output where there is no input */
+  size_t dimensions;
+} sirtaki_tensor;
+
+/* A result whose size the ranks have agreed on. */
+typedef struct sirtaki_result {
+  const void* data;
+  size_t bytes;
+  const int64_t* shape;
+  size_t dimensions;
+} sirtaki_result;
+
+typedef struct sirtaki_request {
+  size_t struct_size; /* sizeof(sirtaki_request) */
+  int32_t kind;       /* these numbers: see sirtaki.core.numbers */
+  int32_t dtype;
+  int32_t reduce;
+  int32_t root; /* rank of the world */
+  int32_t set;  /* number of the process set; 0: the world */
+  double prescale;
+  double postscale;
+  const char* name; /* the same on all ranks; empty: matched by the order of submission */
+  size_t name_bytes;
+  const sirtaki_tensor* tensors; /* of one dtype */
+  size_t tensor_count;
+  const int64_t* splits; /* alltoall: rows for each member */
+  size_t split_count;
+  /* Memory for a result whose size the ranks agree on; NULL: the operation owns it. Must not use
+   * the engine. Returning NULL fails this rank's operation, not the others'. */
+  void* (*allocate)(void* user, size_t tensor, const int64_t* shape, size_t dimensions,
+                    size_t bytes);
+  /* Called once when the operation is done, well or not, maybe before `submit` returns; it may
+   * submit and wait. `operation` lives until it returns, longer if retained. NULL: none. */
+  void (*done)(void* user, sirtaki_operation* operation);
+  void* user;
+} sirtaki_request;
+
+typedef struct sirtaki_table {
+  size_t struct_size;
+  uint32_t version;
+
+  /* The world of init(), retained; NULL: there is none. */
+  sirtaki_world* (*current)(void);
+  void (*retain_world)(sirtaki_world*);
+  void (*release_world)(sirtaki_world*);
+  int32_t (*rank)(const sirtaki_world*);
+  int32_t (*size)(const sirtaki_world*);
+  /* Number of members of a process set, of which the first `capacity` go to `ranks`; -1: there is
+   * no such set. */
+  int64_t (*members)(sirtaki_world*, int32_t set, int32_t* ranks, size_t capacity);
+
+  /* Never NULL: an operation that cannot be begun is done, with its error. */
+  sirtaki_operation* (*submit)(sirtaki_world*, const sirtaki_request*);
+  int32_t (*poll)(const sirtaki_operation*); /* 1: done */
+  /* 1: done; 0: not within `timeout_ns` (negative: no limit). */
+  int32_t (*wait)(sirtaki_operation*, int64_t timeout_ns);
+  void (*retain)(sirtaki_operation*);
+  void (*release)(sirtaki_operation*);
+
+  /* Of operations that are done. Texts and results live as long as the operation. */
+  int32_t (*status)(const sirtaki_operation*);
+  const char* (*message)(const sirtaki_operation*); /* of what failed it; "" */
+  size_t (*result_count)(const sirtaki_operation*);
+  sirtaki_result (*result)(const sirtaki_operation*, size_t tensor);
+  const int64_t* (*received_splits)(const sirtaki_operation*, size_t* count);
+  int32_t (*value)(const sirtaki_operation*); /* join: the last rank */
+} sirtaki_table;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SIRTAKI_H_ */

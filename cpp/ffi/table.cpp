@@ -1,0 +1,202 @@
+#include "ffi/table.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "engine/engine.h"
+
+/// Counted by whoever was given it.
+struct sirtaki_world {
+  explicit sirtaki_world(std::shared_ptr<sirtaki::Engine> of) : engine(std::move(of)) {}
+
+  std::shared_ptr<sirtaki::Engine> engine;
+  std::atomic<int64_t> owners{1};
+};
+
+struct sirtaki_operation {
+  std::shared_ptr<sirtaki::Engine> engine;
+  std::shared_ptr<sirtaki::Handle> handle{};
+  std::atomic<int64_t> owners{1};
+};
+
+namespace sirtaki {
+namespace {
+
+template <class Owned>
+void retain(Owned* owned) {
+  owned->owners.fetch_add(1, std::memory_order_relaxed);
+}
+
+template <class Owned>
+void release(Owned* owned) {
+  if (owned->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) delete owned;
+}
+
+// ---- Worlds ----
+
+std::mutex current_mutex;
+std::shared_ptr<Engine> current_engine;
+
+sirtaki_world* current() {
+  const std::lock_guard lock(current_mutex);
+  return current_engine == nullptr ? nullptr : new sirtaki_world(current_engine);
+}
+
+int64_t members(sirtaki_world* world, int32_t set, int32_t* ranks, size_t capacity) {
+  try {
+    const std::vector<int> found = world->engine->process_sets().at(set);
+    std::copy_n(found.begin(), std::min(found.size(), capacity), ranks);
+    return static_cast<int64_t>(found.size());
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// ---- Operations ----
+
+Request request_of(const sirtaki_request& asked) {
+  if (asked.struct_size < sizeof(sirtaki_request)) {
+    throw Error(ErrorCode::kInvalid, "a request of " + std::to_string(asked.struct_size) +
+                                         " bytes is of another version of the interface, which "
+                                         "has " +
+                                         std::to_string(sizeof(sirtaki_request)));
+  }
+  Request request;
+  request.kind = static_cast<Kind>(asked.kind);
+  request.dtype = static_cast<Dtype>(asked.dtype);
+  request.reduce = static_cast<ReduceOp>(asked.reduce);
+  request.scale = {asked.prescale, asked.postscale};
+  request.root = asked.root;
+  request.set = asked.set;
+  request.name.assign(asked.name == nullptr ? "" : asked.name, asked.name_bytes);
+  for (size_t t = 0; t < asked.tensor_count; ++t) {
+    const sirtaki_tensor& tensor = asked.tensors[t];
+    request.shapes.emplace_back(tensor.shape, tensor.shape + tensor.dimensions);
+  }
+  request.splits.assign(asked.splits, asked.splits + asked.split_count);
+  return request;
+}
+
+Submission submission_of(const sirtaki_request& asked) {
+  Submission submission{request_of(asked), {}, {}};
+  for (size_t t = 0; t < asked.tensor_count; ++t) {
+    submission.inputs.push_back(asked.tensors[t].input);
+    if (asked.tensors[t].output != nullptr) submission.outputs.push_back(asked.tensors[t].output);
+  }
+  if (asked.allocate != nullptr) {
+    submission.allocate = [allocate = asked.allocate, user = asked.user](
+                              size_t t, const Shape& shape, size_t bytes) {
+      return allocate(user, t, shape.data(), shape.size(), bytes);
+    };
+  }
+  return submission;
+}
+
+/// Its handle keeps a share in it until it has called back.
+sirtaki_operation* new_operation(const sirtaki_world& world, const sirtaki_request& asked) {
+  auto* operation = new sirtaki_operation{world.engine};
+  Handle::OnDone on_done;
+  if (asked.done != nullptr) {
+    retain(operation);
+    on_done = [operation, done = asked.done, user = asked.user](const Handle&) {
+      done(user, operation);
+      release(operation);
+    };
+  }
+  operation->handle = std::make_shared<Handle>(std::move(on_done));
+  return operation;
+}
+
+sirtaki_operation* submit(sirtaki_world* world, const sirtaki_request* asked) {
+  sirtaki_operation* operation = new_operation(*world, *asked);
+  Handle& handle = *operation->handle;
+  Error error(ErrorCode::kInternal, "");
+  try {
+    Submission submission = submission_of(*asked);
+    submission.handle = operation->handle;
+    world->engine->submit(std::move(submission));
+    return operation;
+  } catch (const Error& refused) {
+    error = refused;
+  } catch (const std::exception& failed) {
+    error = Error(ErrorCode::kInternal, failed.what());
+  }
+  if (handle.complete(error) && handle.calls_back()) handle.call_back();
+  return operation;
+}
+
+int32_t wait(sirtaki_operation* operation, int64_t timeout_ns) {
+  const int64_t limit = timeout_ns < 0 ? Engine::kForever : now_ns() + timeout_ns;
+  try {
+    return operation->engine->wait(*operation->handle, limit) ? 1 : 0;
+  } catch (const std::exception&) {
+    return 0;  // in a forked child nothing will ever be done
+  }
+}
+
+int32_t status(const sirtaki_operation* operation) {
+  const auto& error = operation->handle->error();
+  return error ? static_cast<int32_t>(error->code) + 1 : SIRTAKI_OK;
+}
+
+const char* message(const sirtaki_operation* operation) {
+  const auto& error = operation->handle->error();
+  return error ? error->what() : "";
+}
+
+sirtaki_result result(const sirtaki_operation* operation, size_t tensor) {
+  const Buffer& buffer = *operation->handle->outputs.at(tensor);
+  return {buffer.data(), buffer.bytes(), buffer.shape().data(), buffer.shape().size()};
+}
+
+const int64_t* received_splits(const sirtaki_operation* operation, size_t* count) {
+  *count = operation->handle->received_splits.size();
+  return operation->handle->received_splits.data();
+}
+
+}  // namespace
+
+static_assert(static_cast<int>(ErrorCode::kInternal) + 1 == SIRTAKI_INTERNAL);
+static_assert(static_cast<int>(ErrorCode::kPeerLost) + 1 == SIRTAKI_PEER_LOST);
+static_assert(static_cast<int>(ErrorCode::kTimeout) + 1 == SIRTAKI_TIMEOUT);
+static_assert(static_cast<int>(ErrorCode::kMismatch) + 1 == SIRTAKI_MISMATCH);
+static_assert(static_cast<int>(ErrorCode::kInvalid) + 1 == SIRTAKI_INVALID);
+
+const sirtaki_table& ffi_table() {
+  static const sirtaki_table table{
+      .struct_size = sizeof(sirtaki_table),
+      .version = SIRTAKI_FFI_VERSION,
+      .current = current,
+      .retain_world = retain<sirtaki_world>,
+      .release_world = release<sirtaki_world>,
+      .rank = [](const sirtaki_world* world) { return world->engine->rank(); },
+      .size = [](const sirtaki_world* world) { return world->engine->size(); },
+      .members = members,
+      .submit = submit,
+      .poll = [](const sirtaki_operation* operation) -> int32_t {
+        return operation->handle->done() ? 1 : 0;
+      },
+      .wait = wait,
+      .retain = retain<sirtaki_operation>,
+      .release = release<sirtaki_operation>,
+      .status = status,
+      .message = message,
+      .result_count =
+          [](const sirtaki_operation* operation) { return operation->handle->outputs.size(); },
+      .result = result,
+      .received_splits = received_splits,
+      .value = [](const sirtaki_operation* operation) { return operation->handle->value; },
+  };
+  return table;
+}
+
+void set_current_engine(std::shared_ptr<Engine> engine) {
+  const std::lock_guard lock(current_mutex);
+  current_engine = std::move(engine);
+}
+
+}  // namespace sirtaki
