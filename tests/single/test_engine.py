@@ -74,5 +74,6 @@ def test_memory_that_another_process_could_cut_off_is_refused(seals: int) -> Non
             local_links=[],
             host_links=[],
             connect=None,
+            why_broken=None,
             options=_core.EngineOptions(),
         )

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from sirtaki.core.config import Autotune, Config, Topology
+from sirtaki.launch.hosts import Slot
 from sirtaki.launch.options import KNOBS, SWITCHES, Knob, Switch
+from sirtaki.launch.torch_variables import torch_environment
+from sirtaki.rendezvous.started_by import SET_FOR_TORCH
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/environment.md"
 
@@ -149,10 +152,15 @@ def test_the_variables_of_the_launcher_are_read() -> None:
         "HOROVOD_HOSTNAME": "node-b",
         "SIRTAKI_RENDEZVOUS": "unix:@name",
     }
-    assert sections()[LAUNCHER] == set(place)
+    of_a_server = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "node-a", "HOROVOD_GLOO_RENDEZVOUS_PORT": "7"}
+    slot = Slot(3, 4, "node-b", 1, 2, 1, 2)
+    of_torch = {*torch_environment(slot, "node-a"), "MASTER_PORT", SET_FOR_TORCH}
+    assert sections()[LAUNCHER] == {*place, *of_a_server, *of_torch}
     config = Config.from_env(place)
     assert config.topology == Topology(3, 4, 1, 2, 1, 2)
     assert (config.hostname, config.rendezvous) == ("node-b", "unix:@name")
+    del place["SIRTAKI_RENDEZVOUS"]
+    assert Config.from_env({**place, **of_a_server}).rendezvous == "tcp:node-a:7"
 
 
 @pytest.mark.parametrize("name", sorted(set().union(*(sections()[part] for part in IGNORED))))

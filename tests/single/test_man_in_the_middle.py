@@ -93,7 +93,7 @@ hvd.allgather(np.ones((2, 2), np.float32), name="connects")
 for i in range(20): hvd.allgather(np.ones((hvd.rank() + 1, 2), np.float32), name="the.name")
 """
     results = run_two(tmp_path, 'data = data.replace(b"the.name", b"The.name")', code)
-    for rank, (status, output) in enumerate(results):
+    for status, output in results:
         ends = [f"rank {number} ({HOST})" for number in (0, 1)]
         assert status == 1, output
         assert any(

@@ -121,10 +121,15 @@ class Follower:
 
     def pass_on(self, number: int) -> bool:
         """See `Signalled`."""
-        if len(self._missing) == len(self._settings.slots):
+        if self._has_none():
+            self._look()  # one may have started since
+        if self._has_none():
             return False
         self._signal_tasks("signal", number)
         return True
+
+    def _has_none(self) -> bool:
+        return len(self._missing) == len(self._settings.slots)
 
     def _signal_tasks(self, event: str, number: int) -> bool:
         """Tell every task of a signal; False where there is no way to."""

@@ -185,7 +185,9 @@ import sirtaki.torch as hvd
 hvd.init()
 torch.save(hvd.SyncBatchNorm({CHANNELS}).double(), sys.argv[1])
 """
-        alone = {k: v for k, v in os.environ.items() if not k.startswith(("HOROVOD_", "SIRTAKI_"))}
+        of_torch = os.environ.get("SIRTAKI_SET_FOR_TORCH", "").split(",")
+        own = ("HOROVOD_", "SIRTAKI_", *filter(None, of_torch))
+        alone = {k: v for k, v in os.environ.items() if not k.startswith(own)}
         file = tmp_path / "model.pt"
         subprocess.run([sys.executable, "-c", program, file], check=True, env=alone)
         saved = file.read_bytes()

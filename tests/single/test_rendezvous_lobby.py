@@ -1,0 +1,179 @@
+"""Where ranks of other hosts connect to a rank: who gets in, for what, and for how long."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sirtaki.rendezvous import auth
+from sirtaki.rendezvous.dial import never
+from sirtaki.rendezvous.lobby import DATA, Lobby
+
+pytestmark = pytest.mark.timeout(60)
+
+SECRET = bytes(range(32))
+TIMEOUT = 20.0
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks() -> Iterator[None]:
+    before = len(list(pathlib.Path("/proc/self/fd").iterdir()))
+    yield
+    assert len(list(pathlib.Path("/proc/self/fd").iterdir())) == before
+
+
+def read(descriptor: int, count: int) -> bytes:
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        sock.settimeout(TIMEOUT)
+        return sock.recv(count, socket.MSG_WAITALL)
+
+
+@pytest.fixture
+def lobby() -> Iterator[Lobby]:
+    log: list[str] = []
+    lobby = Lobby(1, 4, "world/1", ["127.0.0.1"], 2.0, log.append)
+    lobby.log = log  # type: ignore[attr-defined]
+    lobby.open(SECRET)
+    yield lobby
+    lobby.close()
+
+
+def caller(lobby: Lobby, rank: int = 2, secret: bytes = SECRET, prefix: str = "world/1") -> Lobby:
+    other = Lobby(rank, 4, prefix, ["127.0.0.1"], 5.0)
+    other.open(secret)
+    other.introduce({1: lobby.endpoints}, [f"node-{r}" for r in range(4)])
+    return other
+
+
+def test_a_connection_is_kept_for_the_one_who_asks_for_it(lobby: Lobby) -> None:
+    other = caller(lobby)
+    theirs = other.connect(1, 3), other.control_link(1).descriptor
+    ours = lobby.connect(2, 3), lobby.control_link(2).descriptor
+    for number, (here, there) in enumerate(zip(ours, theirs, strict=True)):
+        os.write(there, bytes([number]))
+        assert read(here, 1) == bytes([number])
+        os.close(here)
+        os.close(there)
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("rank", "prefix"), [(2, "world/2"), (0, "world/1")], ids=["other world", "lower rank"]
+)
+def test_a_hello_that_does_not_fit_is_refused(lobby: Lobby, rank: int, prefix: str) -> None:
+    other = caller(lobby, rank, prefix=prefix)
+    with pytest.raises(ConnectionError, match=r"rank 1 \(node-1\) refused our connection"):
+        other._dial(DATA, 1, 0, time.monotonic() + 5, never)
+    assert len(lobby.log) == 1  # type: ignore[attr-defined]
+    other.close()
+
+
+def test_the_same_lane_twice_is_refused(lobby: Lobby) -> None:
+    other = caller(lobby)
+    first = other.connect(1, 0)
+    with pytest.raises(ConnectionError, match="refused"):
+        other.connect(1, 0)
+    os.close(first)
+    other.close()
+
+
+@pytest.mark.parametrize("closer", ["dialer", "listener"])
+def test_a_lane_that_was_closed_can_be_opened_again(lobby: Lobby, closer: str) -> None:
+    other = caller(lobby)
+    for number in range(3):
+        there, here = other.connect(1, 0), lobby.connect(2, 0)
+        os.write(there, bytes([number]))
+        assert read(here, 1) == bytes([number])
+        os.close(there if closer == "dialer" else here)
+        assert read(here if closer == "dialer" else there, 1) == b""
+        os.close(here if closer == "dialer" else there)
+    other.close()
+
+
+def test_a_lane_that_is_taken_and_open_is_refused_a_second_time(lobby: Lobby) -> None:
+    other = caller(lobby)
+    there, here = other.connect(1, 0), lobby.connect(2, 0)
+    with pytest.raises(ConnectionError, match="refused"):
+        other.connect(1, 0)
+    os.write(there, b"x")  # the first connection has not suffered
+    assert read(here, 1) == b"x"
+    os.close(there)
+    os.close(here)
+    other.close()
+
+
+def test_a_wrong_secret_does_not_get_past_the_lobby(lobby: Lobby) -> None:
+    other = caller(lobby, secret=os.urandom(32))
+    with pytest.raises(auth.WrongSecretError, match=r"rank 1 \(node-1\) from rank 2"):
+        other.connect(1, 0)
+    other.close()
+
+
+def test_a_replayed_hello_is_turned_away(lobby: Lobby) -> None:
+    other = caller(lobby)
+    recorded: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as relay, ThreadPoolExecutor(1) as pool:
+        other.introduce({1: [relay.getsockname()[:2]]}, ["n"] * 4)
+        dialed = pool.submit(other.connect, 1, 0)
+        sock, _ = relay.accept()
+        with sock, socket.create_connection(lobby.endpoints[0]) as onward:
+            recorded.append(sock.recv(auth.GREETING_BYTES, socket.MSG_WAITALL))
+            onward.sendall(recorded[0])
+            sock.sendall(onward.recv(auth.ANSWER_BYTES, socket.MSG_WAITALL))
+            recorded.append(sock.recv(auth.PROOF_BYTES, socket.MSG_WAITALL))
+            onward.sendall(recorded[1])
+            sock.sendall(onward.recv(1 << 10))
+            os.close(dialed.result())
+    with socket.create_connection(lobby.endpoints[0]) as again:
+        again.settimeout(20)
+        again.sendall(b"".join(recorded))
+        assert len(again.recv(auth.ANSWER_BYTES, socket.MSG_WAITALL)) == auth.ANSWER_BYTES
+        assert again.recv(1) == b""
+    other.close()
+
+
+def test_one_who_does_not_come_is_named_with_what_was_offered(lobby: Lobby) -> None:
+    lobby.introduce({}, ["a", "b", "c", "d"])
+    with pytest.raises(TimeoutError) as found:
+        lobby.connect(3, 0)
+    assert "rank 3 (d) did not connect to rank 1" in str(found.value)
+    assert f"127.0.0.1:{lobby.endpoints[0][1]}" in str(found.value)
+
+
+def test_a_rank_without_a_way_to_it_is_named_with_what_was_tried(lobby: Lobby) -> None:
+    lobby.introduce({0: [("127.0.0.1", 1), ("127.0.0.2", 1)]}, ["a", "b", "c", "d"])
+    with pytest.raises(ConnectionError) as found:
+        lobby.connect(0, 0)
+    for part in ("rank 0 (a) from rank 1", "127.0.0.1:1: ", "127.0.0.2:1: ", "refused"):
+        assert part in str(found.value)
+
+
+@pytest.mark.parametrize("peer", [0, 3], ids=["dials", "waits"])
+def test_connecting_ends_with_the_world(lobby: Lobby, peer: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        patient = Lobby(1, 4, "world/1", ["127.0.0.1"], 1000.0)
+        patient.open(SECRET)
+        patient.introduce({0: [silent.getsockname()[:2]]}, ["a", "b", "c", "d"])
+        with pytest.raises(ConnectionError, match=rf"rank {peer} .*ended|ended .* rank {peer} "):
+            patient.connect(peer, 0, lambda: True)
+        patient.close()
+
+
+def test_a_silent_host_is_not_waited_for_until_the_start_timeout() -> None:
+    with socket.socket() as full:
+        # With its queue full a listener's host does not answer, as one that is cut off.
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        with socket.create_connection(full.getsockname()):
+            patient = Lobby(1, 4, "world/1", ["127.0.0.1"], 1000.0)
+            patient.open(SECRET)
+            patient.introduce({0: [full.getsockname()]}, ["a", "b", "c", "d"])
+            with pytest.raises(ConnectionError, match="the host did not answer for 4 s"):
+                patient.connect(0, 0)
+            patient.close()
