@@ -84,12 +84,12 @@ grad()
 
 # Rank 1's end of its link to rank 0 breaks; so it is rank 0 that is blamed.
 BREAK = """
-def link(self, *arguments):
-    descriptor = lobby_link(self, *arguments)
+def connect(self, *arguments):
+    descriptor, keys = lobby_connect(self, *arguments)
     if arguments[:2] == (lobby.DATA, 0) and hvd.rank() == 1:
         break_link(self, descriptor)
-    return descriptor
-lobby_link, lobby.Lobby.link = lobby.Lobby.link, link
+    return descriptor, keys
+lobby_connect, lobby.Lobby._connect = lobby.Lobby._connect, connect
 while True:
     grad()
 """

@@ -44,8 +44,9 @@ class StoreServer(Server):
         hosts the leaders do, and the last says what the world is.
         """
         world = self._latest
-        complete = f"{world}/world" in self._values or self._asked[f"{world}/leader"] >= size - 1
-        return bool(world) and not complete
+        leader = f"{world}/leader"
+        here = leader in self._values and self._asked[leader] >= size - 1
+        return bool(world) and not here and f"{world}/world" not in self._values
 
     def peek(self, key: str) -> bytes | None:
         """Return the value of `key`, None when nobody has set it."""

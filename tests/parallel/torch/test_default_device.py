@@ -115,8 +115,8 @@ def test_optimizer_state(data: Data) -> None:
 
 def test_normalised_batches(cpu: torch.Tensor) -> None:
     with torch.device("cpu"):
-        layer = hvd.SyncBatchNorm(2)
-    assert layer(cpu).device.type == "cpu"
+        layer, batch = hvd.SyncBatchNorm(2), torch.cat([cpu, cpu])
+    assert layer(batch).device.type == "cpu"
 
 
 def test_missing_sparse_gradients() -> None:
