@@ -49,6 +49,10 @@ class Engine {
   using MakeBackend =
       std::function<std::unique_ptr<Backend>(Endpoint&, const HostMap& hosts, Connect)>;
 
+  /// Our own transports; in a world of one none.
+  static std::unique_ptr<Backend> make_native(Endpoint& endpoint, const HostMap& hosts,
+                                              Connect connect);
+
   /// `region` is shared by the ranks of this rank's host. Ranks that are threads need no local
   /// links on the host of rank 0. `connect` may be called from any thread.
   Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet links, Connect connect,
@@ -109,9 +113,6 @@ class Engine {
   void dispatch();
   template <class Receive>
   void receive_up(int rank, Receive receive);
-
-  static std::unique_ptr<Backend> make_native(Endpoint& endpoint, const HostMap& hosts,
-                                              Connect connect);
 
   class Role;
   bool take_role();

@@ -17,6 +17,43 @@ extern "C" {
  * only makes them larger. */
 #define SIRTAKI_FFI_VERSION 1
 
+/* Operations. */
+enum {
+  SIRTAKI_ALLREDUCE = 0,
+  SIRTAKI_ALLGATHER = 1,
+  SIRTAKI_BROADCAST = 2,
+  SIRTAKI_ALLTOALL = 3,
+  SIRTAKI_REDUCESCATTER = 4,
+  SIRTAKI_BARRIER = 5,
+  SIRTAKI_REDUCE = 6,
+  SIRTAKI_GATHER = 7,
+  SIRTAKI_JOIN = 11
+};
+
+/* Types of elements. */
+enum {
+  SIRTAKI_BOOL = 0,
+  SIRTAKI_U8 = 1,
+  SIRTAKI_I8 = 2,
+  SIRTAKI_I16 = 3,
+  SIRTAKI_I32 = 4,
+  SIRTAKI_I64 = 5,
+  SIRTAKI_F16 = 6,
+  SIRTAKI_BF16 = 7,
+  SIRTAKI_F32 = 8,
+  SIRTAKI_F64 = 9
+};
+
+/* Reductions. */
+enum {
+  SIRTAKI_AVERAGE = 0,
+  SIRTAKI_SUM = 1,
+  SIRTAKI_ADASUM = 2,
+  SIRTAKI_MIN = 3,
+  SIRTAKI_MAX = 4,
+  SIRTAKI_PRODUCT = 5
+};
+
 /* What became of an operation. */
 enum {
   SIRTAKI_OK = 0,
@@ -49,7 +86,7 @@ typedef struct sirtaki_result {
 
 typedef struct sirtaki_request {
   size_t struct_size; /* sizeof(sirtaki_request) */
-  int32_t kind;       /* these numbers: see sirtaki.core.numbers */
+  int32_t kind;       /* SIRTAKI_ALLREDUCE … */
   int32_t dtype;
   int32_t reduce;
   int32_t root; /* rank of the world */

@@ -160,6 +160,19 @@ const int64_t* received_splits(const sirtaki_operation* operation, size_t* count
 
 }  // namespace
 
+static_assert(static_cast<int>(Kind::kAllreduce) == SIRTAKI_ALLREDUCE);
+static_assert(static_cast<int>(Kind::kAllgather) == SIRTAKI_ALLGATHER);
+static_assert(static_cast<int>(Kind::kBroadcast) == SIRTAKI_BROADCAST);
+static_assert(static_cast<int>(Kind::kAlltoall) == SIRTAKI_ALLTOALL);
+static_assert(static_cast<int>(Kind::kReducescatter) == SIRTAKI_REDUCESCATTER);
+static_assert(static_cast<int>(Kind::kBarrier) == SIRTAKI_BARRIER);
+static_assert(static_cast<int>(Kind::kReduce) == SIRTAKI_REDUCE);
+static_assert(static_cast<int>(Kind::kGather) == SIRTAKI_GATHER);
+static_assert(static_cast<int>(Kind::kJoin) == SIRTAKI_JOIN);
+static_assert(static_cast<int>(Dtype::kBool) == SIRTAKI_BOOL);
+static_assert(static_cast<int>(Dtype::kF64) == SIRTAKI_F64);
+static_assert(static_cast<int>(ReduceOp::kAverage) == SIRTAKI_AVERAGE);
+static_assert(static_cast<int>(ReduceOp::kProduct) == SIRTAKI_PRODUCT);
 static_assert(static_cast<int>(ErrorCode::kInternal) + 1 == SIRTAKI_INTERNAL);
 static_assert(static_cast<int>(ErrorCode::kPeerLost) + 1 == SIRTAKI_PEER_LOST);
 static_assert(static_cast<int>(ErrorCode::kTimeout) + 1 == SIRTAKI_TIMEOUT);

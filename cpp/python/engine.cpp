@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "ffi/table.h"
 #include "python/bindings.h"
 #include "python/callback_backend.h"
 
@@ -27,21 +28,31 @@ using Bytes = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
 /// A blocked call looks for signals this often, so that Ctrl-C works.
 constexpr int64_t kSignalCheckNs = 200'000'000;
 
-/// Whoever drops it without shutdown() holds the GIL, which the engine's thread may need to end.
-class HeldEngine final : public Engine {
+/// Python's share in an engine; what other libraries have under way in it may outlive it. Whoever
+/// drops it without shutdown() holds the GIL, which the engine's thread may need to end.
+class HeldEngine {
  public:
-  using Engine::Engine;
+  explicit HeldEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
   ~HeldEngine() {
     const nb::gil_scoped_release release;
-    shutdown();
+    engine_->shutdown();
+    engine_.reset();
   }
+  HeldEngine(const HeldEngine&) = delete;
+  HeldEngine& operator=(const HeldEngine&) = delete;
+
+  Engine* operator->() const { return engine_.get(); }
+  const std::shared_ptr<Engine>& shared() const { return engine_; }
+
+ private:
+  std::shared_ptr<Engine> engine_;
 };
 
 void wait_interruptibly(HeldEngine& engine, Handle& handle) {
   while (!handle.done()) {
     {
       nb::gil_scoped_release release;
-      if (engine.wait(handle, now_ns() + kSignalCheckNs)) break;
+      if (engine->wait(handle, now_ns() + kSignalCheckNs)) break;
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
@@ -112,15 +123,15 @@ std::unique_ptr<HeldEngine> make_engine(int rank, std::vector<int> host_of, int 
   if (!connect.is_none()) {
     opener = connect_by(shared_object(std::move(connect)), shared_object(std::move(why_broken)));
   }
-  if (backend.is_none()) {
-    return std::make_unique<HeldEngine>(rank, std::move(hosts), std::move(region), std::move(links),
-                                        std::move(opener), options);
+  Engine::MakeBackend make_backend = Engine::make_native;
+  if (!backend.is_none()) {
+    make_backend = [&](Endpoint&, const HostMap&, const Connect&) {
+      return std::make_unique<CallbackBackend>(backend);
+    };
   }
-  const auto call_backend = [&](Endpoint&, const HostMap&, const Connect&) {
-    return std::make_unique<CallbackBackend>(backend);
-  };
-  return std::make_unique<HeldEngine>(rank, std::move(hosts), std::move(region), std::move(links),
-                                      std::move(opener), options, call_backend);
+  return std::make_unique<HeldEngine>(
+      std::make_shared<Engine>(rank, std::move(hosts), std::move(region), std::move(links),
+                               std::move(opener), options, make_backend));
 }
 
 template <class Pointer>
@@ -152,8 +163,8 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, int kind, std::string name, i
   {
     nb::gil_scoped_release release;
     Submission submission{std::move(request), std::move(from), std::move(to)};
-    if (!waits) return engine.submit(std::move(submission));
-    handle = engine.submit_and_wait(std::move(submission), now_ns() + kSignalCheckNs);
+    if (!waits) return engine->submit(std::move(submission));
+    handle = engine->submit_and_wait(std::move(submission), now_ns() + kSignalCheckNs);
   }
   wait_interruptibly(engine, *handle);
   return handle;
@@ -187,7 +198,7 @@ std::vector<double> time_allreduce(HeldEngine& engine, uintptr_t address, size_t
   stream[0].add(reinterpret_cast<void*>(address), count * sizeof(float));
   op.longest = stream[0].bytes();
   std::vector<double> seconds;
-  engine.with_backend([&](Backend& backend, const Doorbell& doorbell) {
+  engine->with_backend([&](Backend& backend, const Doorbell& doorbell) {
     for (int i = 0; i < repeats; ++i) {
       const int64_t start = now_ns();
       finish(*backend.start(op, stream, stream), doorbell);
@@ -242,13 +253,31 @@ void bind_engine(nb::module_& m) {
       .def("submit", &submit, "kind"_a, "name"_a, "dtype"_a, "reduce"_a, "root"_a, "set"_a,
            "prescale"_a, "postscale"_a, "shapes"_a, "splits"_a, "inputs"_a, "outputs"_a, "waits"_a)
       .def("wait", &wait_interruptibly, "handle"_a)
-      .def("require_own_process", &Engine::require_own_process)
-      .def("shutdown", &Engine::shutdown, nb::call_guard<nb::gil_scoped_release>())
-      .def("start_timeline", &Engine::start_timeline, "path"_a, "mark_cycles"_a)
-      .def("stop_timeline", &Engine::stop_timeline, nb::call_guard<nb::gil_scoped_release>())
-      .def("process_sets", &Engine::process_sets)
-      .def("backend_name", &Engine::backend_name)
+      .def(
+          "shutdown", [](HeldEngine& engine) { engine->shutdown(); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "start_timeline",
+          [](HeldEngine& engine, const std::string& path, bool mark_cycles) {
+            engine->start_timeline(path, mark_cycles);
+          },
+          "path"_a, "mark_cycles"_a)
+      .def(
+          "stop_timeline", [](HeldEngine& engine) { engine->stop_timeline(); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def("process_sets", [](HeldEngine& engine) { return engine->process_sets(); })
+      .def("backend_name", [](HeldEngine& engine) { return engine->backend_name(); })
+      .def("require_own_process", [](HeldEngine& engine) { engine->require_own_process(); })
       .def("time_allreduce", &time_allreduce, "address"_a, "count"_a, "repeats"_a);
+
+  m.def(
+      "set_current_engine",
+      [](const HeldEngine* engine) {
+        set_current_engine(engine == nullptr ? nullptr : engine->shared());
+      },
+      "engine"_a.none());
+  m.def("ffi_address", [] { return reinterpret_cast<uintptr_t>(&ffi_table()); });
+  m.def("ffi_capsule", [] { return nb::capsule(&ffi_table(), "sirtaki.ffi"); });
 }
 
 }  // namespace sirtaki

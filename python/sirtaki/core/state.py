@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from sirtaki import _core
 from sirtaki.backends import mpi
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
@@ -72,6 +73,7 @@ def init(
     _Process.world = make_world(
         config, topology, _Process.meeting, prefix, dynamic, launched_as, library
     )
+    _core.set_current_engine(_Process.world.engine)
     _start(config, [] if process_sets is None or isinstance(process_sets, str) else process_sets)
 
 
@@ -146,6 +148,7 @@ def shutdown() -> None:
         return  # a forked child has no engine thread and must not speak for its parent
     sets._on_shutdown()
     world.close()
+    _core.set_current_engine(None)
 
 
 def is_initialized() -> bool:

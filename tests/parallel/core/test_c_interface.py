@@ -1,0 +1,66 @@
+"""A library in C calls the engine through sirtaki.h, without linking the core."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sirtaki as hvd
+from sirtaki import ffi
+
+INVALID = 5
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler, "a C compiler is needed, as for the core"
+    target = tmp_path_factory.mktemp("ffi") / "libsums.so"
+    source = Path(__file__).with_name("sums.c")
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
+    subprocess.run(
+        [compiler, *flags, f"-I{ffi.include_folder()}", source, "-o", target], check=True
+    )
+    loaded = ctypes.CDLL(str(target))
+    loaded.request_bytes.restype = ctypes.c_size_t
+    return loaded
+
+
+def table() -> ctypes.c_void_p:
+    return ctypes.c_void_p(ffi.address())
+
+
+def test_sums_from_several_threads_call_back_with_the_result(library: ctypes.CDLL) -> None:
+    assert library.sum_from_threads(table(), 3) == 0
+
+
+def test_results_go_where_the_caller_wants_them(library: ctypes.CDLL) -> None:
+    size = hvd.size()
+    memory = np.zeros(size * (size + 1) // 2, np.float32)
+    assert library.gather_into(table(), memory.ctypes.data_as(ctypes.c_void_p)) == 0
+    assert memory.tolist() == [float(rank) for rank in range(size) for _ in range(rank + 1)]
+
+
+@pytest.mark.parametrize(
+    ("process_set", "missing", "text"),
+    [(77, 0, "process set 77"), (0, 8, "another version of the interface")],
+)
+def test_what_cannot_be_asked_for_is_an_operation_with_an_error(
+    library: ctypes.CDLL, process_set: int, missing: int, text: str
+) -> None:
+    message = ctypes.create_string_buffer(400)
+    size = ctypes.c_size_t(library.request_bytes() - missing)
+    status = library.ask_for_nonsense(table(), process_set, size, message, ctypes.c_size_t(400))
+    assert status == INVALID
+    assert text in message.value.decode()
+
+
+def test_the_capsule_holds_the_same_table() -> None:
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    assert pointer(ffi.capsule(), b"sirtaki.ffi") == ffi.address()
