@@ -186,20 +186,25 @@ class Task:
         except BlockingIOError:
             return
         for number in numbers:
+            # Slurm signals all processes of a step, the rank's too: it is to have it once.
+            reached = bool(_step(os.environ))
             if number in _END:
-                self._end(number)
-            elif number in PASSED_ON:
+                self._end(number, reached)
+            elif number in PASSED_ON and not reached:
                 pass_on(number, self._pid)
 
-    def _end(self, number: int = signal.SIGTERM) -> None:
-        """Ask the rank to end: SIGTERM, SIGKILL after the grace; or before them SIGINT."""
+    def _end(self, number: int = signal.SIGTERM, reached: bool = False) -> None:
+        """Ask the rank to end: SIGTERM, SIGKILL after the grace; or before them SIGINT.
+
+        reached: whether the rank has had SIGINT already.
+        """
         if self._asked:
             return
         self._asked = True
         self._waiter.hurry()
         if number == signal.SIGINT:
             self._terminate_at = time.monotonic() + self._job["grace"]
-            _signal_all(signal.SIGINT, signal.SIGCONT)
+            _signal_all(*[] if reached else [signal.SIGINT], signal.SIGCONT)
         else:
             self._terminate()
 
