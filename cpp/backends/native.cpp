@@ -99,7 +99,7 @@ WorkPtr NativeBackend::start(const Op& op, const Streams& in, const Streams& out
     return std::make_unique<NativeWork>(run_in(*members.wide, op, in, out), members.sockets());
   }
   if (members.local->size() == 1) return immediately([&op, &in, &out] { run_alone(op, in, out); });
-  return std::make_unique<NativeWork>(run_in(*members.local, op, in, out), nullptr);
+  return WorkPtr(new (endpoint_.frames) NativeWork(run_in(*members.local, op, in, out), nullptr));
 }
 
 Task NativeBackend::world_barrier() {

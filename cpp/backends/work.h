@@ -8,9 +8,14 @@
 namespace sirtaki {
 
 /// An operation under way. Destroying it before it is done abandons it.
-class Work : public Pooled {
+class Work {
  public:
   virtual ~Work() = default;
+
+  static void* operator new(size_t bytes) { return FramePool::take(bytes, nullptr); }
+  static void* operator new(size_t bytes, FramePool& pool) { return FramePool::take(bytes, &pool); }
+  static void operator delete(void* memory) noexcept { FramePool::give(memory); }
+  static void operator delete(void* memory, FramePool&) noexcept { FramePool::give(memory); }
 
   /// Does what can be done without waiting; true when the operation is done. Throws what it failed
   /// with.

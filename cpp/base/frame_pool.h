@@ -6,55 +6,61 @@
 
 namespace sirtaki {
 
-/// Memory of coroutine frames and of what lives as briefly: each thread keeps a little for the next
-/// ones, so that an operation of a few bytes does not pay for allocations.
+/// Memory of coroutine frames and of what lives as briefly: keeps a little for the next ones, so
+/// that an operation of a few bytes does not pay for allocations. One thread at a time uses it, and
+/// it outlives what it gave.
 class FramePool {
  public:
-  static void* take(size_t bytes) {
-    if (bytes > kLargest) return ::operator new(bytes);
-    Shelf& shelf = mine()[index_of(bytes)];
-    if (shelf.count == 0) return ::operator new((index_of(bytes) + 1) * kStep);
-    return shelf.kept[--shelf.count];
+  FramePool() = default;
+  ~FramePool() {
+    for (Shelf& shelf : shelves_) {
+      while (shelf.count > 0) ::operator delete(shelf.kept[--shelf.count]);
+    }
+  }
+  FramePool(const FramePool&) = delete;
+  FramePool& operator=(const FramePool&) = delete;
+
+  /// From `pool`, or from the heap if that is null.
+  static void* take(size_t bytes, FramePool* pool) {
+    const size_t index = (bytes + sizeof(Header) - 1) / kStep;
+    if (pool == nullptr || index >= kSizes) {
+      return with_header(::operator new(bytes + sizeof(Header)), {nullptr, 0});
+    }
+    Shelf& shelf = pool->shelves_[index];
+    void* memory =
+        shelf.count > 0 ? shelf.kept[--shelf.count] : ::operator new((index + 1) * kStep);
+    return with_header(memory, {pool, index});
   }
 
-  static void give(void* memory, size_t bytes) noexcept {
-    if (bytes <= kLargest) {
-      Shelf& shelf = mine()[index_of(bytes)];
+  static void give(void* memory) noexcept {
+    auto* header = static_cast<Header*>(memory) - 1;
+    if (header->pool != nullptr) {
+      Shelf& shelf = header->pool->shelves_[header->index];
       if (shelf.count < kKept) {
-        shelf.kept[shelf.count++] = memory;
+        shelf.kept[shelf.count++] = header;
         return;
       }
     }
-    ::operator delete(memory);
+    ::operator delete(header);
   }
 
  private:
   static constexpr size_t kStep = 128;
-  static constexpr size_t kLargest = 2048;
+  static constexpr size_t kSizes = 8;
   static constexpr size_t kKept = 8;
 
-  struct Shelf {
-    void* kept[kKept];
-    size_t count = 0;
-    ~Shelf() {
-      while (count > 0) ::operator delete(kept[--count]);
-    }
+  struct alignas(std::max_align_t) Header {
+    FramePool* pool;
+    size_t index;
   };
-  using Shelves = std::array<Shelf, kLargest / kStep>;
+  struct Shelf {
+    std::array<void*, kKept> kept;
+    size_t count = 0;
+  };
 
-  static size_t index_of(size_t bytes) { return (bytes - 1) / kStep; }
-  static Shelves& mine() {
-    static thread_local Shelves shelves;
-    return shelves;
-  }
-};
+  static void* with_header(void* memory, Header header) { return new (memory) Header(header) + 1; }
 
-/// Gives a class its memory from the pool.
-struct Pooled {
-  static void* operator new(size_t bytes) { return FramePool::take(bytes); }
-  static void operator delete(void* memory, size_t bytes) noexcept {
-    FramePool::give(memory, bytes);
-  }
+  std::array<Shelf, kSizes> shelves_{};
 };
 
 }  // namespace sirtaki

@@ -88,7 +88,19 @@ class Strand {
   uint32_t turn_ = 0;
 };
 
-struct Task::promise_type : Pooled {
+struct Task::promise_type {
+  /// Frames of coroutines whose first parameter has a `frame_pool()` come from that.
+  template <class First, class... Rest>
+  static void* operator new(size_t bytes, First& first, Rest&...) {
+    if constexpr (requires { first.frame_pool(); }) {
+      return FramePool::take(bytes, &first.frame_pool());
+    } else {
+      return FramePool::take(bytes, nullptr);
+    }
+  }
+  static void* operator new(size_t bytes) { return FramePool::take(bytes, nullptr); }
+  static void operator delete(void* memory) noexcept { FramePool::give(memory); }
+
   /// The one that awaits it goes on next.
   struct Final {
     bool await_ready() const noexcept { return false; }

@@ -63,12 +63,4 @@ void Group::skip_consumed(uint32_t count) {
 
 void Group::tell_members() const { endpoint_.doorbell.ring(peers_, kData); }
 
-int Group::behind(Counter counter, uint64_t count) const {
-  for (size_t m = 0; m < counters_.size(); ++m) {
-    if (static_cast<int>(m) == rank_) continue;
-    if ((counters_[m]->*counter).load(std::memory_order_acquire) < count) return places_[m];
-  }
-  return Strand::kNobody;
-}
-
 }  // namespace sirtaki

@@ -39,6 +39,7 @@ struct Endpoint {
   int place;  ///< on this host: index in the region
   int sockets_per_peer;
   Doorbell doorbell;
+  FramePool frames;
   std::array<AreaUse, Region::kAreas> uses;  ///< process sets of one area use it in turn
 };
 
@@ -88,7 +89,13 @@ class Group {
   };
 
   /// The place of a member other than this one that has not come so far; Strand::kNobody: none.
-  int behind(Counter counter, uint64_t count) const;
+  int behind(Counter counter, uint64_t count) const {
+    for (size_t m = 0; m < counters_.size(); ++m) {
+      if (static_cast<int>(m) == rank_) continue;
+      if ((counters_[m]->*counter).load(std::memory_order_acquire) < count) return places_[m];
+    }
+    return Strand::kNobody;
+  }
 
   auto reached(int member, Counter counter, uint64_t count) const {
     const auto index = static_cast<size_t>(member);
@@ -107,6 +114,7 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& world_ranks() const { return ranks_; }
+  FramePool& frame_pool() const { return endpoint_.frames; }
 
   /// Awaited, begins a collective that writes the small slots; gives which of the two.
   auto begin_small() { return Begin(*this, collective_ % 2); }
