@@ -59,7 +59,8 @@ class NativeWork final : public Work {
   }
   void prepare(Sleep& sleep) const override {
     if (sockets_ != nullptr) sockets_->add_polled(sleep.polled);
-    sleep.await_data(strand_.peer());
+    // Else it waits for other hosts alone.
+    if (strand_.peer() != Strand::kNobody) sleep.await_data(strand_.peer());
   }
 
  private:

@@ -26,7 +26,10 @@ class Runner {
 
   Runner(Executor& executor, Events events) : executor_(executor), events_(std::move(events)) {}
 
-  void add(Batch batch) { queue_.push_back(std::move(batch)); }
+  void add(Batch batch) {
+    queue_.push_back(std::move(batch));
+    held_up_ = false;  // its lane may be free
+  }
 
   /// Nothing is left to do.
   bool idle() const { return queue_.empty() && flights_.empty(); }

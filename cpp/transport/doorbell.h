@@ -1,6 +1,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <memory>
@@ -110,7 +111,8 @@ class Doorbell {
  private:
   static constexpr int kPollsPerClock = 16;
   static constexpr int64_t kSleepNs = 100'000'000;  // a missed abort is seen at the latest then
-  // Bells cannot end poll().
+  // Bells cannot end poll(), and who rings them may need this core.
+  static constexpr int64_t kYieldNs = 100'000;
   static constexpr int64_t kShortestNapNs = 200'000;
   static constexpr int64_t kLongestNapNs = 2'000'000;
 
@@ -140,9 +142,16 @@ class Doorbell {
   template <class Ready, class Prepare>
   void sleep_until(Ready ready, Prepare prepare) const {
     std::atomic<uint32_t>& bell = region_->rank(place_).bell[caller_ ? 1 : 0];
+    const int64_t yield_until = now_ns() + kYieldNs;
     int64_t nap = kShortestNapNs;
     for (;;) {
       const Sleep sleep = prepare();
+      if (sleep.data && !sleep.polled.empty() && now_ns() < yield_until) {
+        sched_yield();
+        if (ready()) return;
+        check_abort();
+        continue;
+      }
       const uint32_t seen = bell.load(std::memory_order_acquire);
       const uint32_t news = sleep.news();
       set_rest(caller_ ? news | RankBlock::kCallerSleeps : news);
@@ -151,7 +160,7 @@ class Doorbell {
           futex_wait(bell, seen, kSleepNs);
         } else {
           doze(sleep, nap);
-          nap = std::min(2 * nap, kLongestNapNs);
+          if (!sleep.data) nap = std::min(2 * nap, kLongestNapNs);
         }
       }
       wake_up();

@@ -24,27 +24,35 @@ TEST_CASE("an operation that is stuck holds up none of other process sets") {
   run_engines(4, [&](Engine& engine, int rank) {
     const int32_t stuck = testing::add_set_of(engine, {2, 3});
     const int32_t others = testing::add_set_of(engine, {0, 1, 2});
-    Floats large(1'000'000, 1.0f);
-    std::shared_ptr<Handle> handle;
-    if (rank >= 2) handle = start_sum(engine, "large", large, stuck);
+    // The second one waits for the first.
+    std::vector<Floats> large(2, Floats(1'000'000, 1.0f));
+    std::vector<std::shared_ptr<Handle>> handles;
+    const auto submit_both = [&] {
+      for (size_t i = 0; i < 2; ++i) {
+        handles.push_back(start_sum(engine, "large" + std::to_string(i), large[i], stuck));
+      }
+    };
     if (rank == 3) {
       engine.with_backend([&](Backend&, const Doorbell&) {
+        submit_both();
         while (!rest_done) testing::sleep_ms(1);
       });
     } else {
+      if (rank == 2) submit_both();
       for (int i = 0; i < 50; ++i) {
         Floats value(100'000, 1.0f);
         testing::sum(engine, "value", value, others);
         expect(value == Floats(value.size(), 3.0f), "the sum is right");
       }
       if (rank == 2) {
-        expect(!handle->done(), "the other set's operation is not done");
+        expect(!handles[0]->done(), "the other set's operation is not done");
         rest_done = true;
       }
     }
-    if (rank < 2) return;
-    finish(engine, *handle);
-    expect(large == Floats(large.size(), 2.0f), "what was stuck is right");
+    for (size_t i = 0; i < handles.size(); ++i) {
+      finish(engine, *handles[i]);
+      expect(large[i] == Floats(large[i].size(), 2.0f), "what was stuck is right");
+    }
   });
 }
 
