@@ -199,13 +199,16 @@ TEST_CASE("callbacks come without anybody waiting, also those of failed operatio
 
 TEST_CASE("what is pending when a world ends is called back") {
   std::atomic<int> called{0};
+  std::atomic<bool> submitted{false};
   run_engines(2, [&](Engine& engine, int rank) {
     Floats value(10, 1.0f);
     if (rank == 0) {
       engine.submit(with_callback("never", value, [&](const Handle& done) {
         if (done.error()) called.fetch_add(1);
       }));
+      submitted = true;
     }
+    while (!submitted) testing::sleep_ms(1);
     engine.shutdown();
     if (rank == 0) expect(called == 1, "before shutdown is over");
   });

@@ -134,7 +134,7 @@ def submit(
         0,
         1.0,
         1.0,
-        [array.shape for array in arrays],
+        [array.shape for array in (arrays[:1] if kind == SCATTER else arrays)],
         [],
         [array.ctypes.data for array in arrays],
         [array.ctypes.data for array in outputs],
