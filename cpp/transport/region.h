@@ -77,10 +77,10 @@ class Region {
   static constexpr int kMaxSets = 1024;
   static constexpr size_t kSmallBytes = 16 << 10;       ///< one small slot; an area has two
   static constexpr size_t kWorldStreamBytes = 3 << 20;  ///< slots of the world's streams
-  static constexpr size_t kSetStreamBytes = 640 << 10;  ///< of another process set's
+  static constexpr size_t kSetStreamBytes = 1 << 20;    ///< of another process set's
   /// What a rank writes for its peers to read lies in areas: the world has one, and the other
   /// process sets share the rest by their numbers, so that several are under way at a time.
-  static constexpr int kAreas = 17;
+  static constexpr int kAreas = 5;
   static int area_of_set(int set) { return set == 0 ? 0 : 1 + (set - 1) % (kAreas - 1); }
   static size_t stream_bytes(int area) { return area == 0 ? kWorldStreamBytes : kSetStreamBytes; }
 
