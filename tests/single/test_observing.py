@@ -81,6 +81,7 @@ def started_later(path: str) -> bool:
     hvd.allreduce(ones(), name='quoted "\\ ñ')
     hvd.stop_timeline()
     hvd.stop_timeline()
+    hvd.barrier()  # rank 0 writes what others ask for, too, until it has stopped
     hvd.allreduce(ones(), name="after")
     hvd.shutdown()
     return Path(path).exists()
