@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/immediate.h"
 #include "base/frames.h"
 #include "engine/checks.h"
 #include "engine/engine.h"
@@ -268,7 +269,20 @@ class Toucher : public Backend {
   explicit Toucher(int members) : members_(members) {}
 
   const char* name() const override { return "toucher"; }
-  void run(const Op& op, const Streams& in, const Streams& out) override {
+  WorkPtr start(const Op& op, const Streams& in, const Streams& out) override {
+    return immediately([this, &op, &in, &out] { touch(op, in, out); });
+  }
+  int lane_of(int32_t) const override { return 0; }
+  WorkPtr add_set(int32_t set, const std::vector<int>& ranks) override {
+    require(set > 0 && set < Region::kMaxSets && ranks.front() >= 0 && ranks.back() < members_);
+    return immediately([] {});
+  }
+  WorkPtr remove_set(int32_t) override {
+    return immediately([] {});
+  }
+
+ private:
+  void touch(const Op& op, const Streams& in, const Streams& out) {
     require(op.root < members_ && op.reduce <= ReduceOp::kProduct);
     for (const Segments& stream : in) {
       for (const Segment& piece : stream.list()) {
@@ -281,12 +295,7 @@ class Toucher : public Backend {
       }
     }
   }
-  void add_set(int32_t set, const std::vector<int>& ranks) override {
-    require(set > 0 && set < Region::kMaxSets && ranks.front() >= 0 && ranks.back() < members_);
-  }
-  void remove_set(int32_t) override {}
 
- private:
   int members_;
   int seen_ = 0;
 };
