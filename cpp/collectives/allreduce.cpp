@@ -1,21 +1,17 @@
-#include <vector>
-
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
+#include "collectives/place.h"
+#include "collectives/range_reduce.h"
 #include "collectives/slots.h"
 
 namespace sirtaki {
 namespace {
 
 void reduce_small(Group& group, const Op& op, const Segments& out, int which) {
-  const ReduceFn fn = reduce_fn(op.dtype, op.reduce);
-  std::vector<const void*> sources(static_cast<size_t>(group.size()));
-  Cursor(out).walk({0, out.bytes()}, [&](std::byte* to, size_t bytes, size_t at) {
-    for (int m = 0; m < group.size(); ++m) {
-      sources[static_cast<size_t>(m)] = group.small_slot(m, which) + at;
-    }
-    fn(to, nullptr, sources.data(), group.size(), bytes / size_of(op.dtype), op.scale);
-  });
+  const auto slot = [&](int member, size_t at) { return group.small_slot(member, which) + at; };
+  const Place own(group.small_slot(group.rank(), which), 0);
+  Cursor target(out);
+  RangeReduce(op, op.scale, group.size()).run({0, out.bytes()}, own, group.rank(), target, slot);
 }
 
 /// Small messages: everybody reads everything and reduces it alone, one exchange in all.
@@ -37,8 +33,7 @@ class MirroredReduce {
  public:
   MirroredReduce(Group& group, const Op& op, const Segments& in, const Segments& out)
       : group_(group),
-        op_(op),
-        fn_(reduce_fn(op.dtype, op.reduce)),
+        reduce_(op, op.scale, group.size()),
         chunk_(StreamSlots::chunk_for(group, op, in.bytes())),
         chunks_(in.bytes(), chunk_),
         slots_(group, chunk_),
@@ -69,22 +64,14 @@ class MirroredReduce {
   }
 
   void reduce_chunk(uint32_t q) {
-    const int peer = 1 - group_.rank();
     const Range range = chunks_.range(q);
-    const std::byte* theirs = slots_.input(peer, q);
-    reduced_.walk(range, [&](const std::byte* mine, size_t bytes, size_t at) {
-      const void* sources[2];
-      sources[group_.rank()] = mine;
-      sources[peer] = theirs + (at - range.begin);
-      result_.walk({at, at + bytes}, [&](std::byte* out, size_t, size_t) {
-        fn_(out, nullptr, sources, 2, bytes / size_of(op_.dtype), op_.scale);
-      });
-    });
+    const std::byte* theirs = slots_.input(1 - group_.rank(), q);
+    const auto source = [&](int, size_t at) { return theirs + (at - range.begin); };
+    reduce_.run(range, reduced_, group_.rank(), result_, source);
   }
 
   Group& group_;
-  const Op& op_;
-  ReduceFn fn_;
+  RangeReduce reduce_;
   size_t chunk_;
   Chunks chunks_;
   StreamSlots slots_;
@@ -98,17 +85,15 @@ class StreamedReduce {
  public:
   StreamedReduce(Group& group, const Op& op, const Segments& in, const Segments* out)
       : group_(group),
-        op_(op),
-        fn_(reduce_fn(op.dtype, op.reduce)),
+        reduce_(op, op.scale, group.size()),
         chunk_(StreamSlots::chunk_for(group, op, in.bytes())),
         chunks_(in.bytes(), chunk_),
         slots_(group, chunk_),
         copied_(in),
         reduced_(in),
-        own_out_(out != nullptr ? *out : in),
+        result_of_own_(out != nullptr ? *out : in),
         result_(out != nullptr ? *out : in),
-        writes_(out != nullptr),
-        sources_(static_cast<size_t>(group.size())) {}
+        writes_(out != nullptr) {}
 
   Task run() {
     co_await group_.begin_stream();
@@ -150,29 +135,23 @@ class StreamedReduce {
     const Range own = slice(q, group_.rank());
     const size_t start = chunks_.range(q).begin;
     std::byte* result = slots_.result(group_.rank(), q);
-    reduced_.walk(own, [&](const std::byte* in, size_t bytes, size_t at) {
-      for (int m = 0; m < group_.size(); ++m) {
-        sources_[static_cast<size_t>(m)] =
-            m == group_.rank() ? in : slots_.input(m, q) + (at - start);
-      }
-      std::byte* shared = result + (at - own.begin);
-      own_out_.walk({at, at + bytes}, [&](std::byte* out, size_t, size_t) {
-        fn_(writes_ ? out : shared, writes_ ? shared : nullptr, sources_.data(), group_.size(),
-            bytes / size_of(op_.dtype), op_.scale);
-      });
-    });
+    const auto source = [&](int m, size_t at) { return slots_.input(m, q) + (at - start); };
+    if (writes_) {
+      reduce_.run(own, reduced_, group_.rank(), result_of_own_, source, result);
+    } else {
+      const Place shared(result, own.begin);
+      reduce_.run(own, reduced_, group_.rank(), shared, source);
+    }
     group_.consume();
   }
 
   Group& group_;
-  const Op& op_;
-  ReduceFn fn_;
+  RangeReduce reduce_;
   size_t chunk_;
   Chunks chunks_;
   StreamSlots slots_;
-  Cursor copied_, reduced_, own_out_, result_;
+  Cursor copied_, reduced_, result_of_own_, result_;
   bool writes_;
-  std::vector<const void*> sources_;
 };
 
 bool is_small(const Group& group, const Segments& in) {

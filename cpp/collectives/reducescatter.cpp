@@ -1,5 +1,6 @@
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
+#include "collectives/range_reduce.h"
 #include "collectives/slots.h"
 
 namespace sirtaki {
@@ -9,10 +10,9 @@ Task reducescatter(Group& group, const Op& op, const Streams& in, const Segments
   const size_t block = block_bytes(chunk, group.size());
   const StreamSlots slots(group, chunk);
   const Chunks chunks(op.longest, block);
-  const ReduceFn fn = reduce_fn(op.dtype, op.reduce);
+  RangeReduce reduce(op, op.scale, group.size());
   std::vector<Cursor> sources(in.begin(), in.end());
   Cursor target(out);
-  std::vector<const void*> parts(in.size());
   const auto own = static_cast<size_t>(group.rank());
 
   co_await group.begin_stream();
@@ -26,14 +26,8 @@ Task reducescatter(Group& group, const Op& op, const Streams& in, const Segments
     group.publish();
     co_await group.all_published(q + 1);
     const Range range = chunks.range(q, in[own].bytes());
-    sources[own].walk(range, [&](const std::byte* mine, size_t bytes, size_t at) {
-      target.walk({at, at + bytes}, [&](std::byte* to, size_t piece, size_t position) {
-        for (size_t m = 0; m < in.size(); ++m) {
-          const std::byte* slot = slots.input(static_cast<int>(m), q) + own * block;
-          parts[m] = m == own ? mine + (position - at) : slot + (position - range.begin);
-        }
-        fn(to, nullptr, parts.data(), group.size(), piece / size_of(op.dtype), op.scale);
-      });
+    reduce.run(range, sources[own], group.rank(), target, [&](int m, size_t at) {
+      return slots.input(m, q) + own * block + (at - range.begin);
     });
     group.consume();
   }

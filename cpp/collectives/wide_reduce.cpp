@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "collectives/place.h"
+#include "collectives/range_reduce.h"
 #include "collectives/wide.h"
 
 namespace sirtaki {
@@ -96,15 +97,15 @@ class WideReduce {
         bytes_(bytes),
         in_(in),
         target_(target),
-        fn_(reduce_fn(op.dtype, op.reduce)),
-        scales_(scales_of(op)),
+        reduce_on_host_(op, scales_of(op).on_host, group.local().size()),
+        reduce_among_hosts_(op, scales_of(op).among_hosts, group.hosts()),
         cut_(group, bytes, op.chunk_bytes, target.scattered),
         depth_(cut_.depth()),
         shares_(group.shares()),
         sources_(in.begin(), in.end()),
         out_(target.out != nullptr ? *target.out : kNothing),
         flights_(depth_) {
-    const Scale& scale = scales_.on_host;
+    const Scale scale = scales_of(op).on_host;
     reads_input_ =
         !shares_ && (op.dtype == Dtype::kBool || (scale.pre == 1.0 && scale.post == 1.0));
     wards_ = group.wards();
@@ -251,17 +252,10 @@ class WideReduce {
   }
 
   void sum_part(uint32_t q, const Part& part) {
-    const size_t size = size_of(op_.dtype);
-    std::byte* to = flight_memory(q) + part.offset;
-    std::vector<const void*> sources(static_cast<size_t>(local_.size()));
-    sources_[part.stream].walk(part.range, [&](const std::byte* own, size_t bytes, size_t at) {
-      const size_t offset = at - part.range.begin;
-      for (int m = 0; m < local_.size(); ++m) {
-        sources[static_cast<size_t>(m)] =
-            m == local_.rank() ? own : input_slot(m, q) + part.offset + offset;
-      }
-      fn_(to + offset, nullptr, sources.data(), local_.size(), bytes / size, scales_.on_host);
-    });
+    const Place to(flight_memory(q) + part.offset, part.range.begin);
+    reduce_on_host_.run(
+        part.range, sources_[part.stream], local_.rank(), to,
+        [&](int m, size_t at) { return input_slot(m, q) + part.offset + (at - part.range.begin); });
   }
 
   void sum_hosts(uint32_t q) {
@@ -283,23 +277,14 @@ class WideReduce {
   }
 
   void add_up(uint32_t q, const Part& part) {
-    const size_t size = size_of(op_.dtype);
-    const auto hosts = static_cast<size_t>(group_.hosts());
-    std::vector<const void*> sources(hosts);
     const bool copies = shares_ && writes() && !target_.scattered;
     std::byte* shared = copies ? result_slot(local_.rank(), q) + part.offset : nullptr;
     const Place sum = sum_place(q, part);
     const Place result = writes() ? Place(out_) : result_place(q, part);
-    result.walk(part.range, [&](std::byte* to, size_t all, size_t begin) {
-      sum.walk({begin, begin + all}, [&](const std::byte* own, size_t bytes, size_t at) {
-        const size_t offset = at - part.range.begin;
-        for (int h = 0; h < group_.hosts(); ++h) {
-          sources[static_cast<size_t>(h)] = h == group_.host() ? own : received(q, h) + offset;
-        }
-        fn_(to + (at - begin), copies ? shared + offset : nullptr, sources.data(), group_.hosts(),
-            bytes / size, scales_.among_hosts);
-      });
-    });
+    const auto source = [&](int host, size_t at) {
+      return received(q, host) + (at - part.range.begin);
+    };
+    reduce_among_hosts_.run(part.range, sum, group_.host(), result, source, shared);
   }
 
   Task copy_in(uint32_t q) {
@@ -328,8 +313,8 @@ class WideReduce {
   size_t bytes_;
   const Streams& in_;
   Target target_;
-  ReduceFn fn_;
-  HostScales scales_;
+  RangeReduce reduce_on_host_;
+  RangeReduce reduce_among_hosts_;
   Cut cut_;
   uint32_t depth_;
   bool shares_;

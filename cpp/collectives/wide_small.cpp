@@ -2,6 +2,8 @@
 #include <vector>
 
 #include "collectives/cursor.h"
+#include "collectives/place.h"
+#include "collectives/range_reduce.h"
 #include "collectives/wide.h"
 
 namespace sirtaki {
@@ -51,16 +53,10 @@ class Leaders {
   }
 
   void sum_host(const Segments& in, std::byte* to, int which) {
-    std::vector<const void*> sources(static_cast<size_t>(local_.size()));
-    const ReduceFn fn = reduce_fn(op_.dtype, op_.reduce);
-    Cursor(in).walk({0, bytes_}, [&](const std::byte* from, size_t bytes, size_t at) {
-      sources[0] = from;
-      for (int m = 1; m < local_.size(); ++m) {
-        sources[static_cast<size_t>(m)] = local_.small_slot(m, which) + at;
-      }
-      fn(to + at, nullptr, sources.data(), local_.size(), bytes / size_of(op_.dtype),
-         scales_.on_host);
-    });
+    Cursor own(in);
+    const Place target(to, 0);
+    const auto slot = [&](int m, size_t at) { return local_.small_slot(m, which) + at; };
+    RangeReduce(op_, scales_.on_host, local_.size()).run({0, bytes_}, own, 0, target, slot);
   }
 
   Task exchange(std::byte* sums, const std::byte* own) {
@@ -82,11 +78,11 @@ class Leaders {
     co_await net_.idle();
   }
 
-  void sum_hosts(const std::byte* sums, std::byte* result) {
-    std::vector<const void*> sources(static_cast<size_t>(group_.hosts()));
-    for (size_t h = 0; h < sources.size(); ++h) sources[h] = sums + h * bytes_;
-    reduce_fn(op_.dtype, op_.reduce)(result, nullptr, sources.data(), group_.hosts(),
-                                     bytes_ / size_of(op_.dtype), scales_.among_hosts);
+  void sum_hosts(std::byte* sums, std::byte* result) {
+    const Place own(sums, 0);
+    const Place target(result, 0);
+    const auto sum = [&](int h, size_t at) { return sums + static_cast<size_t>(h) * bytes_ + at; };
+    RangeReduce(op_, scales_.among_hosts, group_.hosts()).run({0, bytes_}, own, 0, target, sum);
   }
 
   WideGroup& group_;
