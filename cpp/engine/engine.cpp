@@ -56,6 +56,7 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       sets_(size_),
       executor_(*backend_, sets_, mutex_, rank),
       runner_(executor_, runner_events()),
+      negotiation_(rank, sets_, negotiation_events()),
       control_(hosts_, rank, region, endpoint_.doorbell),
       chunk_bytes_(static_cast<size_t>(options.chunk_bytes)) {
   if (rank_ == 0) {
@@ -151,21 +152,11 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
       throw Error(ErrorCode::kInvalid, rank_text(rank_) + " is not a member of process set " +
                                            std::to_string(asked.set));
     }
-    if (asked.name.empty()) entry->ordinal = ordinals_[asked.set];
-    std::string key = match_key(asked, entry->ordinal);
-    if (entries_.count(key) > 0) {
-      throw Error(ErrorCode::kInvalid,
-                  describe(asked, entry->ordinal) +
-                      ": a tensor with the same name as another tensor that is currently being "
-                      "processed; give every operation in flight a name of its own, or wait for "
-                      "the first");
-    }
-    if (asked.name.empty()) ++ordinals_[asked.set];
-    const Entry& added = *(entries_[key] = std::move(entry));
+    const Entry& added = negotiation_.add(std::move(entry));
     try {
       announce(added);
     } catch (const std::exception& error) {
-      withdraw(key, added.request, error.what());
+      withdraw(added, error.what());
       throw;
     }
   }
@@ -173,26 +164,16 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
 }
 
 /// Undoes what could not be announced, for its memory goes with the caller.
-void Engine::withdraw(const std::string& key, const Request& asked, const std::string& why) {
-  if (asked.name.empty()) --ordinals_[asked.set];
-  entries_.erase(key);
+void Engine::withdraw(const Entry& entry, const std::string& why) {
+  negotiation_.withdraw(entry);
   // A ring takes a message whole or not at all; sequencer and aggregator may know half of it.
   if (place_ != 0) return;
   lose(rank_, "it could not announce an operation: " + why);
   tell_relay();
 }
 
-/// Tells the sequencer: by short id if all ranks know the request, else in full.
 void Engine::announce(const Entry& entry) {
-  std::string message;
-  Writer out(message);
-  const auto known = ids_.find(entry.encoded);
-  if (known != ids_.end()) {
-    out.put(Up::kReady).put(known->second);
-  } else {
-    out.put(Up::kRequest);
-    message.append(entry.encoded);
-  }
+  const std::string message = negotiation_.announcement(entry);
   if (rank_ == 0) {
     sequence_own(message);
   } else {
@@ -312,7 +293,7 @@ bool Engine::progress() {
       collect_requests();
       dispatch();
     }
-    control_.receive_down([this](std::string_view message) { receive_down(message); });
+    control_.receive_down([this](std::string_view message) { negotiation_.receive(message); });
   }
   if (runner_.advance()) return true;
   if (control_.has_backlog()) sched_yield();  // to whom the ring belongs

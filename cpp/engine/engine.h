@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "backends/backend.h"
@@ -16,6 +15,7 @@
 #include "engine/control.h"
 #include "engine/executor.h"
 #include "engine/handle.h"
+#include "engine/negotiation.h"
 #include "engine/options.h"
 #include "engine/relay.h"
 #include "engine/runner.h"
@@ -107,7 +107,7 @@ class Engine {
   void check_open() const;
   std::shared_ptr<Handle> enqueue(Submission submission);
   void announce(const Entry& entry);
-  void withdraw(const std::string& key, const Request& asked, const std::string& why);
+  void withdraw(const Entry& entry, const std::string& why);
   void sequence_own(std::string_view message);
   void collect_requests();
   void dispatch();
@@ -133,17 +133,11 @@ class Engine {
   void check_stalls();
   void give_up_beside_driver(const std::string& why);
 
-  void receive_down(std::string_view message);
+  Negotiation::Events negotiation_events();
+  void receive_batch(std::vector<Item> items);
+  void receive_flush(std::string_view answer);
   void receive_tune(int64_t chunk_bytes);
-  void receive_batch(Reader& in);
-  void receive_items(Reader& in, std::vector<Item>& items);
-  Item receive_item(Reader& in);
-  std::shared_ptr<const Response> response_of(uint32_t id) const;
-  void check_item(const Item& item);
-  void receive_error(Reader& in);
-  void receive_flush();
   void receive_shutdown(int rank);
-  std::unique_ptr<Entry> take_entry(const Request& request, uint64_t ordinal);
 
   void say_goodbye();
   void abandon();
@@ -181,12 +175,9 @@ class Engine {
   uint32_t looks_ = 0;
 
   std::mutex mutex_;  ///< guards everything below and sets_
+  Negotiation negotiation_;
   Control control_;
   std::unique_ptr<Sequencer> sequencer_;  ///< rank 0 only
-  std::unordered_map<std::string, std::unique_ptr<Entry>> entries_;
-  std::unordered_map<std::string, uint32_t> ids_;
-  std::unordered_map<uint32_t, std::shared_ptr<const Response>> known_;
-  std::map<int32_t, uint64_t> ordinals_;
   std::shared_ptr<Timeline> timeline_;
   std::optional<Error> ended_;
   size_t chunk_bytes_;

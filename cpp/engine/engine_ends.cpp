@@ -76,8 +76,7 @@ void Engine::fail_all(const Error& error) {
   for (Item& item : runner_.drop()) {
     if (item.entry != nullptr) complete(*item.entry, *ended_);
   }
-  for (auto& [key, entry] : entries_) complete(*entry, *ended_);
-  entries_.clear();
+  for (const auto& entry : negotiation_.drop()) complete(*entry, *ended_);
   busy_.clear();
   closed_.complete();
 }
@@ -141,10 +140,11 @@ std::string Engine::cause_of(const Loss& loss) const {
 std::string Engine::phase() {
   if (!runner_.flights().empty()) return " during " + runner_.flights().front()->describe();
   const std::lock_guard lock(mutex_);
-  if (entries_.empty()) return " while no operation was running";
-  const Entry& entry = *entries_.begin()->second;
-  std::string text = " before all ranks had submitted " + describe(entry.request, entry.ordinal);
-  if (entries_.size() > 1) text += " and " + std::to_string(entries_.size() - 1) + " more";
+  const Entry* first = negotiation_.first();
+  if (first == nullptr) return " while no operation was running";
+  std::string text = " before all ranks had submitted " + describe(first->request, first->ordinal);
+  const size_t waiting = negotiation_.waiting();
+  if (waiting > 1) text += " and " + std::to_string(waiting - 1) + " more";
   return text;
 }
 

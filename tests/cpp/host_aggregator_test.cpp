@@ -185,7 +185,7 @@ class Cluster {
 
  private:
   void submit(int rank, const Request& request) {
-    const std::string message = fleet.message_of(rank, request);
+    const std::string message = fleet.client(rank).submit(request);
     if (rank < per_host_) {
       ++heard;
       return fleet.sequencer.receive(rank, message, 0);

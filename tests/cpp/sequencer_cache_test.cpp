@@ -129,7 +129,7 @@ TEST_CASE("a full cache is emptied on all ranks and filled again") {
   for (const Client& c : fleet.clients) {
     CHECK(c.flushes > 0);
     CHECK(c.names().size() == 12);
-    CHECK(c.known.size() <= 2);
+    CHECK(c.negotiation.known() <= 2);
   }
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("the batch that fills the cache is understood by all ranks") {
     fleet.settle();
   }
   for (const Client& c : fleet.clients) {
-    CHECK(c.waiting.empty());
+    CHECK(c.negotiation.waiting() == 0);
     CHECK(c.names().size() == 2 + 3 + 12);
   }
 }
@@ -172,7 +172,7 @@ TEST_CASE("an id that was forgotten meanwhile is still understood when it arrive
   fleet.settle();
   CHECK(fleet.client(1).reports_by_id == 2);
   for (const Client& c : fleet.clients) {
-    CHECK(c.waiting.empty());
+    CHECK(c.negotiation.waiting() == 0);
     CHECK(c.errors.empty());
     CHECK(c.names().size() == 5);
   }
@@ -198,7 +198,7 @@ void random_step(Fleet& fleet, std::mt19937& random, int ranks, std::vector<int>
       const auto own_rows = static_cast<int64_t>(random() % 3);
       const Request request = gather ? named(Kind::kAllgather, "g" + name, {own_rows})
                                      : sum_of(name, {static_cast<int64_t>(choice() % 2)});
-      if (client.waiting.count(match_key(request, 0)) > 0) {
+      if (client.negotiation.waits_for(match_key(request, 0))) {
         fleet.read_one(rank);
         return;
       }

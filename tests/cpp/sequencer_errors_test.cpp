@@ -88,7 +88,7 @@ TEST_CASE("every kind of disagreement fails on all ranks with what each of two h
       CHECK(contains(c.errors[0], "'" + d.base.name + "'"));
       CHECK(contains(c.errors[0], d.first));
       CHECK(contains(c.errors[0], d.second));
-      CHECK(c.waiting.empty());
+      CHECK(c.negotiation.waiting() == 0);
     }
     // The world goes on, also with the same name.
     fleet.submit_everywhere(sum_of(d.base.name));
@@ -255,7 +255,7 @@ TEST_CASE("others go on without a rank that joined, until all have joined") {
   for (const Client& c : fleet.clients) {
     REQUIRE(c.names() == Names{"x", "join.0"});
     CHECK(c.batches[1][0].response.base.root == 2);  // the last one
-    CHECK(c.waiting.empty());
+    CHECK(c.negotiation.waiting() == 0);
   }
   CHECK_FALSE(fleet.sequencer.expects_peers());
 }
@@ -321,7 +321,7 @@ TEST_CASE("unnamed operations meet again after a join") {
     REQUIRE_FALSE(c.batches.empty());
     CHECK(c.batches.back().at(0).response.base.shapes.at(0) == Shape{7});
     CHECK_FALSE(c.batches.back().at(0).response.joined);
-    CHECK(c.waiting.empty());
+    CHECK(c.negotiation.waiting() == 0);
   }
 }
 
@@ -414,7 +414,7 @@ TEST_CASE("removing a set fails what is pending in it") {
   fleet.submit(2, in_set(sum_of("x"), 1));
   fleet.settle();
   CHECK(fleet.client(2).errors.size() == 1);
-  CHECK(fleet.client(2).waiting.empty());
+  CHECK(fleet.client(2).negotiation.waiting() == 0);
   CHECK(fleet.sequencer.check_stalls(1000 * kSecond).empty());
 }
 

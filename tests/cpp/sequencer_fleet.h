@@ -2,10 +2,13 @@
 
 #include <deque>
 #include <functional>
-#include <map>
+#include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/negotiation.h"
 #include "engine/sequencer.h"
 #include "requests.h"
 
@@ -21,12 +24,11 @@ struct Told {
   const std::string& name() const { return response.base.name; }
 };
 
-/// One rank's side of the protocol, as the engine does it.
-struct Client {
-  std::map<std::string, uint32_t> ids;
-  std::map<uint32_t, Response> known;
-  std::map<int32_t, uint64_t> ordinals;
-  std::map<std::string, std::string> waiting;  ///< key of what it has submitted → encoded request
+/// A rank: its side of the negotiation, and what it was told.
+class Client {
+ public:
+  Client(int rank, int size, std::function<void(std::string_view)> answer)
+      : sets_(size), negotiation(rank, sets_, events(std::move(answer))) {}
 
   std::deque<std::string> inbox;  ///< sent by the sequencer, not yet read
   std::vector<std::vector<Told>> batches;
@@ -36,6 +38,17 @@ struct Client {
   int reports_by_id = 0;
   int flushes = 0;
 
+  /// What it says to submit.
+  std::string submit(const Request& request) {
+    auto entry = std::make_unique<Entry>();
+    entry->request = request;
+    Writer writer(entry->encoded);
+    request.encode(writer);
+    std::string message = negotiation.announcement(negotiation.add(std::move(entry)));
+    reports_by_id += Reader(message).get<Up>() == Up::kReady;
+    return message;
+  }
+
   /// Names in the order in which it was told to run them.
   std::vector<std::string> names() const {
     std::vector<std::string> all;
@@ -44,42 +57,61 @@ struct Client {
     }
     return all;
   }
+
+ private:
+  Negotiation::Events events(std::function<void(std::string_view)> answer) {
+    return {[this](std::vector<Item> items) { run(std::move(items)); },
+            [this](const Entry&, const Error& error) {
+              codes.push_back(error.code);
+              errors.emplace_back(error.what());
+            },
+            [this, answer = std::move(answer)](std::string_view message) {
+              ++flushes;
+              answer(message);
+            },
+            [](int64_t) {}, [this](int rank) { left.push_back(rank); }};
+  }
+
+  void run(std::vector<Item> items) {
+    std::vector<Told> batch;
+    for (const Item& item : items) {
+      // A response that comes again was told by its id.
+      const bool by_id = !seen_.insert(item.response).second;
+      batch.push_back({*item.response, item.ordinal, by_id});
+      const Request& base = item.response->base;
+      if (base.kind == Kind::kAddSet) {
+        sets_.add(base.root, {base.splits.begin(), base.splits.end()});
+      }
+      if (base.kind == Kind::kRemoveSet) sets_.remove(base.root);
+    }
+    batches.push_back(std::move(batch));
+  }
+
+  ProcessSets sets_;
+  std::set<std::shared_ptr<const Response>> seen_;
+
+ public:
+  Negotiation negotiation;
 };
 
 class Fleet {
  public:
   explicit Fleet(int size, const EngineOptions& options = {})
-      : clients(static_cast<size_t>(size)),
-        sequencer(size, options, [this](const std::vector<int>& ranks, std::string_view message) {
-          for (int r : ranks) clients[static_cast<size_t>(r)].inbox.emplace_back(message);
-        }) {}
+      : sequencer(size, options, [this](const std::vector<int>& ranks, std::string_view message) {
+          for (int r : ranks) client(r).inbox.emplace_back(message);
+        }) {
+    for (int r = 0; r < size; ++r) {
+      clients.emplace_back(
+          r, size, [this, r](std::string_view answer) { sequencer.receive(r, answer, now_ns); });
+    }
+  }
 
   Client& client(int rank) { return clients[static_cast<size_t>(rank)]; }
   int size() const { return static_cast<int>(clients.size()); }
 
   /// The rank submits; by short id if it knows one.
   void submit(int rank, const Request& request) {
-    sequencer.receive(rank, message_of(rank, request), now_ns);
-  }
-
-  /// What the rank says to submit.
-  std::string message_of(int rank, const Request& request) {
-    Client& c = client(rank);
-    const uint64_t ordinal = request.name.empty() ? c.ordinals[request.set]++ : 0;
-    std::string encoded;
-    Writer writer(encoded);
-    request.encode(writer);
-    std::string message;
-    Writer out(message);
-    if (c.ids.count(encoded) > 0) {
-      ++c.reports_by_id;
-      out.put(Up::kReady).put(c.ids.at(encoded));
-    } else {
-      out.put(Up::kRequest);
-      message += encoded;
-    }
-    c.waiting[match_key(request, ordinal)] = encoded;
-    return message;
+    sequencer.receive(rank, client(rank).submit(request), now_ns);
   }
 
   void submit_everywhere(const Request& request) {
@@ -104,25 +136,7 @@ class Fleet {
     if (c.inbox.empty()) return false;
     const std::string message = c.inbox.front();
     c.inbox.pop_front();
-    Reader in(message);
-    switch (in.get<Down>()) {
-      case Down::kBatch:
-        read_batch(c, in);
-        break;
-      case Down::kError:
-        c.waiting.erase(in.get_string());
-        c.codes.push_back(static_cast<ErrorCode>(in.get<uint8_t>()));
-        c.errors.push_back(in.get_string());
-        break;
-      case Down::kFlush:
-        read_flush(rank);
-        break;
-      case Down::kShutdown:
-        c.left.push_back(in.get<int32_t>());
-        break;
-      default:
-        break;
-    }
+    c.negotiation.receive(message);
     return true;
   }
 
@@ -142,41 +156,8 @@ class Fleet {
   }
 
   int64_t now_ns = 0;
-  std::vector<Client> clients;
+  std::deque<Client> clients;  // they stay where they are
   Sequencer sequencer;
-
- private:
-  void read_batch(Client& c, Reader& in) {
-    std::vector<Told> batch;
-    const auto count = in.get<uint32_t>();
-    for (uint32_t i = 0; i < count; ++i) {
-      Told told;
-      told.by_id = !in.get<bool>();
-      const auto id = in.get<uint32_t>();
-      told.ordinal = in.get<uint64_t>();
-      told.response = told.by_id ? c.known.at(id) : Response::decode(in);
-      if (!told.by_id && id != 0) c.known[id] = told.response;
-      const Request& base = told.response.base;
-      if (base.kind == Kind::kJoin) c.ordinals[base.set] = told.ordinal;
-      const auto own = c.waiting.find(match_key(base, told.ordinal));
-      if (own != c.waiting.end()) {
-        if (!told.by_id && id != 0) c.ids[own->second] = id;
-        c.waiting.erase(own);
-      }
-      batch.push_back(std::move(told));
-    }
-    c.batches.push_back(std::move(batch));
-  }
-
-  void read_flush(int rank) {
-    Client& c = client(rank);
-    c.ids.clear();
-    c.known.clear();
-    ++c.flushes;
-    std::string message;
-    Writer(message).put(Up::kFlushed);
-    sequencer.receive(rank, message, now_ns);
-  }
 };
 
 }  // namespace sirtaki::testing

@@ -237,7 +237,7 @@ TEST_CASE("256 ranks agree on one order whatever order each submits in") {
   CHECK(order.size() == 90);
   for (const Client& c : fleet.clients) {
     REQUIRE(c.names() == order);
-    REQUIRE(c.waiting.empty());
+    REQUIRE(c.negotiation.waiting() == 0);
     // After the first step everybody speaks in short ids.
     REQUIRE(c.reports_by_id == 60);
   }
