@@ -19,12 +19,12 @@ enum class Kind : uint8_t {
   kReduce,
   kGather,
   kScatter,
-  kSend,
-  kRecv,
   kJoin,
   kAddSet,
   kRemoveSet,
 };
+
+inline constexpr int kKindCount = 12;
 
 /// A contiguous piece of memory that takes part in an operation.
 struct Segment {
@@ -50,14 +50,13 @@ class Segments {
 /// One stream for all members, or one a member: the kind of the operation tells which.
 using Streams = std::vector<Segments>;
 
-/// What a backend is asked to do. Every member gives equal values, `root` and `peer` as members of
-/// the set.
+/// What a backend is asked to do. Every member gives equal values, `root` as a member of the set.
 struct Op {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kU8;
   ReduceOp reduce = ReduceOp::kSum;
   Scale scale;
-  int root = 0;  ///< broadcast, reduce, gather, scatter; the other side of a send or recv
+  int root = 0;  ///< broadcast, reduce, gather, scatter
   size_t longest =
       0;  ///< bytes of the longest stream any member sends to another (all kinds but barrier)
   int32_t set = 0;                ///< process set id

@@ -88,7 +88,7 @@ std::string wrong_sizes(const Response& response, const Request& own, size_t mem
 std::string malformed(const Request& request) {
   const auto number = [](auto value) { return std::to_string(static_cast<int>(value)); };
   const Kind kind = request.kind;
-  if (kind > Kind::kRemoveSet || kind == Kind::kSend || kind == Kind::kRecv) {
+  if (static_cast<int>(kind) >= kKindCount) {
     return "there is no operation of kind " + number(kind);
   }
   if (static_cast<int>(request.dtype) >= kDtypeCount) {

@@ -28,8 +28,6 @@ inline const KindTraits& traits_of(Kind kind) {
       {"reduce", ShapeRule::kAll, true, true, false, false},
       {"gather", ShapeRule::kAllButFirst, false, true, false, false},
       {"scatter", ShapeRule::kAll, false, true, false, false},
-      {"send", ShapeRule::kNone, false, false, false, false},
-      {"recv", ShapeRule::kNone, false, false, false, false},
       {"join", ShapeRule::kNone, false, false, false, false},
       {"add_process_set", ShapeRule::kNone, false, false, false, false},
       {"remove_process_set", ShapeRule::kNone, false, true, false, false},

@@ -27,7 +27,7 @@ enum {
   SIRTAKI_BARRIER = 5,
   SIRTAKI_REDUCE = 6,
   SIRTAKI_GATHER = 7,
-  SIRTAKI_JOIN = 11
+  SIRTAKI_JOIN = 9
 };
 
 /* Types of elements. */

@@ -16,6 +16,15 @@ enum class ReduceOp : uint8_t {
   kProduct = 5
 };
 
+inline constexpr int kReduceOpCount = 6;
+
+// The name users know.
+constexpr const char* name(ReduceOp op) {
+  constexpr const char* kNames[kReduceOpCount] = {"Average", "Sum", "Adasum",
+                                                  "Min",     "Max", "Product"};
+  return kNames[static_cast<size_t>(op)];
+}
+
 struct Scale {
   double pre = 1.0;
   double post = 1.0;

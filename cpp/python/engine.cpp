@@ -142,11 +142,16 @@ std::vector<Pointer> pointers(const std::vector<uintptr_t>& addresses) {
   return result;
 }
 
-std::shared_ptr<Handle> submit(HeldEngine& engine, int kind, std::string name, int dtype,
-                               int reduce, int root, int set, double prescale, double postscale,
-                               std::vector<Shape> shapes, std::vector<int64_t> splits,
-                               const std::vector<uintptr_t>& inputs,
-                               const std::vector<uintptr_t>& outputs, bool waits) {
+/// What a Python caller wants done; used up by the engine that it is given to.
+struct PythonRequest {
+  Submission submission;
+  bool waits;
+};
+
+void make_request(PythonRequest* made, int kind, std::string name, int dtype, int reduce, int root,
+                  int set, double prescale, double postscale, std::vector<Shape> shapes,
+                  std::vector<int64_t> splits, const std::vector<uintptr_t>& inputs,
+                  const std::vector<uintptr_t>& outputs, bool waits) {
   Request request;
   request.kind = static_cast<Kind>(kind);
   request.dtype = static_cast<Dtype>(dtype);
@@ -157,14 +162,23 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, int kind, std::string name, i
   request.name = std::move(name);
   request.shapes = std::move(shapes);
   request.splits = std::move(splits);
-  auto from = pointers<const void*>(inputs);
-  auto to = pointers<void*>(outputs);
+  new (made) PythonRequest{
+      {std::move(request), pointers<const void*>(inputs), pointers<void*>(outputs)}, waits};
+}
+
+/// Name and process set; None without a name.
+nb::object key_of_request(const PythonRequest& asked) {
+  const Request& request = asked.submission.request;
+  if (request.name.empty()) return nb::none();
+  return nb::make_tuple(request.name, request.set);
+}
+
+std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked) {
   std::shared_ptr<Handle> handle;
   {
     nb::gil_scoped_release release;
-    Submission submission{std::move(request), std::move(from), std::move(to)};
-    if (!waits) return engine->submit(std::move(submission));
-    handle = engine->submit_and_wait(std::move(submission), now_ns() + kSignalCheckNs);
+    if (!asked.waits) return engine->submit(std::move(asked.submission));
+    handle = engine->submit_and_wait(std::move(asked.submission), now_ns() + kSignalCheckNs);
   }
   wait_interruptibly(engine, *handle);
   return handle;
@@ -244,14 +258,23 @@ void bind_engine(nb::module_& m) {
       .def_ro("received_splits", &Handle::received_splits)
       .def_ro("value", &Handle::value);
 
+  nb::class_<PythonRequest>(m, "Request")
+      .def("__init__", &make_request, "kind"_a, nb::kw_only(), "name"_a = "",
+           "dtype"_a = static_cast<int>(Dtype::kU8), "reduce"_a = static_cast<int>(ReduceOp::kSum),
+           "root"_a = 0, "set"_a = 0, "prescale"_a = 1.0, "postscale"_a = 1.0,
+           "shapes"_a = std::vector<Shape>(), "splits"_a = std::vector<int64_t>(),
+           "inputs"_a = std::vector<uintptr_t>(), "outputs"_a = std::vector<uintptr_t>(),
+           "waits"_a = false)
+      .def_ro("waits", &PythonRequest::waits)
+      .def_prop_ro("key", &key_of_request);
+
   nb::class_<HeldEngine>(m, "Engine")
       .def(nb::new_(&make_engine), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a,
            "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "options"_a,
            "backend"_a = nb::none(),
            "Takes ownership of the descriptors; memfd -1 is a host of one rank. `backend`, if "
            "given, moves the data (see callback_backend.h): shut down before letting go.")
-      .def("submit", &submit, "kind"_a, "name"_a, "dtype"_a, "reduce"_a, "root"_a, "set"_a,
-           "prescale"_a, "postscale"_a, "shapes"_a, "splits"_a, "inputs"_a, "outputs"_a, "waits"_a)
+      .def("submit", &submit, "request"_a)
       .def("wait", &wait_interruptibly, "handle"_a)
       .def(
           "shutdown", [](HeldEngine& engine) { engine->shutdown(); },

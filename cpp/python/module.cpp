@@ -57,6 +57,7 @@ NB_MODULE(_core, m) {
         "Bytes of shared memory that the ranks of a host need together.");
   bind_engine(m);
   bind_math(m);
+  bind_numbers(m);
 }
 
 }  // namespace sirtaki

@@ -6,6 +6,11 @@ from typing import Any
 from numpy import uint8
 from numpy.typing import NDArray
 
+KINDS: dict[str, int]
+DTYPES: dict[str, int]
+REDUCIBLE_DTYPES: int
+REDUCTIONS: dict[str, int]
+
 class AutotuneOptions:
     enabled: bool
     log: str
@@ -37,6 +42,29 @@ class Handle:
     def done(self) -> bool: ...
     def outputs(self) -> list[tuple[NDArray[uint8], tuple[int, ...]]]: ...
 
+class Request:
+    @property
+    def waits(self) -> bool: ...
+    @property
+    def key(self) -> tuple[str, int] | None: ...
+    def __init__(
+        self,
+        kind: int,
+        *,
+        name: str = "",
+        dtype: int = ...,
+        reduce: int = ...,
+        root: int = 0,
+        set: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        shapes: Sequence[Sequence[int]] = ...,
+        splits: Sequence[int] = ...,
+        inputs: Sequence[int] = ...,
+        outputs: Sequence[int] = ...,
+        waits: bool = False,
+    ) -> None: ...
+
 class Engine:
     def __init__(
         self,
@@ -50,22 +78,7 @@ class Engine:
         options: EngineOptions,
         backend: object | None = None,
     ) -> None: ...
-    def submit(
-        self,
-        kind: int,
-        name: str,
-        dtype: int,
-        reduce: int,
-        root: int,
-        set: int,
-        prescale: float,
-        postscale: float,
-        shapes: Sequence[Sequence[int]],
-        splits: list[int],
-        inputs: list[int],
-        outputs: list[int],
-        waits: bool,
-    ) -> Handle: ...
+    def submit(self, request: Request) -> Handle: ...
     def wait(self, handle: Handle) -> None: ...
     def require_own_process(self) -> None: ...
     def shutdown(self) -> None: ...

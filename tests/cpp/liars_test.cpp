@@ -48,7 +48,7 @@ TEST_CASE("values that no rank asks for are refused where they are read") {
     lies.push_back({what, request});
   };
   lie("kind", Kind::kAllreduce, [](Request& r) { r.kind = static_cast<Kind>(14); });
-  lie("kind", Kind::kAllreduce, [](Request& r) { r.kind = Kind::kSend; });
+  lie("kind", Kind::kAllreduce, [](Request& r) { r.kind = static_cast<Kind>(kKindCount); });
   lie("dtype", Kind::kAllreduce, [](Request& r) { r.dtype = static_cast<Dtype>(kDtypeCount); });
   lie("reduction", Kind::kAllreduce, [](Request& r) { r.reduce = static_cast<ReduceOp>(6); });
   lie("device", Kind::kAllreduce, [](Request& r) { r.device = 2; });

@@ -39,9 +39,8 @@ engines = [
     )
     for rank in range(2)
 ]
-BARRIER = 5
 for engine in engines:
-    engine.submit(BARRIER, "b", 0, 0, 0, 0, 1.0, 1.0, [], [], [], [], False)
+    engine.submit(_core.Request(_core.KINDS["barrier"], name="b"))
 begun.wait()
 del engine
 engines.clear()

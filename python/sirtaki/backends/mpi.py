@@ -18,13 +18,9 @@ import numpy as np
 from sirtaki import _core
 from sirtaki.backends import adasum, memory
 from sirtaki.backends.memory import Stream
-from sirtaki.core import dtypes, reduce_ops
+from sirtaki.core import dtypes, kinds, reduce_ops
 
 NAME = "mpi"
-
-# The core's numbers of the kinds of operations.
-_ALLREDUCE, _ALLGATHER, _BROADCAST, _ALLTOALL, _REDUCESCATTER, _BARRIER = range(6)
-_REDUCE, _GATHER, _SCATTER, _SEND, _RECV = range(6, 11)
 
 _SIZES = {
     **dict.fromkeys((dtypes.BOOL, dtypes.U8, dtypes.I8), 1),
@@ -186,17 +182,15 @@ class MpiBackend:
         self._sets = {0: _communicator(mpi, self._ranks)}
         self._types = {dtype: getattr(mpi, name) for dtype, name in _TYPES.items()}
         self._kinds = {
-            _ALLREDUCE: self._allreduce,
-            _ALLGATHER: self._allgather,
-            _BROADCAST: self._broadcast,
-            _ALLTOALL: self._alltoall,
-            _REDUCESCATTER: self._reducescatter,
-            _BARRIER: self._barrier,
-            _REDUCE: self._reduce,
-            _GATHER: self._gather,
-            _SCATTER: self._scatter,
-            _SEND: self._send,
-            _RECV: self._recv,
+            kinds.ALLREDUCE: self._allreduce,
+            kinds.ALLGATHER: self._allgather,
+            kinds.BROADCAST: self._broadcast,
+            kinds.ALLTOALL: self._alltoall,
+            kinds.REDUCESCATTER: self._reducescatter,
+            kinds.BARRIER: self._barrier,
+            kinds.REDUCE: self._reduce,
+            kinds.GATHER: self._gather,
+            kinds.SCATTER: self._scatter,
         }
 
     def add_set(self, number: int, ranks: Sequence[int]) -> None:
@@ -416,21 +410,6 @@ class MpiBackend:
             ask.comm.Bcast(self._data(place, run.bytes, ask.dtype), ask.root)
             if with_copy:
                 memory.unpack(place, target)
-
-    def _send(self, ask: _Operation, inputs: list[Stream], _: list[Stream]) -> None:
-        size = memory.total(inputs[0])
-        place = self._contiguous(inputs[0], "source")
-        for offset in range(0, size, _RUN_BYTES):
-            part = self._data(place + offset, min(_RUN_BYTES, size - offset), ask.dtype)
-            ask.comm.Send(part, ask.root)
-
-    def _recv(self, ask: _Operation, _: list[Stream], outputs: list[Stream]) -> None:
-        size = memory.total(outputs[0])
-        place = self._scratch.address("received", size)
-        for offset in range(0, size, _RUN_BYTES):
-            part = self._data(place + offset, min(_RUN_BYTES, size - offset), ask.dtype)
-            ask.comm.Recv(part, ask.root)
-        memory.unpack(place, outputs[0])
 
     def _barrier(self, ask: _Operation, _inputs: list[Stream], _outputs: list[Stream]) -> None:
         ask.comm.Barrier()

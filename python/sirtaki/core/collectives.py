@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from sirtaki import _core
-from sirtaki.core import handles
+from sirtaki.core import handles, kinds
 from sirtaki.core.dtypes import FLOATING
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.reduce_ops import NAMES, Adasum
@@ -15,15 +15,6 @@ from sirtaki.core.state import world_for_operation
 from sirtaki.core.world import World
 
 T = TypeVar("T")
-
-# The core's numbers for operations.
-ALLREDUCE: Final = 0
-ALLGATHER: Final = 1
-BROADCAST: Final = 2
-ALLTOALL: Final = 3
-REDUCESCATTER: Final = 4
-BARRIER: Final = 5
-JOIN: Final = 11
 
 
 class Tensors(Protocol[T]):
@@ -86,26 +77,20 @@ class Collectives(Generic[T]):
         _check_op(op)
         if op == Adasum and dtype not in FLOATING:
             raise ValueError("Adasum needs floating point tensors")
-        return handles.start(
-            world.engine,
-            (
-                ALLREDUCE,
-                _full_name("allreduce", name),
-                dtype,
-                op,
-                0,
-                _set_id(process_set),
-                prescale_factor,
-                postscale_factor,
-                shapes,
-                [],
-                pointers,
-                targets,
-                waits,
-            ),
-            inputs,
-            lambda _: list(outputs),
+        request = _core.Request(
+            kinds.ALLREDUCE,
+            name=_full_name("allreduce", name),
+            dtype=dtype,
+            reduce=op,
+            set=_set_id(process_set),
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+            shapes=shapes,
+            inputs=pointers,
+            outputs=targets,
+            waits=waits,
         )
+        return handles.start(world.engine, request, inputs, lambda _: list(outputs))
 
     def allgather_async(
         self,
@@ -116,7 +101,7 @@ class Collectives(Generic[T]):
         waits: bool = False,
     ) -> int:
         """Concatenate the members' tensors along the first dimension, which may differ."""
-        return self._gathering(ALLGATHER, "allgather", tensors, name, process_set, waits)
+        return self._gathering(kinds.ALLGATHER, "allgather", tensors, name, process_set, waits)
 
     def reducescatter_async(
         self,
@@ -136,7 +121,7 @@ class Collectives(Generic[T]):
                 raise ValueError("reducescatter needs rows to scatter, but got a scalar")
         scale = (prescale_factor, postscale_factor)
         return self._gathering(
-            REDUCESCATTER, "reducescatter", tensors, name, process_set, waits, op, scale
+            kinds.REDUCESCATTER, "reducescatter", tensors, name, process_set, waits, op, scale
         )
 
     def _gathering(
@@ -154,13 +139,20 @@ class Collectives(Generic[T]):
         world = world_for_operation()
         inputs = [self._tensors.contiguous(tensor) for tensor in tensors]
         pointers, shapes, dtype = self._views(inputs)
-        set_id = _set_id(process_set)
-        name = _full_name(verb, name)
+        request = _core.Request(
+            kind,
+            name=_full_name(verb, name),
+            dtype=dtype,
+            reduce=op,
+            set=_set_id(process_set),
+            prescale=scale[0],
+            postscale=scale[1],
+            shapes=shapes,
+            inputs=pointers,
+            waits=waits,
+        )
         return handles.start(
-            world.engine,
-            (kind, name, dtype, op, 0, set_id, *scale, shapes, [], pointers, [], waits),
-            inputs,
-            lambda done: self._outputs(done, inputs),
+            world.engine, request, inputs, lambda done: self._outputs(done, inputs)
         )
 
     def broadcast_async(
@@ -184,29 +176,18 @@ class Collectives(Generic[T]):
         source = self._tensors.contiguous(tensor)
         target = self._tensors.empty_like(source) if output is None else output
         pointers, shapes, dtype = self._views([source])
-        targets = [self._tensors.view(target)[0]]
-        set_id = _set_id(process_set)
-        name = _full_name("broadcast", name)
-        return handles.start(
-            world.engine,
-            (
-                BROADCAST,
-                name,
-                dtype,
-                0,
-                root,
-                set_id,
-                1.0,
-                1.0,
-                shapes,
-                [],
-                pointers,
-                targets,
-                waits,
-            ),
-            [source],
-            lambda _: [target],
+        request = _core.Request(
+            kinds.BROADCAST,
+            name=_full_name("broadcast", name),
+            dtype=dtype,
+            root=root,
+            set=_set_id(process_set),
+            shapes=shapes,
+            inputs=pointers,
+            outputs=[self._tensors.view(target)[0]],
+            waits=waits,
         )
+        return handles.start(world.engine, request, [source], lambda _: [target])
 
     def alltoall_async(
         self,
@@ -222,19 +203,22 @@ class Collectives(Generic[T]):
         source = self._tensors.contiguous(tensor)
         pointers, shapes, dtype = self._views([source])
         rows = self._rows_to_members(splits, shapes[0], _members(world, process_set))
-        set_id = _set_id(process_set)
-        name = _full_name("alltoall", name)
+        request = _core.Request(
+            kinds.ALLTOALL,
+            name=_full_name("alltoall", name),
+            dtype=dtype,
+            set=_set_id(process_set),
+            shapes=shapes,
+            splits=rows,
+            inputs=pointers,
+            waits=waits,
+        )
 
         def finish(done: _core.Handle) -> list[T]:
             received = self._tensors.wrap_splits(done.received_splits, splits)
             return [*self._outputs(done, [source]), received]
 
-        return handles.start(
-            world.engine,
-            (ALLTOALL, name, dtype, 0, 0, set_id, 1.0, 1.0, shapes, rows, pointers, [], waits),
-            [source],
-            finish,
-        )
+        return handles.start(world.engine, request, [source], finish)
 
     def _rows_to_members(self, splits: object, shape: tuple[int, ...], members: int) -> list[int]:
         if not shape:
@@ -258,14 +242,14 @@ class Collectives(Generic[T]):
     def barrier(self, process_set: ProcessSet) -> None:
         """Return once every member has called it."""
         engine = world_for_operation().engine
-        request = _without_tensors(BARRIER, "", _set_id(process_set))
+        request = _core.Request(kinds.BARRIER, set=_set_id(process_set), waits=True)
         handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
     def join(self, process_set: ProcessSet) -> int:
         """Contribute zeros to the others' allreduces until all join; return the last rank."""
         engine = world_for_operation().engine
         number = _set_id(process_set)
-        request = _without_tensors(JOIN, f"join.{number}", number)
+        request = _core.Request(kinds.JOIN, name=f"join.{number}", set=number, waits=True)
         [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))
         return int(last)
 
@@ -295,11 +279,6 @@ class Collectives(Generic[T]):
             self._tensors.from_buffer(buffer, like, shape)
             for (buffer, shape), like in zip(done.outputs(), inputs, strict=True)
         ]
-
-
-def _without_tensors(kind: int, name: str, set_id: int) -> tuple[Any, ...]:
-    """Return the arguments of ``Engine.submit`` for a blocking operation that moves no data."""
-    return kind, name, 0, 0, 0, set_id, 1.0, 1.0, [], [], [], [], True
 
 
 def _check_op(op: int) -> None:

@@ -18,7 +18,7 @@ class _Pending:
     handle: _core.Handle
     keep: object
     finish: Callable[[_core.Handle], list[Any]]
-    key: tuple[str, int]
+    key: tuple[str, int] | None  # to be refused meanwhile
     news: int  # of `_news`, when it was started
     polled: bool = False
 
@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 def start(
     engine: _core.Engine,
-    request: tuple[Any, ...],
+    request: _core.Request,
     keep: object,
     finish: Callable[[_core.Handle], list[Any]],
 ) -> int:
@@ -42,7 +42,7 @@ def start(
 
     Args:
         engine: The engine of the world.
-        request: The arguments of ``Engine.submit``.
+        request: What is to be done; used up.
         keep: Tensors that must live until the operation is done, whether or not the caller keeps
             the handle.
         finish: Turns the finished operation into its results; may hold further tensors.
@@ -50,18 +50,17 @@ def start(
     Raises:
         ValueError: An operation in flight has this name.
     """
-    name, process_set, waits = request[1], request[5], request[-1]
-    key = (name, process_set)
-    if name and not waits:
+    key = None if request.waits else request.key
+    if key is not None:
         _require_unused(engine, key)
     try:
-        handle = engine.submit(*request)
+        handle = engine.submit(request)
     except KeyboardInterrupt:
         _abandoned.append((keep, finish))  # the engine may still read and write them
         raise
     number = next(_numbers)
     _pending[number] = _Pending(engine, handle, keep, finish, key, _news)
-    if name and not waits:
+    if key is not None:
         _by_key[key] = number
     return number
 
@@ -115,7 +114,7 @@ def synchronize(handle: int) -> list[Any]:
         if pending.handle.done():
             _news += 1
             _pending.pop(handle, None)
-            if _by_key.get(pending.key) == handle:
+            if pending.key is not None and _by_key.get(pending.key) == handle:
                 del _by_key[pending.key]
     return pending.finish(pending.handle)
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-Average: Final = 0
-Sum: Final = 1
-Adasum: Final = 2
-Min: Final = 3
-Max: Final = 4
-Product: Final = 5
+from sirtaki._core import REDUCTIONS
 
-NAMES: Final = {
-    Average: "Average",
-    Sum: "Sum",
-    Adasum: "Adasum",
-    Min: "Min",
-    Max: "Max",
-    Product: "Product",
-}
+Average: Final = REDUCTIONS["Average"]
+Sum: Final = REDUCTIONS["Sum"]
+Adasum: Final = REDUCTIONS["Adasum"]
+Min: Final = REDUCTIONS["Min"]
+Max: Final = REDUCTIONS["Max"]
+Product: Final = REDUCTIONS["Product"]
+
+NAMES: Final = {number: name for name, number in REDUCTIONS.items()}

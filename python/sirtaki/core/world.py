@@ -9,14 +9,11 @@ from typing import Any
 
 from sirtaki import _core
 from sirtaki.backends import mpi
+from sirtaki.core import kinds
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.vouching import Vouching
 from sirtaki.rendezvous.join import Joined, Settings, join_world
 from sirtaki.rendezvous.meeting import Meeting
-
-# The core's numbers for the operations that manage process sets.
-_ADD_SET = 12
-_REMOVE_SET = 13
 
 
 @dataclass
@@ -41,14 +38,16 @@ class World:
 
     def add_process_set(self, ranks: Sequence[int]) -> int:
         """Register a set on all ranks; return its id."""
-        return self._submit(_ADD_SET, "add_process_set", 0, list(ranks)).value
+        return self._submit(kinds.ADD_SET, "add_process_set", 0, list(ranks)).value
 
     def remove_process_set(self, process_set_id: int) -> None:
         """Forget a set on all ranks."""
-        self._submit(_REMOVE_SET, "remove_process_set", process_set_id, [])
+        self._submit(kinds.REMOVE_SET, "remove_process_set", process_set_id, [])
 
     def _submit(self, kind: int, name: str, root: int, splits: list[int]) -> _core.Handle:
-        return self.engine.submit(kind, name, 0, 0, root, 0, 1.0, 1.0, [], splits, [], [], True)
+        return self.engine.submit(
+            _core.Request(kind, name=name, root=root, splits=splits, waits=True)
+        )
 
 
 def make_world(

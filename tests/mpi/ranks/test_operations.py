@@ -10,8 +10,7 @@ import pytest
 
 import sirtaki as hvd
 from sirtaki import _core
-from sirtaki.backends.mpi import MpiBackend
-from sirtaki.core import dtypes, state
+from sirtaki.core import dtypes, kinds, state
 
 pytestmark = pytest.mark.usefixtures("mpi", "world")
 
@@ -27,7 +26,6 @@ CODES = {
     np.float64: dtypes.F64,
 }
 OPS = (hvd.Sum, hvd.Average, hvd.Min, hvd.Max, hvd.Product)
-REDUCE, GATHER, SCATTER, SEND, RECV = range(6, 11)
 
 
 def values(dtype: Any, count: int, rank: int) -> np.ndarray:
@@ -126,19 +124,16 @@ def submit(
 ) -> _core.Handle:
     code = CODES[arrays[0].dtype.type]
     return state.current_world().engine.submit(
-        kind,
-        "",
-        code,
-        op,
-        root,
-        0,
-        1.0,
-        1.0,
-        [array.shape for array in (arrays[:1] if kind == SCATTER else arrays)],
-        [],
-        [array.ctypes.data for array in arrays],
-        [array.ctypes.data for array in outputs],
-        True,
+        _core.Request(
+            kind,
+            dtype=code,
+            reduce=op,
+            root=root,
+            shapes=[array.shape for array in (arrays[:1] if kind == kinds.SCATTER else arrays)],
+            inputs=[array.ctypes.data for array in arrays],
+            outputs=[array.ctypes.data for array in outputs],
+            waits=True,
+        )
     )
 
 
@@ -148,7 +143,7 @@ def test_only_the_root_of_a_reduction_gets_its_result(dtype: Any, op: int) -> No
     for root in range(hvd.size()):
         parts = [values(dtype, 1001, rank) for rank in range(hvd.size())]
         target = np.zeros(1001, dtype)
-        submit(REDUCE, [parts[hvd.rank()]], [target], root, op)
+        submit(kinds.REDUCE, [parts[hvd.rank()]], [target], root, op)
         if hvd.rank() == root:
             assert_equal_bits(target, expected(parts, op, 1.0, 1.0))
         else:
@@ -158,7 +153,7 @@ def test_only_the_root_of_a_reduction_gets_its_result(dtype: Any, op: int) -> No
 def test_rows_are_gathered_at_the_root() -> None:
     mine = np.full((hvd.rank() + 1, 3), hvd.rank(), np.int32)
     root = hvd.size() - 1
-    found = submit(GATHER, [mine], [], root).outputs()
+    found = submit(kinds.GATHER, [mine], [], root).outputs()
     if hvd.rank() == root:
         ((data, shape),) = found
         rows = [rank for rank in range(hvd.size()) for _ in range(rank + 1)]
@@ -170,25 +165,8 @@ def test_parts_are_scattered_from_the_root() -> None:
     root = hvd.size() - 1
     parts = [np.full(11, 10 * rank, np.int16) for rank in range(hvd.size())]
     target = np.zeros(11, np.int16)
-    submit(SCATTER, parts, [target], root)
+    submit(kinds.SCATTER, parts, [target], root)
     assert target.tolist() == [10 * hvd.rank()] * 11
-
-
-def test_data_is_sent_from_one_rank_to_another(mpi: Any) -> None:
-    if hvd.size() == 1:
-        pytest.skip("needs a peer")
-    backend = MpiBackend(mpi, range(hvd.size()))
-    big = np.arange(5_000_000, dtype=np.int64)
-    target = np.zeros_like(big)
-    hvd.barrier()
-    if hvd.rank() == 0:
-        stream = [(big.ctypes.data, big.nbytes)]
-        backend.run(SEND, dtypes.I64, 0, 1.0, 1.0, 1, 0, [stream], [])
-    elif hvd.rank() == 1:
-        stream = [(target.ctypes.data, 100), (target.ctypes.data + 100, target.nbytes - 100)]
-        backend.run(RECV, dtypes.I64, 0, 1.0, 1.0, 0, 0, [], [stream])
-        np.testing.assert_array_equal(target, big)
-    hvd.barrier()
 
 
 def test_a_process_set_runs_its_own_operations_and_can_be_made_again() -> None:

@@ -1,0 +1,44 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "collectives/op.h"
+#include "engine/kinds.h"
+#include "python/bindings.h"
+
+namespace nb = nanobind;
+
+namespace sirtaki {
+namespace {
+
+nb::dict kinds() {
+  nb::dict numbers;
+  for (int kind = 0; kind < kKindCount; ++kind) {
+    numbers[traits_of(static_cast<Kind>(kind)).name] = kind;
+  }
+  return numbers;
+}
+
+nb::dict dtypes() {
+  nb::dict numbers;
+  for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
+    numbers[name(static_cast<Dtype>(dtype))] = dtype;
+  }
+  return numbers;
+}
+
+nb::dict reductions() {
+  nb::dict numbers;
+  for (int op = 0; op < kReduceOpCount; ++op) numbers[name(static_cast<ReduceOp>(op))] = op;
+  return numbers;
+}
+
+}  // namespace
+
+void bind_numbers(nb::module_& m) {
+  m.attr("KINDS") = kinds();
+  m.attr("DTYPES") = dtypes();
+  m.attr("REDUCIBLE_DTYPES") = kReducibleCount;
+  m.attr("REDUCTIONS") = reductions();
+}
+
+}  // namespace sirtaki

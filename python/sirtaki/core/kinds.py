@@ -1,0 +1,20 @@
+"""The operations, as the core numbers them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sirtaki._core import KINDS
+
+ALLREDUCE: Final = KINDS["allreduce"]
+ALLGATHER: Final = KINDS["allgather"]
+BROADCAST: Final = KINDS["broadcast"]
+ALLTOALL: Final = KINDS["alltoall"]
+REDUCESCATTER: Final = KINDS["reducescatter"]
+BARRIER: Final = KINDS["barrier"]
+REDUCE: Final = KINDS["reduce"]
+GATHER: Final = KINDS["gather"]
+SCATTER: Final = KINDS["scatter"]
+JOIN: Final = KINDS["join"]
+ADD_SET: Final = KINDS["add_process_set"]
+REMOVE_SET: Final = KINDS["remove_process_set"]
