@@ -11,17 +11,6 @@
 namespace sirtaki {
 namespace {
 
-// Of a response worth remembering: more than these are bigger than the messages they would save.
-constexpr size_t kMostSizes = 4096;
-
-bool has_sizes(Kind kind) {
-  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
-}
-
-[[noreturn]] void refuse_report(int rank, const std::string& why) {
-  throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
-}
-
 bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
 
 }  // namespace
@@ -32,7 +21,8 @@ Sequencer::Sequencer(int size, const EngineOptions& options, Send send)
       send_(std::move(send)),
       sets_(size),
       everyone_(sets_.ranks(0)),
-      ordinals_(static_cast<size_t>(size)) {
+      cache_(options.cache_capacity),
+      matching_(size, sets_, cache_) {
   if (options.autotune.enabled) autotuner_ = std::make_unique<Autotuner>(options);
 }
 
@@ -64,128 +54,56 @@ void Sequencer::receive(const std::vector<int>& ranks, std::string_view message,
 void Sequencer::receive_request(int rank, const Request& request, int64_t now_ns) {
   if (!sets_.contains(request.set)) return refuse(rank, request);
   if (sets_.index(request.set, rank) < 0) {
-    refuse_report(rank, "asks for an operation of a process set that it is not in");
+    throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) +
+                                          " asks for an operation of a process set that it is "
+                                          "not in");
   }
   if (request.kind == Kind::kJoin) return receive_join(rank, request);
   Pending& pending = pending_for(rank, request, now_ns);
-  expand(pending);
-  merge(pending, rank, request);
-  report(pending, rank);
+  matching_.report(pending, rank, request);
+  complete_if_all(pending);
 }
 
 void Sequencer::receive_ready(int rank, uint32_t id, int64_t now_ns) {
-  const Known& known = this->known(id);
-  if (!sets_.contains(known.response.base.set)) return refuse(rank, known.response.base);
-  if (sets_.index(known.response.base.set, rank) < 0) {
-    refuse_report(rank, "reports an operation of a process set that it is not in");
-  }
-  Pending& pending = pending_for(rank, known.response.base, now_ns);
-  if (pending.count == 0) {
-    pending.id = id;
-  } else if (pending.id != id) {
-    expand(pending);
-    const auto member = static_cast<size_t>(sets_.index(pending.set, rank));
-    merge(pending, rank, known.requests.empty() ? known.response.base : known.requests[member]);
-  }
-  report(pending, rank);
+  const Request& base = cache_.at(id).response.base;
+  if (!sets_.contains(base.set)) return refuse(rank, base);
+  Pending& pending = pending_for(rank, base, now_ns);
+  matching_.report(pending, rank, id);
+  complete_if_all(pending);
 }
 
 /// Takes the reports of a host in one go; false if each rank's must be looked at.
 bool Sequencer::receive_ready(const std::vector<int>& ranks, uint32_t id, int64_t now_ns) {
-  const Request& base = known(id).response.base;
+  const Request& base = cache_.at(id).response.base;
   if (base.name.empty() || !sets_.contains(base.set) || timeline_ != nullptr) return false;
   Pending& pending = pending_for(ranks.front(), base, now_ns);
-  if (pending.count == 0) pending.id = id;
-  if (pending.id != id) return false;
-  for (const int rank : ranks) mark(pending, rank);
+  if (!matching_.report(pending, ranks, id)) return false;
   complete_if_all(pending);
   return true;
 }
 
 /// The set was removed while the request was on its way.
 void Sequencer::refuse(int rank, const Request& request) {
-  const uint64_t ordinal = next_ordinal(rank, request);
+  const uint64_t ordinal = matching_.next_ordinal(rank, request);
   send_error({rank}, match_key(request, ordinal), ErrorCode::kInternal,
              describe(request, ordinal) + ": its process set was removed");
 }
 
-Sequencer::Pending& Sequencer::pending_for(int rank, const Request& request, int64_t now_ns) {
-  const uint64_t ordinal = next_ordinal(rank, request);
-  std::string key = match_key(request, ordinal);
-  std::unique_ptr<Pending>& found = pending_[key];
-  if (found == nullptr) {
-    found = std::make_unique<Pending>();
-    found->key = std::move(key);
-    found->ordinal = ordinal;
-    found->set = request.set;
-    found->first_rank = rank;
-    found->base = request;
-    found->reported.resize(sets_.ranks(request.set).size());
-    found->since_ns = now_ns;
-    if (sets_.index(request.set, 0) < 0) ++awaited_;
-    if (timeline_ != nullptr) timeline_->negotiate_begin(request, ordinal);
+Pending& Sequencer::pending_for(int rank, const Request& request, int64_t now_ns) {
+  const auto [pending, is_new] = matching_.pending_for(rank, request, now_ns);
+  if (timeline_ != nullptr) {
+    if (is_new) timeline_->negotiate_begin(request, pending.ordinal);
+    timeline_->negotiate_rank(request, pending.ordinal, rank);
   }
-  if (timeline_ != nullptr) timeline_->negotiate_rank(request, ordinal, rank);
-  return *found;
-}
-
-uint64_t Sequencer::next_ordinal(int rank, const Request& request) {
-  return request.name.empty() ? ordinals_[static_cast<size_t>(rank)][request.set]++ : 0;
-}
-
-void Sequencer::mark(Pending& pending, int rank) {
-  const int member = sets_.index(pending.set, rank);
-  if (member < 0) refuse_report(rank, "reports an operation of a process set that it is not in");
-  if (pending.reported[static_cast<size_t>(member)]) refuse_report(rank, "reports twice");
-  pending.reported[static_cast<size_t>(member)] = true;
-  ++pending.count;
-  if (rank == 0) ++awaited_;
-}
-
-void Sequencer::report(Pending& pending, int rank) {
-  mark(pending, rank);
-  complete_if_all(pending);
-}
-
-/// Turns reports by id into requests, because now somebody reported otherwise.
-void Sequencer::expand(Pending& pending) {
-  if (pending.id == 0) return;
-  const Known& known = this->known(pending.id);
-  pending.id = 0;
-  for (size_t m = 0; m < pending.reported.size(); ++m) {
-    if (!pending.reported[m]) continue;
-    merge(pending, sets_.ranks(pending.set)[m],
-          known.requests.empty() ? known.response.base : known.requests[m]);
-  }
-}
-
-void Sequencer::merge(Pending& pending, int rank, const Request& request) {
-  if (pending.error.empty()) {
-    // In the order of ranks, so that the message does not depend on who came first.
-    pending.error = pending.first_rank < rank
-                        ? mismatch(pending.base, pending.first_rank, request, rank)
-                        : mismatch(request, rank, pending.base, pending.first_rank);
-  }
-  if (!has_sizes(request.kind)) return;
-  pending.requests.resize(pending.reported.size());
-  pending.requests[static_cast<size_t>(sets_.index(pending.set, rank))] = request;
+  return pending;
 }
 
 void Sequencer::complete_if_all(Pending& pending) {
-  const int members = static_cast<int>(pending.reported.size());
-  int missing = members - pending.count;
-  if (missing > 0) {
-    for (int m = 0; m < members; ++m) {
-      if (!pending.reported[static_cast<size_t>(m)] && is_joined(pending.set, m)) --missing;
-    }
-  }
-  if (missing > 0) return;
-  auto node = pending_.extract(pending.key);
-  if (sets_.index(pending.set, 0) < 0 || pending.reported[0]) --awaited_;
-  std::unique_ptr<Pending> done = std::move(node.mapped());
+  if (!pending.whole() && (joins_.empty() || !matching_.missing(pending, joins_).empty())) return;
+  std::unique_ptr<Pending> done = matching_.take(pending);
   if (timeline_ != nullptr) timeline_->negotiate_end(base_of(*done), done->ordinal);
   const Request& base = base_of(*done);
-  if (done->error.empty() && done->count < members && !traits_of(base.kind).joinable) {
+  if (done->error.empty() && !done->whole() && !traits_of(base.kind).joinable) {
     done->error =
         std::string(traits_of(base.kind).name) + " is not supported with Join at this time";
     done->error_code = ErrorCode::kInternal;
@@ -241,29 +159,11 @@ std::string Sequencer::validate_set_change(const Request& request) const {
 
 // ---- Join ----
 
-bool Sequencer::is_joined(int32_t set, int member) const {
-  const auto found = joined_.find(set);
-  return found != joined_.end() && found->second.members[static_cast<size_t>(member)];
-}
-
 void Sequencer::receive_join(int rank, const Request& request) {
-  Joined& joined = joined_[request.set];
-  joined.members.resize(sets_.ranks(request.set).size());
-  const auto member = static_cast<size_t>(sets_.index(request.set, rank));
-  if (joined.members[member]) refuse_report(rank, "joins twice");
-  joined.members[member] = true;
-  joined.last = rank;
-  ++joined.count;
-  recheck_set(request.set);
-  if (joined.count == static_cast<int>(joined.members.size())) finish_join(request.set);
-}
-
-void Sequencer::recheck_set(int32_t set) {
-  std::vector<Pending*> candidates;
-  for (const auto& [key, pending] : pending_) {
-    if (pending->set == set) candidates.push_back(pending.get());
-  }
-  for (Pending* pending : candidates) complete_if_all(*pending);
+  const int32_t set = request.set;
+  joins_.add(set, rank, sets_.index(set, rank), sets_.ranks(set).size());
+  for (Pending* pending : matching_.of_set(set)) complete_if_all(*pending);
+  if (joins_.complete(set)) finish_join(set);
 }
 
 /// Everybody joined: tell so, behind everything that is ready.
@@ -272,26 +172,20 @@ void Sequencer::finish_join(int32_t set) {
   done->base.kind = Kind::kJoin;
   done->base.name = "join." + std::to_string(set);
   done->base.set = set;
-  done->base.root = joined_[set].last;
+  done->base.root = joins_.last(set);
   done->set = set;
   done->reported.resize(sets_.ranks(set).size());
   done->count = static_cast<int>(done->reported.size());
   // Ranks that joined early missed unnamed operations; from here on all count alike again.
-  for (const int rank : sets_.ranks(set)) {
-    done->ordinal = std::max(done->ordinal, ordinals_[static_cast<size_t>(rank)][set]);
-  }
-  for (const int rank : sets_.ranks(set)) {
-    ordinals_[static_cast<size_t>(rank)][set] = done->ordinal;
-  }
-  joined_.erase(set);
+  done->ordinal = matching_.align_ordinals(set);
+  joins_.forget(set);
   ready_.push_back(std::move(done));
 }
 
 // ---- Sending ----
 
 /// The first one that may go. A change of the sets goes behind all that was ready before it.
-std::unique_ptr<Sequencer::Pending> Sequencer::take_ready(
-    const std::function<bool(int32_t set)>& may_go) {
+std::unique_ptr<Pending> Sequencer::take_ready(const std::function<bool(int32_t set)>& may_go) {
   for (auto it = ready_.begin(); it != ready_.end(); ++it) {
     const Request& base = base_of(**it);
     const bool fence = changes_sets(base.kind);
@@ -329,19 +223,8 @@ bool Sequencer::dispatch(int64_t now_ns, const std::function<bool(int32_t set)>&
   out.put(Down::kBatch).put(static_cast<uint32_t>(batch.size()));
   for (auto& pending : batch) append_item(message, *pending);
   send_(ranks, message);
-  if (full_) flush();  // behind the batch, whose ids are forgotten too
+  if (cache_.full()) flush();  // behind the batch, whose ids are forgotten too
   return true;
-}
-
-const Sequencer::Known& Sequencer::known(uint32_t id) const {
-  const auto found = known_.find(id);
-  if (found != known_.end()) return found->second;
-  throw Error(ErrorCode::kInternal,
-              "nobody was told of an operation with id " + std::to_string(id));
-}
-
-const Request& Sequencer::base_of(const Pending& pending) const {
-  return pending.id != 0 ? known(pending.id).response.base : pending.base;
 }
 
 int64_t Sequencer::bytes_of(const Pending& pending) const {
@@ -360,7 +243,7 @@ bool Sequencer::fits(const Pending& first, const Pending& next, int64_t bytes) c
 Response Sequencer::respond(const Pending& pending) const {
   Response response;
   response.base = pending.base;
-  response.joined = pending.count < static_cast<int>(pending.reported.size());
+  response.joined = !pending.whole();
   const size_t members = pending.requests.size();
   if (pending.base.kind == Kind::kAlltoall) {
     for (const Request& r : pending.requests) {
@@ -378,25 +261,16 @@ Response Sequencer::respond(const Pending& pending) const {
 
 void Sequencer::append_item(std::string& out, Pending& pending) {
   Writer writer(out);
-  const bool joined = pending.count < static_cast<int>(pending.reported.size());
-  if (pending.id >= oldest_id_ && pending.id != 0 && !joined) {
+  if (cache_.is_current(pending.id) && pending.whole()) {
     writer.put(false).put(pending.id).put(pending.ordinal);
     return;
   }
-  expand_reports(pending);
+  matching_.expand_whole(pending);
   apply_to_sets(pending);
   const Response response = respond(pending);
-  const uint32_t id = joined ? 0 : remember(pending, response);
+  const uint32_t id = pending.whole() ? cache_.remember(response, pending.requests) : 0;
   writer.put(true).put(id).put(pending.ordinal);
   response.encode(writer);
-}
-
-void Sequencer::expand_reports(Pending& pending) {
-  if (pending.id == 0) return;
-  const Known& known = this->known(pending.id);
-  pending.base = known.response.base;
-  pending.requests = known.requests;
-  pending.id = 0;
 }
 
 void Sequencer::apply_to_sets(Pending& pending) {
@@ -406,9 +280,8 @@ void Sequencer::apply_to_sets(Pending& pending) {
     sets_.add(base.root, {base.splits.begin(), base.splits.end()});
     if (sets_.index(base.root, 0) < 0) ++sets_without_zero_;
     // Of an earlier set with this number, and perhaps other members.
-    std::erase_if(known_,
-                  [&](const auto& item) { return item.second.response.base.set == base.root; });
-    for (auto& ordinals : ordinals_) ordinals.erase(base.root);
+    cache_.forget_set(base.root);
+    matching_.forget_ordinals(base.root);
   } else if (base.kind == Kind::kRemoveSet) {
     remove_set(base.root);
   }
@@ -418,22 +291,15 @@ void Sequencer::apply_to_sets(Pending& pending) {
 void Sequencer::remove_set(int32_t set) {
   const std::string why = "its process set was removed";
   const bool without_zero = sets_.index(set, 0) < 0;
-  for (auto it = pending_.begin(); it != pending_.end();) {
-    const Pending& pending = *it->second;
-    if (pending.set != set) {
-      ++it;
-      continue;
-    }
-    if (without_zero || pending.reported[0]) --awaited_;
-    fail(pending, ErrorCode::kInternal, why);
-    it = pending_.erase(it);
+  for (const Pending* pending : matching_.of_set(set)) {
+    fail(*matching_.take(*pending), ErrorCode::kInternal, why);
   }
   std::erase_if(ready_, [&](const auto& ready) {
     if (ready->set != set) return false;
     fail(*ready, ErrorCode::kInternal, why);
     return true;
   });
-  joined_.erase(set);
+  joins_.forget(set);
   if (without_zero) --sets_without_zero_;
   sets_.remove(set);
 }
@@ -480,40 +346,20 @@ void Sequencer::send_chunk_bytes(int64_t bytes) {
 
 // ---- Short ids ----
 
-uint32_t Sequencer::remember(const Pending& pending, const Response& response) {
-  const Kind kind = response.base.kind;
-  if (kind == Kind::kJoin || kind == Kind::kBarrier || changes_sets(kind)) return 0;
-  if (options_.cache_capacity <= 0 || response.sizes.size() > kMostSizes) return 0;
-  if (static_cast<int64_t>(known_.size()) >= options_.cache_capacity) {
-    full_ = true;
-    return 0;
-  }
-  const uint32_t id = next_id_++;
-  known_[id] = {response, pending.requests};
-  return id;
-}
-
-/// Starts afresh. Ranks may have sent old ids already, so these stay valid until all have answered.
 void Sequencer::flush() {
-  full_ = false;
-  if (unflushed_ > 0) return;
-  oldest_id_ = next_id_;
-  unflushed_ = size_;
+  if (!cache_.flush(size_)) return;
   std::string message;
   Writer(message).put(Down::kFlush);
   send_(everyone_, message);
 }
 
 void Sequencer::receive_flushed(int rank) {
-  if (unflushed_ <= 0) refuse_report(rank, "has forgotten ids that nobody asked it to forget");
-  if (--unflushed_ > 0) return;
-  for (auto& [key, pending] : pending_) {
-    if (pending->id != 0 && pending->id < oldest_id_) expand(*pending);
-  }
+  if (!cache_.flushed(rank)) return;
+  matching_.expand_old();
   for (auto& pending : ready_) {
-    if (pending->id < oldest_id_) expand_reports(*pending);
+    if (!cache_.is_current(pending->id)) matching_.expand_whole(*pending);
   }
-  std::erase_if(known_, [&](const auto& item) { return item.first < oldest_id_; });
+  cache_.drop_old();
 }
 
 // ---- Ends ----
@@ -529,13 +375,12 @@ void Sequencer::receive_shutdown(int rank, int64_t now_ns) {
 
 std::vector<std::string> Sequencer::check_stalls(int64_t now_ns) {
   std::vector<std::string> warnings;
-  std::vector<std::string> failed;
   if (ended_) return warnings;
-  for (auto& [key, pending] : pending_) {
+  for (Pending* pending : matching_.all()) {
     const double seconds = static_cast<double>(now_ns - pending->since_ns) * 1e-9;
     if (options_.stall_shutdown_seconds > 0 && seconds > options_.stall_shutdown_seconds) {
       fail_stalled(*pending, seconds);
-      failed.push_back(key);
+      matching_.take(*pending);
     } else if (options_.stall_warning_seconds > 0 && !pending->warned &&
                seconds > options_.stall_warning_seconds) {
       pending->warned = true;
@@ -543,11 +388,6 @@ std::vector<std::string> Sequencer::check_stalls(int64_t now_ns) {
                          std::to_string(static_cast<int>(seconds)) +
                          " s; missing ranks: " + missing_ranks(*pending));
     }
-  }
-  for (const std::string& key : failed) {
-    const Pending& pending = *pending_.at(key);
-    if (sets_.index(pending.set, 0) < 0 || pending.reported[0]) --awaited_;
-    pending_.erase(key);
   }
   return warnings;
 }
@@ -560,10 +400,8 @@ void Sequencer::fail_stalled(const Pending& pending, double seconds) {
 
 std::string Sequencer::missing_ranks(const Pending& pending) const {
   std::string text;
-  const std::vector<int>& ranks = sets_.ranks(pending.set);
-  for (size_t m = 0; m < ranks.size(); ++m) {
-    if (pending.reported[m] || is_joined(pending.set, static_cast<int>(m))) continue;
-    text += (text.empty() ? "" : ", ") + std::to_string(ranks[m]) + host(ranks[m]);
+  for (const int rank : matching_.missing(pending, joins_)) {
+    text += (text.empty() ? "" : ", ") + std::to_string(rank) + host(rank);
   }
   return text;
 }
