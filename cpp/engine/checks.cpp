@@ -94,7 +94,8 @@ std::string malformed(const Request& request) {
   if (static_cast<int>(request.dtype) >= kDtypeCount) {
     return "there is no dtype " + number(request.dtype);
   }
-  if (request.reduce > ReduceOp::kProduct) return "there is no reduction " + number(request.reduce);
+  if (static_cast<int>(request.reduce) >= kReduceOpCount)
+    return "there is no reduction " + number(request.reduce);
   if (request.device > 1) return "there is no device " + number(request.device);
   if ((kind == Kind::kAlltoall || kind == Kind::kScatter) && request.shapes.size() != 1) {
     return std::string(traits_of(kind).name) + " takes one tensor";
@@ -136,9 +137,10 @@ std::string unsupported(const Request& request, size_t members) {
     if (request.kind != Kind::kAllreduce) return kind + " does not support Adasum";
     if (!is_floating(request.dtype)) return "Adasum needs a floating-point dtype";
   }
-  const bool sums = request.reduce == ReduceOp::kSum || request.reduce == ReduceOp::kAverage;
-  if (request.kind == Kind::kReducescatter && !sums)
-    return "reducescatter can sum and average only";
+  if (traits.reduces && is_bitwise(request.reduce) && is_floating(request.dtype)) {
+    return kind + ": " + name(request.reduce) + " needs integers or bools, not " +
+           name(request.dtype);
+  }
   return request.kind == Kind::kAlltoall ? wrong_splits(request, members) : "";
 }
 

@@ -81,6 +81,9 @@ class Engine {
   /// child of the process that made the engine nothing happens.
   void shutdown();
 
+  /// Ends the world at once, for all ranks: what is under way fails, and names this rank.
+  void abort(const std::string& why) { give_up_beside_driver(why); }
+
   /// Throws in a forked child, as does everything but shutdown() and backend_name(): it has none of
   /// the engine's threads, and what it did would count as its parent's.
   void require_own_process() const;

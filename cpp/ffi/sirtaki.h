@@ -51,7 +51,10 @@ enum {
   SIRTAKI_ADASUM = 2,
   SIRTAKI_MIN = 3,
   SIRTAKI_MAX = 4,
-  SIRTAKI_PRODUCT = 5
+  SIRTAKI_PRODUCT = 5,
+  SIRTAKI_BIT_AND = 6, /* of integers and bools, as the next two */
+  SIRTAKI_BIT_OR = 7,
+  SIRTAKI_BIT_XOR = 8
 };
 
 /* What became of an operation. */

@@ -172,7 +172,7 @@ static_assert(static_cast<int>(Kind::kJoin) == SIRTAKI_JOIN);
 static_assert(static_cast<int>(Dtype::kBool) == SIRTAKI_BOOL);
 static_assert(static_cast<int>(Dtype::kF64) == SIRTAKI_F64);
 static_assert(static_cast<int>(ReduceOp::kAverage) == SIRTAKI_AVERAGE);
-static_assert(static_cast<int>(ReduceOp::kProduct) == SIRTAKI_PRODUCT);
+static_assert(static_cast<int>(ReduceOp::kBitXor) == SIRTAKI_BIT_XOR);
 static_assert(static_cast<int>(ErrorCode::kInternal) + 1 == SIRTAKI_INTERNAL);
 static_assert(static_cast<int>(ErrorCode::kPeerLost) + 1 == SIRTAKI_PEER_LOST);
 static_assert(static_cast<int>(ErrorCode::kTimeout) + 1 == SIRTAKI_TIMEOUT);

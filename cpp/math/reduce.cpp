@@ -23,6 +23,12 @@ Fold fold_of(ReduceOp op) {
       return Fold::kMax;
     case ReduceOp::kProduct:
       return Fold::kProduct;
+    case ReduceOp::kBitAnd:
+      return Fold::kBitAnd;
+    case ReduceOp::kBitOr:
+      return Fold::kBitOr;
+    case ReduceOp::kBitXor:
+      return Fold::kBitXor;
     case ReduceOp::kAdasum:
       break;
   }
@@ -74,12 +80,14 @@ ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op) {
                                          std::to_string(static_cast<int>(level)) +
                                          " do not run on this processor");
   }
-  return kernels_of(level).reduce[static_cast<size_t>(dtype)][static_cast<size_t>(fold_of(op))];
+  const auto row = static_cast<size_t>(dtype);
+  const ReduceFn fn = kernels_of(level).reduce[row][static_cast<size_t>(fold_of(op))];
+  if (fn != nullptr) return fn;
+  throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype));
 }
 
 ReduceFn reduce_fn(Dtype dtype, ReduceOp op) {
-  return kernels_of(best_level())
-      .reduce[static_cast<size_t>(dtype)][static_cast<size_t>(fold_of(op))];
+  return reduce_fn_for_level(best_level(), dtype, op);
 }
 
 }  // namespace sirtaki

@@ -13,17 +13,23 @@ enum class ReduceOp : uint8_t {
   kAdasum = 2,
   kMin = 3,
   kMax = 4,
-  kProduct = 5
+  kProduct = 5,
+  kBitAnd = 6,
+  kBitOr = 7,
+  kBitXor = 8
 };
 
-inline constexpr int kReduceOpCount = 6;
+inline constexpr int kReduceOpCount = 9;
 
 // The name users know.
 constexpr const char* name(ReduceOp op) {
-  constexpr const char* kNames[kReduceOpCount] = {"Average", "Sum", "Adasum",
-                                                  "Min",     "Max", "Product"};
+  constexpr const char* kNames[kReduceOpCount] = {"Average", "Sum",    "Adasum", "Min",   "Max",
+                                                  "Product", "BitAnd", "BitOr",  "BitXor"};
   return kNames[static_cast<size_t>(op)];
 }
+
+// Combines bits: integers and bools only.
+constexpr bool is_bitwise(ReduceOp op) { return op >= ReduceOp::kBitAnd; }
 
 struct Scale {
   double pre = 1.0;
@@ -39,14 +45,16 @@ struct Scale {
 // float32: factors are rounded to float32. float64: computed in float64.
 // Integers: pre (per source) and post are computed in float64, truncated toward zero and clamped
 //   to the type's range; the fold between them wraps around.
-// Bool: any nonzero byte is true; sum and max are "or", product and min are "and"; no scaling.
+// The bits of floats cannot be combined (see is_bitwise).
+// Bool: any nonzero byte is true; sum, max and bitwise or are "or", product,
+//   min and bitwise and are "and"; no scaling.
 // A factor of exactly 1.0 changes nothing. min and max give NaN where any source is NaN.
 using ReduceFn = void (*)(void* dst, void* copy, const void* const* srcs, int n, size_t count,
                           Scale scale);
 
 // The fastest function for this processor. Results are bitwise the same on all processors of one
 // architecture, except for which payload a NaN has. kAverage gives the sum: the caller folds 1/n
-// into Scale::post. Throws Error(kInvalid) for kAdasum.
+// into Scale::post. Throws Error(kInvalid) for kAdasum and the bits of floats.
 ReduceFn reduce_fn(Dtype dtype, ReduceOp op);
 
 }  // namespace sirtaki

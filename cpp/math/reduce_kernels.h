@@ -252,6 +252,27 @@ struct Max {
   }
 };
 
+struct BitAnd {
+  template <typename Wrapping, typename V>
+  SIRTAKI_INLINE static V apply(V a, V b) {
+    return a & b;
+  }
+};
+
+struct BitOr {
+  template <typename Wrapping, typename V>
+  SIRTAKI_INLINE static V apply(V a, V b) {
+    return a | b;
+  }
+};
+
+struct BitXor {
+  template <typename Wrapping, typename V>
+  SIRTAKI_INLINE static V apply(V a, V b) {
+    return a ^ b;
+  }
+};
+
 // ---- loops ----
 
 struct Pass {
@@ -351,20 +372,29 @@ void reduce(void* dst, void* copy, const void* const* srcs, int n, size_t count,
   if (rest != 0) reduce_rest<Format, Op>(pass, end, rest * Format::kSize);
 }
 
-#define SIRTAKI_FOLDS(...)                                                       \
+#define SIRTAKI_FLOATS(...)                                                      \
   {reduce<__VA_ARGS__, Sum>, reduce<__VA_ARGS__, Min>, reduce<__VA_ARGS__, Max>, \
    reduce<__VA_ARGS__, Product>}
 
+#define SIRTAKI_INTEGERS(...)                                                   \
+  {reduce<Integer<__VA_ARGS__>, Sum>,    reduce<Integer<__VA_ARGS__>, Min>,     \
+   reduce<Integer<__VA_ARGS__>, Max>,    reduce<Integer<__VA_ARGS__>, Product>, \
+   reduce<Integer<__VA_ARGS__>, BitAnd>, reduce<Integer<__VA_ARGS__>, BitOr>,   \
+   reduce<Integer<__VA_ARGS__>, BitXor>}
+
 // Bool is 0 or 1 once loaded, so "or" is the maximum and "and" the minimum.
-#define SIRTAKI_KERNELS                                                                         \
-  {                                                                                             \
-    {                                                                                           \
-      {reduce<Bool, Max>, reduce<Bool, Min>, reduce<Bool, Max>, reduce<Bool, Min>},             \
-          SIRTAKI_FOLDS(Integer<uint8_t, uint8_t>), SIRTAKI_FOLDS(Integer<int8_t, uint8_t>),    \
-          SIRTAKI_FOLDS(Integer<int16_t, uint16_t>), SIRTAKI_FOLDS(Integer<int32_t, uint32_t>), \
-          SIRTAKI_FOLDS(Integer<int64_t, uint64_t>), SIRTAKI_FOLDS(Float16),                    \
-          SIRTAKI_FOLDS(Brain16), SIRTAKI_FOLDS(Float<float>), SIRTAKI_FOLDS(Float<double>)     \
-    }                                                                                           \
+#define SIRTAKI_BOOLS                                                            \
+  {reduce<Bool, Max>, reduce<Bool, Min>, reduce<Bool, Max>,   reduce<Bool, Min>, \
+   reduce<Bool, Min>, reduce<Bool, Max>, reduce<Bool, BitXor>}
+
+#define SIRTAKI_KERNELS                                                                          \
+  {                                                                                              \
+    {                                                                                            \
+      SIRTAKI_BOOLS, SIRTAKI_INTEGERS(uint8_t, uint8_t), SIRTAKI_INTEGERS(int8_t, uint8_t),      \
+          SIRTAKI_INTEGERS(int16_t, uint16_t), SIRTAKI_INTEGERS(int32_t, uint32_t),              \
+          SIRTAKI_INTEGERS(int64_t, uint64_t), SIRTAKI_FLOATS(Float16), SIRTAKI_FLOATS(Brain16), \
+          SIRTAKI_FLOATS(Float<float>), SIRTAKI_FLOATS(Float<double>)                            \
+    }                                                                                            \
   }
 
 }  // namespace

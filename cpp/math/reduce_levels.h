@@ -10,10 +10,11 @@ enum class Level { kBaseline = 0, kV3 = 1, kV4 = 2 };
 inline constexpr int kLevelCount = 3;
 
 // In the order of the columns of Kernels::reduce.
-enum class Fold { kSum = 0, kMin, kMax, kProduct };
+enum class Fold { kSum = 0, kMin, kMax, kProduct, kBitAnd, kBitOr, kBitXor };
 
-inline constexpr int kFoldCount = 4;
+inline constexpr int kFoldCount = 7;
 
+// Null where a dtype has no such operation.
 struct Kernels {
   ReduceFn reduce[kReducibleCount][kFoldCount];
 };

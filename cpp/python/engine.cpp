@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -10,12 +11,15 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/clock.h"
 #include "ffi/table.h"
 #include "python/bindings.h"
 #include "python/callback_backend.h"
+#include "python/completions.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -48,15 +52,24 @@ class HeldEngine {
   std::shared_ptr<Engine> engine_;
 };
 
-void wait_interruptibly(HeldEngine& engine, Handle& handle) {
+/// False if the handle is not done at `limit_ns` on the monotonic clock.
+bool wait_interruptibly(HeldEngine& engine, Handle& handle, int64_t limit_ns) {
   while (!handle.done()) {
     {
       nb::gil_scoped_release release;
-      if (engine->wait(handle, now_ns() + kSignalCheckNs)) break;
+      if (engine->wait(handle, std::min(limit_ns, now_ns() + kSignalCheckNs))) break;
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (now_ns() >= limit_ns) return false;
   }
   if (handle.error()) throw *handle.error();
+  return true;
+}
+
+bool wait(HeldEngine& engine, Handle& handle, std::optional<double> timeout) {
+  const int64_t limit =
+      timeout ? now_ns() + static_cast<int64_t>(*timeout * 1e9) : Engine::kForever;
+  return wait_interruptibly(engine, handle, limit);
 }
 
 using FdPairs = std::vector<std::pair<int, int>>;
@@ -148,10 +161,24 @@ struct PythonRequest {
   bool waits;
 };
 
+/// Address and bytes.
+using Memory = std::pair<uintptr_t, size_t>;
+
+/// The caller's memory for results whose size the ranks agree on, where he knows it as well.
+Allocate memory_of(std::vector<Memory> results) {
+  return [results = std::move(results)](size_t tensor, const Shape&, size_t bytes) {
+    const auto [address, expected] = results.at(tensor);
+    if (bytes == expected) return reinterpret_cast<void*>(address);
+    throw Error(ErrorCode::kInvalid,
+                "the tensor given for it has " + std::to_string(expected) + " bytes");
+  };
+}
+
 void make_request(PythonRequest* made, int kind, std::string name, int dtype, int reduce, int root,
                   int set, double prescale, double postscale, std::vector<Shape> shapes,
                   std::vector<int64_t> splits, const std::vector<uintptr_t>& inputs,
-                  const std::vector<uintptr_t>& outputs, bool waits) {
+                  const std::vector<uintptr_t>& outputs, std::vector<Memory> results, bool waits,
+                  std::shared_ptr<Completions> completions, int64_t number) {
   Request request;
   request.kind = static_cast<Kind>(kind);
   request.dtype = static_cast<Dtype>(dtype);
@@ -164,6 +191,12 @@ void make_request(PythonRequest* made, int kind, std::string name, int dtype, in
   request.splits = std::move(splits);
   new (made) PythonRequest{
       {std::move(request), pointers<const void*>(inputs), pointers<void*>(outputs)}, waits};
+  Submission& submission = made->submission;
+  if (!results.empty()) submission.allocate = memory_of(std::move(results));
+  if (completions != nullptr) {
+    submission.handle = std::make_shared<Handle>([completions = std::move(completions), number](
+                                                     const Handle&) { completions->add(number); });
+  }
 }
 
 /// Name and process set; None without a name.
@@ -180,7 +213,7 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked) {
     if (!asked.waits) return engine->submit(std::move(asked.submission));
     handle = engine->submit_and_wait(std::move(asked.submission), now_ns() + kSignalCheckNs);
   }
-  wait_interruptibly(engine, *handle);
+  wait_interruptibly(engine, *handle, Engine::kForever);
   return handle;
 }
 
@@ -264,7 +297,8 @@ void bind_engine(nb::module_& m) {
            "root"_a = 0, "set"_a = 0, "prescale"_a = 1.0, "postscale"_a = 1.0,
            "shapes"_a = std::vector<Shape>(), "splits"_a = std::vector<int64_t>(),
            "inputs"_a = std::vector<uintptr_t>(), "outputs"_a = std::vector<uintptr_t>(),
-           "waits"_a = false)
+           "results"_a = std::vector<Memory>(), "waits"_a = false,
+           "completions"_a.none() = std::shared_ptr<Completions>(), "number"_a = int64_t{0})
       .def_ro("waits", &PythonRequest::waits)
       .def_prop_ro("key", &key_of_request);
 
@@ -275,9 +309,12 @@ void bind_engine(nb::module_& m) {
            "Takes ownership of the descriptors; memfd -1 is a host of one rank. `backend`, if "
            "given, moves the data (see callback_backend.h): shut down before letting go.")
       .def("submit", &submit, "request"_a)
-      .def("wait", &wait_interruptibly, "handle"_a)
+      .def("wait", &wait, "handle"_a, "timeout"_a = nb::none())
       .def(
           "shutdown", [](HeldEngine& engine) { engine->shutdown(); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "abort", [](HeldEngine& engine, const std::string& why) { engine->abort(why); }, "why"_a,
           nb::call_guard<nb::gil_scoped_release>())
       .def(
           "start_timeline",

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "math/reduce_levels.h"
 #include "python/bindings.h"
+#include "python/completions.h"
 #include "transport/region.h"
 
 namespace nb = nanobind;
@@ -55,6 +56,7 @@ NB_MODULE(_core, m) {
       nb::arg("array"), "Where the elements of an array are; faster than numpy's own ways.");
   m.def("region_bytes", &Region::bytes, nb::arg("ranks"),
         "Bytes of shared memory that the ranks of a host need together.");
+  bind_completions(m);
   bind_engine(m);
   bind_math(m);
   bind_numbers(m);

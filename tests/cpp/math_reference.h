@@ -69,6 +69,11 @@ T folded(T a, T b, ReduceOp op) {
   }
   if (op == ReduceOp::kMin) return b < a ? b : a;
   if (op == ReduceOp::kMax) return b > a ? b : a;
+  if constexpr (!std::is_floating_point_v<T>) {
+    if (op == ReduceOp::kBitAnd) return static_cast<T>(a & b);
+    if (op == ReduceOp::kBitOr) return static_cast<T>(a | b);
+    if (op == ReduceOp::kBitXor) return static_cast<T>(a ^ b);
+  }
   const bool product = op == ReduceOp::kProduct;
   if constexpr (std::is_same_v<T, bool>) {
     return product ? a && b : a || b;

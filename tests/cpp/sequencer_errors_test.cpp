@@ -131,10 +131,10 @@ TEST_CASE("requests that all agree on but that make no sense fail on all ranks")
         check_refused(size, request, "is not one of");
       }
     }
-    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+    for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
       Request request = named(Kind::kReducescatter, "x");
       request.reduce = op;
-      check_refused(size, request, "sum and average only");
+      check_refused(size, request, "needs integers or bools, not float32");
     }
     Request adasum = named(Kind::kReduce, "x");
     adasum.reduce = ReduceOp::kAdasum;

@@ -13,4 +13,12 @@ Min: Final = REDUCTIONS["Min"]
 Max: Final = REDUCTIONS["Max"]
 Product: Final = REDUCTIONS["Product"]
 
-NAMES: Final = {number: name for name, number in REDUCTIONS.items()}
+# What Horovod's functions take.
+NAMES: Final = {
+    number: name for name, number in REDUCTIONS.items() if not name.startswith("Bit")
+}
+
+# For interfaces that have them, on integers and bools.
+BitAnd: Final = REDUCTIONS["BitAnd"]
+BitOr: Final = REDUCTIONS["BitOr"]
+BitXor: Final = REDUCTIONS["BitXor"]

@@ -1,0 +1,220 @@
+"""Process groups of `torch.distributed` whose collectives run on our engine."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from sirtaki import _core
+from sirtaki.core import kinds
+from sirtaki.core.config import Config, Topology
+from sirtaki.core.world import World, make_world
+from sirtaki.rendezvous.meeting import Meeting
+from sirtaki.torch.distributed.operations import Operations
+from sirtaki.torch.distributed.pairs import Pairs
+from sirtaki.torch.distributed.store import TorchStore
+from sirtaki.torch.distributed.works import Completions, seconds_of
+
+NAME = "sirtaki"
+
+# Who ends while others still receive what it has sent waits for them so long.
+_FAREWELL_SECONDS = 10.0
+
+
+class _Process:
+    """What the groups of this process share."""
+
+    completions: Completions | None = None
+    groups: weakref.WeakSet[Group] = weakref.WeakSet()
+    lock = threading.Lock()
+
+
+class Group(Pairs, Operations, dist.ProcessGroup):
+    """A group of ranks with an engine of its own.
+
+    Args:
+        store: Where the members meet.
+        rank: This process's number in the group.
+        size: How many members there are.
+        timeout: After how long an operation that not all members have called fails.
+    """
+
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, timeout: timedelta | None = None
+    ) -> None:
+        super().__init__(rank, size)
+        self._group_rank = rank
+        self._group_size = size
+        self._timeout = seconds_of(timeout)
+        self._completions = _completions()
+        self._world = _join(store, rank, size, self._timeout)
+        self._engine = self._world.engine
+        self._store = store
+        self._closed = False
+        self._coalesced: list[dist.Work] | None = None
+        self._farewell: _core.Handle | None = None
+        self._group_name = ""
+        self._description = ""
+        _Process.groups.add(self)
+
+    # ---- What PyTorch asks a group ----
+
+    def getBackendName(self) -> str:  # noqa: N802
+        """Return the name under which the backend is registered."""
+        return NAME
+
+    def name(self) -> str:
+        """Return the name under which the backend is registered."""
+        return NAME
+
+    def getRank(self) -> int:  # noqa: N802
+        """Return this process's number in the group."""
+        return self._group_rank
+
+    def getSize(self) -> int:  # noqa: N802
+        """Return the number of members."""
+        return self._group_size
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        """Take the name by which PyTorch finds the group."""
+        self._group_name = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        """Return the name by which PyTorch finds the group."""
+        return self._group_name
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        """Take what the program says of the group."""
+        self._description = description
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        """Return what the program says of the group."""
+        return self._description
+
+    def _get_backend(self, device: torch.device) -> _Face:
+        return _Face(self)
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    # ---- Several operations in one go ----
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        from sirtaki.torch.distributed.works import Works
+
+        works, self._coalesced = self._coalesced or [], None
+        return Works(works)
+
+    # ---- Ends ----
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("the process group has been destroyed")
+
+    def shutdown(self) -> None:
+        """Leave the group.
+
+        What this rank has sent can still be received: the engine goes on until the others leave,
+        too, or have all ended.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        number = self._completions.number()
+        with contextlib.suppress(Exception):
+            self._farewell = self._engine.submit(
+                _core.Request(
+                    kinds.BARRIER,
+                    name="farewell",
+                    completions=self._completions.queue,
+                    number=number,
+                )
+            )
+            self._completions.expect(number, self._world.close)
+
+    def abort(self) -> None:
+        """End the group at once: what is under way fails on all ranks."""
+        self._closed = True
+        self._engine.abort("the process group was aborted")
+        self._world.close()
+
+    def _leave(self, deadline: float) -> None:
+        """Do what is left to do when the process ends."""
+        self.shutdown()
+        if self._farewell is not None:
+            with contextlib.suppress(Exception):
+                self._engine.wait(self._farewell, max(0.0, deadline - time.monotonic()))
+        self._world.close()
+
+
+class _Face:
+    """What PyTorch asks the backend of a device, which is the group itself."""
+
+    supports_splitting = False
+    supports_coalescing = False
+    supports_time_estimate = False
+    options = None
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._group, name)
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Say that tensors are allocated as usual."""
+        return False
+
+
+def create(options: Any, _: Any = None) -> Group:
+    """Make the group that `torch.distributed` asks for."""
+    return Group(options.store, options.group_rank, options.group_size, options.timeout)
+
+
+def _completions() -> Completions:
+    with _Process.lock:
+        if _Process.completions is None:
+            _Process.completions = Completions()
+            atexit.register(_leave_all)
+        return _Process.completions
+
+
+def _leave_all() -> None:
+    groups: Sequence[Group] = list(_Process.groups)
+    deadline = time.monotonic() + _FAREWELL_SECONDS
+    for group in groups:
+        group.shutdown()
+    for group in groups:
+        group._leave(deadline)
+    if _Process.completions is not None:
+        _Process.completions.close()
+        _Process.completions = None
+
+
+def _join(store: dist.Store, rank: int, size: int, timeout: float | None) -> World:
+    config = Config.from_env()
+    limit = timeout or 0.0
+    config = dataclasses.replace(
+        config,
+        backend="native",
+        stall_shutdown_seconds=limit,
+        start_timeout=limit or config.start_timeout,
+    )
+    # Who shares a host is found out.
+    topology = Topology(rank, size, 0, 0, 0, 0) if size > 1 else Topology()
+    meeting = Meeting(TorchStore(store))
+    return make_world(config, topology, meeting, "group", False, range(size), None)

@@ -1,0 +1,64 @@
+"""PyTorch's reduce operators in the engine's terms."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from sirtaki.core import reduce_ops
+
+_TYPES = dist.ReduceOp.RedOpType
+_NUMBERS = {
+    _TYPES.SUM: reduce_ops.Sum,
+    _TYPES.AVG: reduce_ops.Average,
+    _TYPES.PRODUCT: reduce_ops.Product,
+    _TYPES.MIN: reduce_ops.Min,
+    _TYPES.MAX: reduce_ops.Max,
+    _TYPES.BAND: reduce_ops.BitAnd,
+    _TYPES.BOR: reduce_ops.BitOr,
+    _TYPES.BXOR: reduce_ops.BitXor,
+    _TYPES.PREMUL_SUM: reduce_ops.Sum,
+}
+# Those for which the real and the imaginary part of a number are reduced apart.
+_LINEAR = (reduce_ops.Sum, reduce_ops.Average)
+
+
+class Reduction(NamedTuple):
+    """An operator of the engine, and what every tensor is multiplied with before."""
+
+    op: int
+    factor: float | torch.Tensor = 1.0
+
+    @property
+    def prescale(self) -> float:
+        """The factor where it is one number."""
+        return 1.0 if isinstance(self.factor, torch.Tensor) else self.factor
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether complex numbers can be reduced by parts."""
+        return self.op in _LINEAR
+
+
+def reduction_of(operator: Any) -> Reduction:
+    """Return the reduction that an options object names.
+
+    Raises:
+        ValueError: There is no such operator.
+    """
+    kind = getattr(operator, "op", operator)
+    if kind not in _NUMBERS:
+        raise ValueError(f"the reduce operator {operator} is not known")
+    if kind == _TYPES.PREMUL_SUM:
+        return Reduction(reduce_ops.Sum, _factor_of(operator))
+    return Reduction(_NUMBERS[kind])
+
+
+def _factor_of(operator: Any) -> float | torch.Tensor:
+    """What a PREMUL_SUM multiplies with; only its pickled state has it in all versions."""
+    factor = operator.__getstate__()[1]
+    if isinstance(factor, torch.Tensor):
+        return factor.item() if factor.numel() == 1 else factor
+    return float(factor)

@@ -1,0 +1,49 @@
+"""The store that a PyTorch program has met at, as the place where our ranks meet."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from sirtaki.rendezvous.tcp_socket import format_endpoints
+
+_PREFIX = "sirtaki/"
+
+
+class TorchStore:
+    """A `sirtaki.rendezvous.store.Store` in one of PyTorch's.
+
+    It authenticates nobody, as PyTorch's own do not: who can write there can join.
+    """
+
+    def __init__(self, store: dist.Store) -> None:
+        self._store = store
+        self.address = _address_of(store)
+
+    def set(self, key: str, value: bytes) -> None:
+        """Leave a value for the other ranks."""
+        self._store.set(_PREFIX + key, value)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """Return the value of a key, once somebody has set it; TimeoutError if nobody does."""
+        try:
+            self._store.wait([_PREFIX + key], timedelta(seconds=max(timeout, 0.001)))
+            return bytes(self._store.get(_PREFIX + key))
+        except (dist.DistNetworkError, dist.DistStoreError, RuntimeError) as error:
+            if "imed out" in str(error) or "imeout" in str(error):
+                raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from error
+            raise ConnectionError(f"the store that the ranks meet at is gone: {error}") from error
+
+    def close(self) -> None:
+        """Do nothing: the store is the program's."""
+
+
+def _address_of(store: Any) -> str:
+    """Where a TCP store is, which tells the network that leads to the other ranks."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    if isinstance(store, dist.TCPStore):
+        return "tcp:" + format_endpoints([store.host], store.port)
+    return "torch:"

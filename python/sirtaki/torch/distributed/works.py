@@ -1,0 +1,227 @@
+"""What PyTorch's callers wait for."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from sirtaki import _core
+from sirtaki.core.errors import CollectiveTimeoutError
+
+Results = list[torch.Tensor]
+_NO_LIMIT = timedelta(0)
+
+
+def seconds_of(timeout: timedelta | None) -> float | None:
+    """Return a time limit in seconds; None where PyTorch means that there is none."""
+    if timeout is None or timeout <= _NO_LIMIT:
+        return None
+    return timeout.total_seconds()
+
+
+class Work(dist.Work):
+    """An operation of the engine that is under way.
+
+    Args:
+        engine: The engine of the group.
+        handle: The operation.
+        results: What the operation writes; kept, like `keep`, until it is done.
+        keep: What else must live so long.
+        finish: What is left to do when the engine is done; called once.
+        timeout: Seconds after which a wait without a limit of its own gives up; None: never.
+        what: The operation, for messages.
+    """
+
+    def __init__(
+        self,
+        engine: _core.Engine,
+        handle: _core.Handle,
+        results: Results,
+        keep: object,
+        finish: Callable[[_core.Handle], None] | None,
+        timeout: float | None,
+        what: str,
+    ) -> None:
+        super().__init__()
+        self._engine = engine
+        self._handle = handle
+        self._results = results
+        self._keep = keep
+        self._finish = finish
+        self._timeout = timeout
+        self._what = what
+        self._lock = threading.Lock()
+        self._concluded = False
+        self._error: BaseException | None = None
+        self._future: Future[Results] | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the end; raises what the operation failed with."""
+        limit = seconds_of(timeout) or self._timeout
+        if not self._concluded:
+            self._await(limit)
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the end."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Say whether the operation has ended, well or not."""
+        if not self._concluded and self._handle.done():
+            self.conclude()
+        return self._concluded
+
+    def is_success(self) -> bool:
+        """Say whether the operation has ended well."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Return what the operation failed with, if it has."""
+        return self._error if self.is_completed() else None
+
+    def result(self) -> Results:
+        """Return the tensors that were written; waits."""
+        self.wait()
+        return self._results
+
+    def get_future(self) -> Future[Results]:
+        """Return a future of the tensors that are written."""
+        with self._lock:
+            if self._future is None:
+                self._future = Future()
+                if self._concluded:
+                    self._tell(self._future)
+            return self._future
+
+    def source_rank(self) -> int:
+        """Return the rank that a received message came from."""
+        return self._handle.value
+
+    _source_rank = source_rank
+
+    def conclude(self) -> None:
+        """Do what is left to do: the engine is done."""
+        with self._lock:
+            if self._concluded:
+                return
+            try:
+                self._engine.wait(self._handle)  # raises what it failed with
+                if self._finish is not None:
+                    self._finish(self._handle)
+            except Exception as error:
+                self._error = error
+            self._keep = self._finish = None
+            self._concluded = True
+            if self._future is not None:
+                self._tell(self._future)
+
+    def _await(self, limit: float | None) -> None:
+        try:
+            done = self._engine.wait(self._handle, limit)
+        except Exception:
+            done = True  # `conclude` finds it again
+        if not done:
+            raise CollectiveTimeoutError(
+                f"{self._what}: Timed out after {limit:g} s: not all ranks of the group have called "
+                "it, or one is stuck in it"
+            )
+        self.conclude()
+
+    def _tell(self, future: Future[Results]) -> None:
+        if self._error is None:
+            future.set_result(self._results)
+        else:
+            future.set_exception(self._error)
+
+
+class Works(dist.Work):
+    """Several operations, to be waited for together."""
+
+    def __init__(self, works: Sequence[dist.Work]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for all of them."""
+        for work in self._works:
+            work.wait(timeout or _NO_LIMIT)
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for all of them."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Say whether all of them have ended."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Say whether all of them have ended well."""
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> BaseException | None:
+        """Return what the first that failed did so with."""
+        return next((e for e in (work.exception() for work in self._works) if e), None)
+
+    def result(self) -> Results:
+        """Return the tensors that all of them write; waits."""
+        return [tensor for work in self._works for tensor in work.result()]
+
+    def get_future(self) -> Future[Results]:
+        """Return a future of the tensors that all of them write."""
+        all_done = torch.futures.collect_all([work.get_future() for work in self._works])
+        joined: Future[Results] = all_done.then(
+            lambda futures: [t for future in futures.value() for t in future.value()]
+        )
+        return joined
+
+
+class Completions:
+    """The thread that concludes works that nobody waits for, so that their futures get values."""
+
+    def __init__(self) -> None:
+        self.queue = _core.Completions()
+        self._pending: dict[int, Callable[[], Any]] = {}
+        self._early: set[int] = set()
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._thread = threading.Thread(target=self._run, name="sirtaki-completions", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread: it must not need the interpreter when that ends."""
+        self.queue.close()
+        self._thread.join()
+
+    def number(self) -> int:
+        """Return the number under which an operation is to be submitted."""
+        return next(self._numbers)
+
+    def expect(self, number: int, conclude: Callable[[], Any]) -> None:
+        """Call `conclude` once the operation of this number is done."""
+        with self._lock:
+            if number not in self._early:
+                self._pending[number] = conclude
+                return
+            self._early.remove(number)
+        conclude()
+
+    def _run(self) -> None:
+        while numbers := self.queue.take():
+            for number in numbers:
+                with self._lock:
+                    conclude = self._pending.pop(number, None)
+                    if conclude is None:
+                        self._early.add(number)
+                if conclude is not None:
+                    conclude()
