@@ -14,8 +14,8 @@ void Doorbell::check_abort() const {
 void Doorbell::abort(const Loss& loss) const {
   region_->set_loss(place_, loss);
   for (int r = 0; r < region_->ranks(); ++r) {
-    wake(region_->rank(r).bell[0]);
-    wake(region_->rank(r).bell[1]);
+    region_->rank(r).engine.wake();
+    region_->rank(r).caller.wake();
   }
 }
 
