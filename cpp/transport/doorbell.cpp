@@ -1,5 +1,7 @@
 #include "transport/doorbell.h"
 
+#include <sched.h>
+
 #include <string>
 
 #include "base/error.h"
@@ -17,6 +19,12 @@ void Doorbell::abort(const Loss& loss) const {
     region_->rank(r).engine.wake();
     region_->rank(r).caller.wake();
   }
+}
+
+void Doorbell::yield() const {
+  const int64_t before = now_ns();
+  sched_yield();
+  yield_policy_.yielded(before, now_ns());
 }
 
 void Doorbell::doze(const Sleep& sleep, int64_t nap_ns) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <poll.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "base/clock.h"
 #include "base/parking.h"
 #include "transport/region.h"
+#include "transport/yield_policy.h"
 
 namespace sirtaki {
 
@@ -109,7 +109,6 @@ class Doorbell {
  private:
   static constexpr int kPollsPerClock = 16;
   static constexpr int64_t kSleepNs = 100'000'000;  // a missed abort is seen at the latest then
-  // Bells cannot end poll(), and who rings them may need this core.
   static constexpr int64_t kYieldNs = 100'000;
   static constexpr int64_t kShortestNapNs = 200'000;
   static constexpr int64_t kLongestNapNs = 2'000'000;
@@ -125,6 +124,15 @@ class Doorbell {
     parking.wake();
   }
 
+  /// Whether a core that is given away may be back as soon as the news: where bells do not end the
+  /// sleep, and where more ranks than cores take turns.
+  bool yields(const Sleep& sleep) const {
+    if (!sleep.polled.empty()) return sleep.data;
+    return caller_ && policy_.caller_ns == 0 && yield_policy_.may_yield(now_ns());
+  }
+
+  void yield() const;
+
   static void doze(const Sleep& sleep, int64_t nap_ns);
 
   template <class Ready, class Prepare>
@@ -134,8 +142,8 @@ class Doorbell {
     int64_t nap = kShortestNapNs;
     for (;;) {
       const Sleep sleep = prepare();
-      if (sleep.data && !sleep.polled.empty() && now_ns() < yield_until) {
-        sched_yield();
+      if (yields(sleep) && now_ns() < yield_until) {
+        yield();
         if (ready()) return;
         check_abort();
         continue;
@@ -165,6 +173,7 @@ class Doorbell {
   int place_;
   SpinPolicy policy_;
   bool caller_ = false;
+  mutable YieldPolicy yield_policy_;  ///< the driver's
 };
 
 }  // namespace sirtaki
