@@ -39,12 +39,10 @@ void Control::send_up(std::string_view message, bool urgent) {
 /// Wakes who reads this rank's ring: rank 0's engine, or the relay on another host's leader.
 void Control::tell_receiver(bool urgent) const {
   if (!relays_.wake) {
-    if (urgent) region_->leader().urgent.store(1, std::memory_order_relaxed);
+    if (urgent) region_->leader().urgent.store(1);
     return doorbell_.ring(0, urgent ? kControl : kRequest);
   }
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  std::atomic<uint32_t>& sleeps = region_->leader().relay_sleeps;
-  if (sleeps.load(std::memory_order_relaxed) != 0 && sleeps.exchange(0) != 0) relays_.wake();
+  if (region_->leader().relay.claim() != 0) relays_.wake();
 }
 
 void Control::send_down(const std::vector<int>& ranks, std::string_view message) {
@@ -112,7 +110,7 @@ void Control::push_own() {
 void Control::note_backlog() {
   bool waits = !up_out_.waiting.empty() || !own_.empty();
   for (const Outgoing& outgoing : down_out_) waits |= !outgoing.waiting.empty();
-  backlog_.store(waits, std::memory_order_relaxed);
+  backlog_.store(waits);
   if (waits) doorbell_.ring(place_, kControl);
 }
 

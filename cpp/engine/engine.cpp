@@ -376,10 +376,10 @@ void Engine::close() {
 
 void Engine::engine_loop() {
   const int64_t timeout = sequencer_ != nullptr ? kStallCheckNs : -1;
-  std::atomic<uint32_t>& bell = endpoint_.doorbell.engine_bell();
+  Parking& parking = endpoint_.doorbell.engine();
   for (;;) {
-    const uint32_t seen = bell.load(std::memory_order_acquire);
-    if (stop_.load()) return;  // looked at after the bell, which is rung after it was set
+    const Parking::Ticket ticket = parking.ticket();
+    if (stop_.load()) return;  // looked at after the ticket, for it is woken after it was set
     if (driver_.try_lock()) {
       const Role role(*this);
       const int64_t limit = now_ns() + options_.engine_spin_ns;
@@ -392,7 +392,7 @@ void Engine::engine_loop() {
       give_up_beside_driver(error.what());
       callbacks_.run();
     }
-    futex_wait(bell, seen, timeout);
+    parking.sleep(ticket, timeout);
   }
 }
 

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/futex.h"
+#include "base/parking.h"
 #include "engine/request.h"
 
 namespace sirtaki {
@@ -59,19 +59,21 @@ class Handle {
 
   explicit Handle(OnDone on_done = nullptr) : on_done_(std::move(on_done)) {}
 
-  bool done() const { return state_.load(std::memory_order_acquire) != 0; }
+  bool done() const { return done_.load(); }
 
   /// Sleeps until done, at most `timeout_ns` (negative: no limit).
   void sleep(int64_t timeout_ns = -1) {
-    if (!done()) futex_wait(state_, 0, timeout_ns);
+    const Parking::Ticket ticket = parking_.ticket();
+    parking_.park(kDone);
+    if (!done()) parking_.sleep(ticket, timeout_ns);
   }
 
   /// The first one counts: true.
   bool complete(const std::optional<Error>& error = std::nullopt) {
     if (done()) return false;
     if (error) error_.emplace(*error);
-    state_.store(1, std::memory_order_release);
-    futex_wake(state_);
+    done_.store(true);
+    if (parking_.wants() != 0) parking_.wake();
     return true;
   }
 
@@ -86,8 +88,11 @@ class Handle {
   int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
 
  private:
+  static constexpr uint32_t kDone = 1;
+
   const OnDone on_done_;
-  std::atomic<uint32_t> state_{0};
+  std::atomic<bool> done_{false};
+  Parking parking_{};
   std::optional<Error> error_;
 };
 

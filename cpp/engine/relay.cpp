@@ -74,8 +74,7 @@ int Relay::prepare(std::vector<pollfd>& polled) {
     const int events = peer.link.has_backlog() ? POLLIN | POLLOUT : POLLIN;
     polled.push_back({peer.link.fd(), static_cast<short>(events), 0});
   }
-  region_->leader().relay_sleeps.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  region_->leader().relay.park(kRequest);
   if (has_news()) return 0;
   const int64_t left_ns = std::max<int64_t>(0, sleeps_until_ - polled_ns_);
   return static_cast<int>((left_ns + 999'999) / 1'000'000);
@@ -83,7 +82,7 @@ int Relay::prepare(std::vector<pollfd>& polled) {
 
 void Relay::serve(std::span<const pollfd> polled) {
   const std::lock_guard lock(mutex_);
-  region_->leader().relay_sleeps.store(0, std::memory_order_relaxed);
+  region_->leader().relay.unpark();
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     if (peer.link.fd() < 0 || (polled[i].revents == 0 && peer.broken.empty())) continue;
@@ -216,9 +215,9 @@ void SequencerRelay::receive(Peer& from, Hop hop, std::string_view body) {
   std::string message(in.rest());
   const Up kind = in.get<Up>();
   up_.push_back({std::move(ranks), std::move(message)});
-  has_up_.store(true, std::memory_order_release);
+  has_up_.store(true);
   const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown;
-  if (urgent) region_->leader().urgent.store(1, std::memory_order_relaxed);
+  if (urgent) region_->leader().urgent.store(1);
   doorbell_.ring(0, urgent ? kControl : kRequest);
 }
 

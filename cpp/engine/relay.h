@@ -115,7 +115,7 @@ class SequencerRelay final : public Relay {
   /// Sends a message of the sequencer to those of `ranks` that are on other hosts: one copy a host.
   void send_down(const std::vector<int>& ranks, std::string_view message);
 
-  bool has_up() const { return has_up_.load(std::memory_order_acquire); }
+  bool has_up() const { return has_up_.load(); }
   /// Hands over the messages that came from other hosts.
   void receive_up(const Receive& receive);
 

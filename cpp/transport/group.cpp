@@ -37,17 +37,17 @@ void Group::acquire(SlotUse& use) {
 }
 
 void Group::end() {
-  counters_[static_cast<size_t>(rank_)]->drained.store(collective_, std::memory_order_release);
+  counters_[static_cast<size_t>(rank_)]->drained.store(collective_);
   tell_members();
 }
 
 void Group::publish() {
-  counters_[static_cast<size_t>(rank_)]->published.store(++published_, std::memory_order_release);
+  counters_[static_cast<size_t>(rank_)]->published.store(++published_);
   tell_members();
 }
 
 void Group::consume() {
-  counters_[static_cast<size_t>(rank_)]->consumed.store(++consumed_, std::memory_order_release);
+  counters_[static_cast<size_t>(rank_)]->consumed.store(++consumed_);
   tell_members();
 }
 

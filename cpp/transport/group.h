@@ -58,7 +58,7 @@ class Group {
     const std::atomic<uint64_t>* counter;
     uint64_t count;
     int place;
-    bool operator()() const { return counter->load(std::memory_order_acquire) >= count; }
+    bool operator()() const { return counter->load() >= count; }
     int peer() const { return place; }
   };
   struct AllReached {
@@ -92,7 +92,7 @@ class Group {
   int behind(Counter counter, uint64_t count) const {
     for (size_t m = 0; m < counters_.size(); ++m) {
       if (static_cast<int>(m) == rank_) continue;
-      if ((counters_[m]->*counter).load(std::memory_order_acquire) < count) return places_[m];
+      if ((counters_[m]->*counter).load() < count) return places_[m];
     }
     return Strand::kNobody;
   }

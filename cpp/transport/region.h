@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/fd.h"
+#include "base/parking.h"
 #include "transport/byte_ring.h"
 
 namespace sirtaki {
@@ -37,29 +38,27 @@ struct Abort {
 
 /// What the leader of the host must be told.
 struct alignas(128) LeaderBlock {
-  std::atomic<uint32_t> relay_sleeps;  ///< its relay must be woken to see what is in the rings
-  std::atomic<uint32_t>
-      urgent;  ///< rank 0: rings hold a message that cannot wait for the next look
+  Parking relay;  ///< its relay, which must be woken to see what is in the rings
+  /// Rank 0: rings hold a message that cannot wait for the next look.
+  std::atomic<uint32_t> urgent;
 };
 
-/// Per rank: its doorbells and whether it left in good order.
+/// Per rank: where its driver sleeps and whether it left in good order.
 struct alignas(128) RankBlock {
-  static constexpr uint32_t kCallerSleeps = 8;
   static constexpr uint32_t kPeerShift = 8;
   static constexpr uint32_t kAnyPeer = 0xffffff;
 
-  /// 0 while the driver polls, else the News it sleeps for, which thread sleeps, and the peer whose
-  /// kData it needs.
-  std::atomic<uint32_t> rest;
-  std::atomic<uint32_t> bell[2];  ///< the engine thread's, and that of a thread in a blocking call
+  /// Of the engine thread, and of a thread in a blocking call. What the driver wants is the News it
+  /// sleeps for and the peer whose kData it needs; a thread that does not drive wants nothing.
+  Parking engine, caller;
   std::atomic<uint32_t> bye;
 
   /// What this rank knows of a loss, complete before it says so in Abort.
   int32_t loss_reporter;
-  char loss_reason[364];
+  char loss_reason[360];
 };
 
-/// Per rank and process set: counters that its peers wait for and that only grow.
+/// Per rank and process set: counters that its peers wait for, perhaps asleep, and that only grow.
 struct alignas(128) Counters {
   std::atomic<uint64_t> published;  ///< chunks this rank has made readable in its slots
   std::atomic<uint64_t> consumed;   ///< chunks of its peers this rank has finished reading

@@ -85,13 +85,14 @@ TEST_CASE("a frame that announces more than any message has is refused, not wait
 // ---- Memory that another process writes ----
 
 struct RingPositions {
-  uint32_t& head;
-  uint32_t& tail;
+  std::atomic<uint32_t>& head;
+  std::atomic<uint32_t>& tail;
 };
 
 RingPositions positions_of(ByteRing& ring) {
   auto* bytes = reinterpret_cast<char*>(&ring);
-  return {*reinterpret_cast<uint32_t*>(bytes), *reinterpret_cast<uint32_t*>(bytes + 128)};
+  return {*reinterpret_cast<std::atomic<uint32_t>*>(bytes),
+          *reinterpret_cast<std::atomic<uint32_t>*>(bytes + 128)};
 }
 
 TEST_CASE("a ring whose positions cannot be is an error to read and to write") {

@@ -65,6 +65,7 @@ EFFECTS = {
     "SIRTAKI_BACKEND": ("mpi", "backend", "mpi"),
     "HOROVOD_CPU_OPERATIONS": ("MPI", "backend", "mpi"),
     "HOROVOD_MPI_THREADS_DISABLE": ("1", "mpi_threads", False),
+    "SIRTAKI_KEEP_MEMORY": ("0", "keep_memory", False),
     "HOROVOD_LOG_LEVEL": ("DEBUG", "log_level", 1),
     "HOROVOD_LOG_HIDE_TIME": ("1", "log_time", False),
 }
@@ -178,7 +179,8 @@ def test_every_setting_has_a_variable() -> None:
     settings = {field.name for field in fields(Config)} | {
         f"autotune.{field.name}" for field in fields(Autotune)
     }
-    # Whether a value was given at all, and what the launcher sets, or nobody yet.
+    # Whether a value was given at all, what is set for the C library, and what nobody sets yet.
     derived = {"autotune", "autotune.chunk_fixed", "autotune.fusion_fixed", "elastic"}
+    derived.add("malloc_settings")
     placed = {"topology", "hostname", "rendezvous", "start"}
     assert settings - derived - placed == {field for _, field, _ in EFFECTS.values()}

@@ -14,7 +14,7 @@ __all__ = ["Autotune", "Config", "Topology"]
 
 _TOPOLOGY = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 _TRUE = frozenset(("1", "true", "yes", "on"))
-_FALSE = frozenset(("", "0", "false", "no", "off"))
+_FALSE = frozenset(("0", "false", "no", "off"))
 _DEFAULT_STALL_WARNING_SECONDS = 10.0
 _CPU_OPERATIONS = ("native", "gloo", "mpi", "ccl")
 _LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
@@ -66,6 +66,8 @@ class Config:
     autotune: Autotune = field(default_factory=Autotune)
     backend: str = "native"
     mpi_threads: bool = True
+    keep_memory: bool = True
+    malloc_settings: tuple[str, ...] = ()
 
     @staticmethod
     def from_env(environ: Mapping[str, str] | None = None) -> Config:
@@ -110,6 +112,8 @@ class Config:
             autotune=_read_autotune(env),
             backend=_read_backend(env),
             mpi_threads=not env.flag("MPI_THREADS_DISABLE"),
+            keep_memory=env.flag("KEEP_MEMORY", default=True),
+            malloc_settings=env.malloc_settings(),
         )
 
 
@@ -161,9 +165,18 @@ class _Reader:
             raise ValueError(f"{variable}={value} must be >= {least}")
         return number
 
-    def flag(self, name: str) -> bool:
+    def malloc_settings(self) -> tuple[str, ...]:
+        """The variables by which a user sets glibc's malloc himself."""
+        own = [name for name in self._environ if name.startswith("MALLOC_")]
+        if "glibc.malloc." in self._environ.get("GLIBC_TUNABLES", ""):
+            own.append("GLIBC_TUNABLES")
+        return tuple(own)
+
+    def flag(self, name: str, default: bool = False) -> bool:
         variable, value = self._find(name)
-        word = (value or "").lower()
+        if not value:
+            return default
+        word = value.lower()
         if word not in _TRUE | _FALSE:
             raise ValueError(f"{variable}={value!r} must be 0 or 1")
         return word in _TRUE

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sirtaki import _core
 from sirtaki.backends import mpi
+from sirtaki.core import memory
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.world import World, make_world, start_mpi
@@ -59,6 +60,7 @@ def init(
     dynamic = config.dynamic_process_sets or process_sets == "dynamic"
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(f'process_sets={process_sets!r} must be a list of sets or "dynamic"')
+    memory.keep(config)
     library = start_mpi(config)
     if topology.size > 1 and _Process.meeting is None:
         _Process.meeting = _meet(config)
