@@ -83,6 +83,9 @@ Item Engine::receive_item(Reader& in) {
     ids_.clear();
   }
   item.entry = take_entry(base, item.ordinal);
+  item.record =
+      item.entry != nullptr ? item.entry->record : recorder_.submitted(base, item.ordinal);
+  recorder_.agreed(item.record);
   check_item(item);
   if (full && id != 0 && item.entry != nullptr) ids_[item.entry->encoded] = id;
   return item;
