@@ -55,9 +55,11 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       backend_(make_backend(endpoint_, hosts_, std::move(connect))),
       sets_(size_),
       executor_(*backend_, sets_, mutex_, rank),
+      recorder_(region_->records(place_)),
       runner_(executor_, runner_events()),
       negotiation_(rank, sets_, negotiation_events()),
       control_(hosts_, rank, region, endpoint_.doorbell),
+      states_(hosts_, region),
       chunk_bytes_(static_cast<size_t>(options.chunk_bytes)) {
   if (rank_ == 0) {
     sequencer_ = std::make_unique<Sequencer>(
@@ -86,6 +88,7 @@ void Engine::join_hosts(std::vector<Link> links) {
     auto relay = std::make_unique<SequencerRelay>(hosts_, rank_, region_, endpoint_.doorbell,
                                                   std::move(links), timeout, lost);
     relays.sequencer = relay.get();
+    states_.use(relay.get());
     relay_ = std::move(relay);
   } else if (place_ == 0) {
     auto relay = std::make_unique<LeaderRelay>(hosts_, rank_, region_, endpoint_.doorbell,
@@ -152,7 +155,8 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
       throw Error(ErrorCode::kInvalid, rank_text(rank_) + " is not a member of process set " +
                                            std::to_string(asked.set));
     }
-    const Entry& added = negotiation_.add(std::move(entry));
+    Entry& added = negotiation_.add(std::move(entry));
+    added.record = recorder_.submitted(added.request, added.ordinal);
     try {
       announce(added);
     } catch (const std::exception& error) {
@@ -165,6 +169,7 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
 
 /// Undoes what could not be announced, for its memory goes with the caller.
 void Engine::withdraw(const Entry& entry, const std::string& why) {
+  recorder_.ended(entry.record, false);
   negotiation_.withdraw(entry);
   // A ring takes a message whole or not at all; sequencer and aggregator may know half of it.
   if (place_ != 0) return;
@@ -328,11 +333,13 @@ Sleep Engine::sleep_for() {
   Sleep sleep;
   sleep.messages = kControl | kRequest;
   runner_.prepare(sleep);
+  note_waits();
   return sleep;
 }
 
 Runner::Events Engine::runner_events() {
   return {[this](const Flight& flight) { flight_begun(flight); },
+          [this](Flight& flight) { flight_goes_on(flight); },
           [this](Flight& flight, const std::optional<Error>& error) { flight_done(flight, error); },
           [this] { close(); }};
 }
@@ -342,19 +349,24 @@ void Engine::complete(const Entry& entry, std::optional<Error> error) {
     error =
         Error(ErrorCode::kInvalid, describe(entry.request, entry.ordinal) + ": " + entry.no_memory);
   }
+  recorder_.ended(entry.record, !error);
   if (entry.handle->complete(error) && entry.handle->calls_back()) callbacks_.add(entry.handle);
 }
 
+void Engine::end(const Item& item, const std::optional<Error>& error) {
+  if (item.entry != nullptr) return complete(*item.entry, error);
+  recorder_.ended(item.record, !error);  // this rank has joined
+}
+
 void Engine::flight_begun(const Flight& flight) {
+  for (const Item& item : flight.items) recorder_.begun(item.record);
   if (log_.shows(LogLevel::kTrace)) log_run(flight);
   if (const auto timeline = this->timeline()) timeline->run_begin(flight.items);
 }
 
 void Engine::flight_done(Flight& flight, const std::optional<Error>& error) {
   if (const auto timeline = this->timeline()) timeline->run_end(flight.items);
-  for (Item& item : flight.items) {
-    if (item.entry != nullptr) complete(*item.entry, error);
-  }
+  for (Item& item : flight.items) end(item, error);
   if (sequencer_ == nullptr) return;
   const std::lock_guard lock(mutex_);
   const int lane = backend_->lane_of(flight.base().set);
@@ -382,8 +394,12 @@ void Engine::engine_loop() {
     if (stop_.load()) return;  // looked at after the ticket, for it is woken after it was set
     if (driver_.try_lock()) {
       const Role role(*this);
-      const int64_t limit = now_ns() + options_.engine_spin_ns;
-      drive(false, [&] { return !has_work() && runner_.idle() && now_ns() >= limit; });
+      const int64_t now = now_ns();
+      const int64_t limit = now + options_.engine_spin_ns;
+      stalls_due_ = false;
+      stall_check_ns_ = now + kStallCheckNs;
+      drive(false,
+            [&] { return stalls_due_ || (!has_work() && runner_.idle() && now_ns() >= limit); });
     }
     callbacks_.run();
     try {
@@ -416,7 +432,9 @@ void Engine::check_stalls() {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
     collect_requests();
-    warnings = sequencer_->check_stalls(now_ns());
+    const int64_t now = now_ns();
+    warnings = sequencer_->check_stalls(now, [&](int rank) { return states_.of(rank, now); });
+    states_.ask();
     dispatch();
     // The driver may be another thread that sleeps.
     if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);

@@ -17,6 +17,8 @@
 #include "engine/handle.h"
 #include "engine/negotiation.h"
 #include "engine/options.h"
+#include "engine/rank_states.h"
+#include "engine/recorder.h"
 #include "engine/relay.h"
 #include "engine/runner.h"
 #include "engine/sequencer.h"
@@ -58,6 +60,8 @@ class Engine {
   Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet links, Connect connect,
          const EngineOptions& options, const MakeBackend& make_backend = make_native);
   ~Engine();
+  /// To be owned together: the last owner may be a callback in the engine's own thread.
+  static std::shared_ptr<Engine> share(std::unique_ptr<Engine> engine);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -87,6 +91,15 @@ class Engine {
 
   void start_timeline(const std::string& path, bool mark_cycles);
   void stop_timeline();
+
+  /// What a rank of this host has written down of its operations.
+  struct RankRecords {
+    int rank;
+    std::vector<Recorded> operations;  ///< oldest first: those not done, and the latest others
+  };
+  /// Of each rank of this host with its latest `most` operations that have ended. Waits for nobody,
+  /// so it may be asked while this engine is stuck and of ranks that are stopped or dead.
+  std::vector<RankRecords> snapshot(size_t most) const;
 
   /// Copy of the known process sets.
   std::map<int32_t, std::vector<int>> process_sets();
@@ -124,10 +137,14 @@ class Engine {
   bool has_news(const Rest& rest);
   Runner::Events runner_events();
   void complete(const Entry& entry, std::optional<Error> error);
+  void end(const Item& item, const std::optional<Error>& error);
   void flight_begun(const Flight& flight);
+  void flight_goes_on(Flight& flight);
   void flight_done(Flight& flight, const std::optional<Error>& error);
   std::shared_ptr<Timeline> timeline();
   Sleep sleep_for();
+  void note_waits();
+  void require_progress(const Flight& flight, int64_t now_ns);
   void close();
   void engine_loop();
   void check_stalls();
@@ -139,6 +156,7 @@ class Engine {
   void receive_tune(int64_t chunk_bytes);
   void receive_shutdown(int rank);
 
+  static void end_shared(Engine* engine) noexcept;
   void say_goodbye();
   void abandon();
   void give_up(const Error& error);
@@ -169,15 +187,19 @@ class Engine {
   std::unique_ptr<Backend> backend_;
   ProcessSets sets_;
   Executor executor_;
+  Recorder recorder_;
 
   std::mutex driver_;  ///< held by whoever drives; guards runner_, endpoint_ and backend_
   Runner runner_;
   uint32_t looks_ = 0;
+  int64_t stall_check_ns_ = 0;  ///< when the engine thread looks for stalls though it drives
+  bool stalls_due_ = false;     ///< that time has come
 
   std::mutex mutex_;  ///< guards everything below and sets_
   Negotiation negotiation_;
   Control control_;
   std::unique_ptr<Sequencer> sequencer_;  ///< rank 0 only
+  RankStates states_;                     ///< the same
   std::shared_ptr<Timeline> timeline_;
   std::optional<Error> ended_;
   size_t chunk_bytes_;

@@ -26,6 +26,11 @@ void Engine::receive_tune(int64_t chunk_bytes) {
 }
 
 void Engine::receive_batch(std::vector<Item> items) {
+  for (Item& item : items) {
+    item.record = item.entry != nullptr ? item.entry->record
+                                        : recorder_.submitted(item.response->base, item.ordinal);
+    recorder_.agreed(item.record);
+  }
   if (sequencer_ != nullptr && !items.empty()) {
     busy_.push_back(backend_->lane_of(items[0].response->base.set));
   }

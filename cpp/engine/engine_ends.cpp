@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <system_error>
+
 #include "engine/engine.h"
 
 // How a rank leaves its world, and what happens when the world is lost.
@@ -27,6 +29,24 @@ void Engine::shutdown() {
   }
   watcher_.reset();
   stop_timeline();
+}
+
+std::shared_ptr<Engine> Engine::share(std::unique_ptr<Engine> engine) {
+  return std::shared_ptr<Engine>(engine.release(), end_shared);
+}
+
+/// The engine's thread cannot wait for its own end: another one does, while it comes to that.
+void Engine::end_shared(Engine* engine) noexcept {
+  if (engine->thread_.get_id() != std::this_thread::get_id()) {
+    delete engine;
+    return;
+  }
+  try {
+    std::thread([engine] { delete engine; }).detach();
+  } catch (const std::system_error& error) {
+    engine->log_.write(LogLevel::kError,
+                       std::string("cannot be ended, no thread to be had: ") + error.what());
+  }
 }
 
 void Engine::say_goodbye() {
@@ -73,9 +93,7 @@ void Engine::give_up(const Error& error) {
 void Engine::fail_all(const Error& error) {
   const std::lock_guard lock(mutex_);
   if (!ended_) ended_ = error;
-  for (Item& item : runner_.drop()) {
-    if (item.entry != nullptr) complete(*item.entry, *ended_);
-  }
+  for (const Item& item : runner_.drop()) end(item, *ended_);
   for (const auto& entry : negotiation_.drop()) complete(*entry, *ended_);
   busy_.clear();
   closed_.complete();
@@ -85,7 +103,10 @@ void Engine::peer_lost(int rank) {
   constexpr const char* kWhy =
       "its process ended without shutdown(); look for its own error message";
   const auto& bye = region_->rank(hosts_.place_of(rank)).bye;
-  if (bye.load(std::memory_order_acquire) == 0) return lose(rank, kWhy);
+  if (bye.load(std::memory_order_acquire) == 0) {
+    return lose(rank,
+                std::string(kWhy) + "; last seen " + state_text(*region_, hosts_, rank, now_ns()));
+  }
   // Who has left is missed by nobody, except that a leader passes on that the world has ended.
   if (rank != hosts_.leader_of(hosts_.host_of(rank))) return;
   while (!hears_end()) {
@@ -117,6 +138,9 @@ void Engine::abort_world(int rank) {
 }
 
 Error Engine::lost_error(const Loss& loss) {
+  if (loss.code == ErrorCode::kTimeout) {
+    return Error(loss.code, rank_text(rank_) + ": " + loss.reason);
+  }
   // Of a broken connection the others know two ends; one of them may be this rank, which lives.
   const std::string lost =
       loss.rank == rank_ ? ": given up by its peers" : ": lost peer " + rank_text(loss.rank);

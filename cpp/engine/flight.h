@@ -15,6 +15,7 @@ struct Item {
   std::shared_ptr<const Response> response;
   uint64_t ordinal = 0;
   std::unique_ptr<Entry> entry;
+  uint64_t record = 0;  ///< its number in the flight recorder
 };
 
 /// What the sequencer wants done in one go.
@@ -41,6 +42,8 @@ struct Flight {
   Streams out;
   std::vector<Buffer> zeros;  ///< what a joined rank contributes
   WorkPtr work;
+  Awaited awaited;             ///< when its driver last prepared to sleep
+  int64_t waits_since_ns = 0;  ///< 0: it has gone on since
 };
 
 }  // namespace sirtaki

@@ -34,6 +34,7 @@ struct EngineOptions {
   AutotuneOptions autotune;
   int sockets_per_peer = 1;         ///< between two ranks on different hosts; the same on all ranks
   std::vector<std::string> hosts;   ///< host name of each rank, for messages; may be empty
+  double data_timeout_seconds = 0;  ///< what makes no progress for so long ends the world; 0: never
   double host_timeout_seconds = 5;  ///< a host silent for so long is lost; 0: never
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/rank_states.h"
+
 namespace sirtaki {
 namespace {
 
@@ -107,7 +109,9 @@ bool Relay::receive_from(Peer& peer) {
       const Hop hop = in.get<Hop>();
       if (hop == Hop::kBye) peer.bye = true;
       if (hop == Hop::kLost) receive_loss(in);
-      if (hop == Hop::kUp || hop == Hop::kDown) receive(peer, hop, in.rest());
+      if (hop != Hop::kHeartbeat && hop != Hop::kLost && hop < Hop::kBye) {
+        receive(peer, hop, in.rest());
+      }
       if (hop > Hop::kBye) throw Error(ErrorCode::kInternal, "unknown message between hosts");
     });
   } catch (const Altered&) {
@@ -128,7 +132,9 @@ void Relay::receive_loss(Reader& in) {
   if (rank < 0 || rank >= hosts_.size() || reporter < -1 || reporter >= hosts_.size()) {
     throw Error(ErrorCode::kInternal, "a loss of a rank that does not exist");
   }
-  lost_({rank, reporter, in.get_string()});
+  std::string reason = in.get_string();
+  lost_({rank, reporter, std::move(reason),
+         in.get<bool>() ? ErrorCode::kTimeout : ErrorCode::kPeerLost});
 }
 
 void Relay::check_silence(int64_t now_ns) {
@@ -150,7 +156,11 @@ void Relay::spread_loss() {
   told_ = true;
   const Loss loss = region_->loss();
   std::string body;
-  Writer(body).put(loss.rank).put(loss.reporter).put_string(loss.reason);
+  Writer(body)
+      .put(loss.rank)
+      .put(loss.reporter)
+      .put_string(loss.reason)
+      .put(loss.code == ErrorCode::kTimeout);
   send_to_all(Hop::kLost, body);
 }
 
@@ -203,7 +213,47 @@ void SequencerRelay::receive_up(const Receive& receive) {
 }
 
 void SequencerRelay::receive(Peer& from, Hop hop, std::string_view body) {
-  if (hop != Hop::kUp) throw Error(ErrorCode::kInternal, "orders from another host than rank 0's");
+  if (hop == Hop::kTell) return receive_answers(from, body);
+  if (hop == Hop::kUp) return receive_report(from, body);
+  throw Error(ErrorCode::kInternal, "orders from another host than rank 0's");
+}
+
+void SequencerRelay::ask(const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks) answers_.erase(rank);
+  for (Peer& peer : peers_) {
+    const int host = hosts_.host_of(peer.link.rank());
+    std::vector<int32_t> there;
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(there),
+                 [&](int rank) { return hosts_.host_of(rank) == host; });
+    if (there.empty() || peer.link.fd() < 0) continue;
+    std::string text;
+    Writer(text).put(Hop::kAsk).put_vector(there);
+    peer.link.send(text);
+  }
+  wake();
+}
+
+std::string SequencerRelay::answer(int rank) {
+  const std::lock_guard lock(mutex_);
+  const auto found = answers_.find(rank);
+  return found == answers_.end() ? "" : found->second;
+}
+
+void SequencerRelay::receive_answers(const Peer& from, std::string_view body) {
+  const int host = hosts_.host_of(from.link.rank());
+  Reader in(body);
+  while (!in.empty()) {
+    const auto rank = in.get<int32_t>();
+    if (rank < 0 || rank >= hosts_.size() || hosts_.host_of(rank) != host) {
+      throw Error(ErrorCode::kInternal, "what rank " + std::to_string(rank) + " of its host does");
+    }
+    answers_[rank] = in.get_string();
+  }
+  doorbell_.ring_engine();
+}
+
+void SequencerRelay::receive_report(const Peer& from, std::string_view body) {
   Reader in(body);
   std::vector<int32_t> ranks = in.get_vector<int32_t>();
   const std::vector<int>& there = hosts_.ranks_on(hosts_.host_of(from.link.rank()));
@@ -294,7 +344,27 @@ void LeaderRelay::send_reports(int64_t now_ns) {
 }
 
 void LeaderRelay::receive(Peer&, Hop hop, std::string_view body) {
-  if (hop != Hop::kDown) throw Error(ErrorCode::kInternal, "a report to who is not rank 0");
+  if (hop == Hop::kAsk) return receive_questions(body);
+  if (hop == Hop::kDown) return receive_orders(body);
+  throw Error(ErrorCode::kInternal, "a report to who is not rank 0");
+}
+
+void LeaderRelay::receive_questions(std::string_view body) {
+  const std::vector<int>& local = hosts_.ranks_on(hosts_.host_of(rank_));
+  std::string text;
+  Writer out(text);
+  out.put(Hop::kTell);
+  for (const int32_t rank : Reader(body).get_vector<int32_t>()) {
+    if (!std::binary_search(local.begin(), local.end(), rank)) {
+      throw Error(ErrorCode::kInternal,
+                  "a question about rank " + std::to_string(rank) + ", which is on another host");
+    }
+    out.put(rank).put_string(state_text(*region_, hosts_, rank, now_ns()));
+  }
+  peers_[0].link.send(text);
+}
+
+void LeaderRelay::receive_orders(std::string_view body) {
   Reader in(body);
   const std::vector<int32_t> places = in.get_vector<int32_t>();
   for (const int place : places) {

@@ -373,37 +373,53 @@ void Sequencer::receive_shutdown(int rank, int64_t now_ns) {
   ended_ = true;
 }
 
-std::vector<std::string> Sequencer::check_stalls(int64_t now_ns) {
+std::vector<std::string> Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
   std::vector<std::string> warnings;
   if (ended_) return warnings;
   for (Pending* pending : matching_.all()) {
     const double seconds = static_cast<double>(now_ns - pending->since_ns) * 1e-9;
-    if (options_.stall_shutdown_seconds > 0 && seconds > options_.stall_shutdown_seconds) {
-      fail_stalled(*pending, seconds);
+    const double limit = options_.stall_shutdown_seconds;
+    const double patience = options_.stall_warning_seconds;
+    const bool fails = limit > 0 && seconds > limit;
+    const bool warns = patience > 0 && !pending->warned && seconds > patience;
+    if (!fails && !warns) continue;
+    const std::optional<std::string> missing = missing_ranks(*pending, state_of);
+    if (!missing) continue;
+    if (fails) {
+      fail_stalled(*pending, seconds, *missing);
       matching_.take(*pending);
-    } else if (options_.stall_warning_seconds > 0 && !pending->warned &&
-               seconds > options_.stall_warning_seconds) {
+    } else {
       pending->warned = true;
       warnings.push_back(describe(base_of(*pending), pending->ordinal) + " has waited for " +
                          std::to_string(static_cast<int>(seconds)) +
-                         " s; missing ranks: " + missing_ranks(*pending));
+                         " s; missing ranks: " + *missing);
     }
   }
   return warnings;
 }
 
-void Sequencer::fail_stalled(const Pending& pending, double seconds) {
+void Sequencer::fail_stalled(const Pending& pending, double seconds, const std::string& missing) {
   fail(pending, ErrorCode::kTimeout,
        "not submitted within " + std::to_string(static_cast<int>(seconds)) +
-           " s; missing ranks: " + missing_ranks(pending));
+           " s; missing ranks: " + missing);
 }
 
-std::string Sequencer::missing_ranks(const Pending& pending) const {
+/// Who they are, and what the first of them are doing; nothing as long as that is being found out.
+std::optional<std::string> Sequencer::missing_ranks(const Pending& pending,
+                                                    const StateOf& state_of) const {
+  constexpr int kMostStates = 8;
   std::string text;
+  std::string states;
+  int asked = 0;
+  bool known = true;
   for (const int rank : matching_.missing(pending, joins_)) {
     text += (text.empty() ? "" : ", ") + std::to_string(rank) + host(rank);
+    if (++asked > kMostStates) continue;
+    const std::optional<std::string> state = state_of(rank);
+    known &= state.has_value();
+    if (state && !state->empty()) states += ". Rank " + std::to_string(rank) + ": " + *state;
   }
-  return text;
+  return known ? std::optional(text + states) : std::nullopt;
 }
 
 std::string Sequencer::host(int rank) const {

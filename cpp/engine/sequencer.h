@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,8 +55,15 @@ class Sequencer {
   }
   bool has_pending() const { return !matching_.empty(); }
 
-  /// Warns of operations some members have not submitted, or fails them; returns the warnings.
-  std::vector<std::string> check_stalls(int64_t now_ns);
+  /// What a rank is doing, in words; empty: unknown; nothing: it is being found out.
+  using StateOf = std::function<std::optional<std::string>(int rank)>;
+
+  /// Warns of operations some members have not submitted, or fails them, once it is known what
+  /// these are doing; returns the warnings.
+  std::vector<std::string> check_stalls(int64_t now_ns, const StateOf& state_of);
+  std::vector<std::string> check_stalls(int64_t now_ns) {
+    return check_stalls(now_ns, [](int) { return ""; });
+  }
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
@@ -76,7 +84,7 @@ class Sequencer {
   void fail(const Pending& pending, ErrorCode code, const std::string& why);
   void send_error(const std::vector<int>& ranks, const std::string& key, ErrorCode code,
                   const std::string& text);
-  void fail_stalled(const Pending& pending, double seconds);
+  void fail_stalled(const Pending& pending, double seconds, const std::string& missing);
   std::string validate(const Pending& pending) const;
   std::string validate_set_change(const Request& request) const;
   Response respond(const Pending& pending) const;
@@ -90,7 +98,7 @@ class Sequencer {
   void flush();
   void send_chunk_bytes(int64_t bytes);
   void tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t bytes, int64_t now_ns);
-  std::string missing_ranks(const Pending& pending) const;
+  std::optional<std::string> missing_ranks(const Pending& pending, const StateOf& state_of) const;
   std::string host(int rank) const;
 
   int size_;

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "engine/kinds.h"
 #include "ffi/table.h"
 #include "python/bindings.h"
 #include "python/callback_backend.h"
@@ -129,9 +130,9 @@ std::unique_ptr<HeldEngine> make_engine(int rank, std::vector<int> host_of, int 
       return std::make_unique<CallbackBackend>(backend);
     };
   }
-  return std::make_unique<HeldEngine>(
-      std::make_shared<Engine>(rank, std::move(hosts), std::move(region), std::move(links),
-                               std::move(opener), options, make_backend));
+  return std::make_unique<HeldEngine>(Engine::share(
+      std::make_unique<Engine>(rank, std::move(hosts), std::move(region), std::move(links),
+                               std::move(opener), options, make_backend)));
 }
 
 template <class Pointer>
@@ -200,6 +201,20 @@ nb::list outputs_of(const Handle& handle) {
   return result;
 }
 
+/// Of the ranks of this host: (rank, its operations, oldest first).
+nb::list snapshot_of(const HeldEngine& engine, size_t most) {
+  std::vector<Engine::RankRecords> ranks;
+  {
+    const nb::gil_scoped_release release;
+    ranks = engine->snapshot(most);
+  }
+  nb::list result;
+  for (Engine::RankRecords& rank : ranks) {
+    result.append(nb::make_tuple(rank.rank, nb::cast(std::move(rank.operations))));
+  }
+  return result;
+}
+
 /// Seconds of each of `repeats` in-place sums of `count` float32 at `address`, without the engine's
 /// matching.
 std::vector<double> time_allreduce(HeldEngine& engine, uintptr_t address, size_t count,
@@ -250,6 +265,7 @@ void bind_engine(nb::module_& m) {
       .def_rw("autotune", &EngineOptions::autotune)
       .def_rw("sockets_per_peer", &EngineOptions::sockets_per_peer)
       .def_rw("hosts", &EngineOptions::hosts)
+      .def_rw("data_timeout_seconds", &EngineOptions::data_timeout_seconds)
       .def_rw("host_timeout_seconds", &EngineOptions::host_timeout_seconds);
 
   nb::class_<Handle>(m, "Handle")
@@ -267,6 +283,26 @@ void bind_engine(nb::module_& m) {
            "waits"_a = false)
       .def_ro("waits", &PythonRequest::waits)
       .def_prop_ro("key", &key_of_request);
+  nb::class_<Recorded>(m, "Recorded")
+      .def_ro("number", &Recorded::number)
+      .def_prop_ro("kind", [](const Recorded& one) { return traits_of(one.kind).name; })
+      .def_prop_ro("dtype", [](const Recorded& one) { return name(one.dtype); })
+      .def_prop_ro("stage", [](const Recorded& one) { return name(one.stage); })
+      .def_ro("set", &Recorded::set)
+      .def_ro("bytes", &Recorded::bytes)
+      .def_ro("shown", &Recorded::shown)
+      .def_ro("submitted_ns", &Recorded::submitted_ns)
+      .def_ro("agreed_ns", &Recorded::agreed_ns)
+      .def_ro("begun_ns", &Recorded::begun_ns)
+      .def_ro("ended_ns", &Recorded::ended_ns)
+      .def_prop_ro("phase", [](const Recorded& one) { return name(one.awaited.phase); })
+      .def_prop_ro("peer", [](const Recorded& one) { return one.awaited.rank; })
+      .def_prop_ro("chunk",
+                   [](const Recorded& one) {
+                     const uint32_t chunk = one.awaited.chunk;
+                     return chunk == Awaited::kNoChunk ? int64_t{-1} : int64_t{chunk};
+                   })
+      .def_ro("waits_since_ns", &Recorded::waits_since_ns);
 
   nb::class_<HeldEngine>(m, "Engine")
       .def(nb::new_(&make_engine), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a,
@@ -288,6 +324,7 @@ void bind_engine(nb::module_& m) {
       .def(
           "stop_timeline", [](HeldEngine& engine) { engine->stop_timeline(); },
           nb::call_guard<nb::gil_scoped_release>())
+      .def("snapshot", &snapshot_of, "most"_a)
       .def("process_sets", [](HeldEngine& engine) { return engine->process_sets(); })
       .def("backend_name", [](HeldEngine& engine) { return engine->backend_name(); })
       .def("require_own_process", [](HeldEngine& engine) { engine->require_own_process(); })

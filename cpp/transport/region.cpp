@@ -26,7 +26,8 @@ Region::Layout::Layout(int rank_count) {
   up = page_align(ranks + n * sizeof(RankBlock));
   down = page_align(up + n * sizeof(ByteRing));
   sets = page_align(down + n * sizeof(ByteRing));
-  slots = page_align(sets + kMaxSets * n * sizeof(Counters));
+  records = page_align(sets + kMaxSets * n * sizeof(Counters));
+  slots = page_align(records + n * kRecords * sizeof(FlightRecord));
   total = page_align(slots + n * kSlotBytes);
 }
 
@@ -71,7 +72,9 @@ Loss Region::loss() const {
   // Others can write here, so nothing is read past its end.
   const RankBlock& block = rank(static_cast<int>((said >> 32) % static_cast<uint64_t>(ranks_)));
   const size_t length = strnlen(block.loss_reason, sizeof block.loss_reason);
-  return {lost_rank(), block.loss_reporter, std::string(block.loss_reason, length)};
+  const bool late = block.loss_code == static_cast<int32_t>(ErrorCode::kTimeout);
+  return {lost_rank(), block.loss_reporter, std::string(block.loss_reason, length),
+          late ? ErrorCode::kTimeout : ErrorCode::kPeerLost};
 }
 
 void Region::set_loss(int place, const Loss& loss) {
@@ -80,6 +83,7 @@ void Region::set_loss(int place, const Loss& loss) {
   if (lost_rank() >= 0) return;
   RankBlock& block = rank(place);
   block.loss_reporter = loss.reporter;
+  block.loss_code = static_cast<int32_t>(loss.code);
   block.loss_reason[loss.reason.copy(block.loss_reason, sizeof block.loss_reason - 1)] = 0;
   uint64_t none = 0;
   const uint64_t said = static_cast<uint64_t>(place) << 32 | static_cast<uint32_t>(loss.rank + 1);

@@ -8,9 +8,11 @@
 #include <mutex>
 #include <string>
 
+#include "base/error.h"
 #include "base/fd.h"
 #include "base/parking.h"
 #include "transport/byte_ring.h"
+#include "transport/flight_record.h"
 
 namespace sirtaki {
 
@@ -26,6 +28,8 @@ struct Loss {
   int rank;              ///< who is lost
   int reporter = -1;     ///< whose connection to it broke; -1: its process or host is gone
   std::string reason{};  ///< empty where nothing more is known
+  /// kTimeout: nobody is lost, but one has been waited for too long, as `reason` tells in full.
+  ErrorCode code = ErrorCode::kPeerLost;
 };
 
 /// Says that a world ends; written once, by whoever sees it first, and in one piece, for that
@@ -55,7 +59,8 @@ struct alignas(128) RankBlock {
 
   /// What this rank knows of a loss, complete before it says so in Abort.
   int32_t loss_reporter;
-  char loss_reason[360];
+  int32_t loss_code;
+  char loss_reason[484];
 };
 
 /// Per rank and process set: counters that its peers wait for, perhaps asleep, and that only grow.
@@ -74,6 +79,7 @@ struct alignas(128) Counters {
 class Region {
  public:
   static constexpr int kMaxSets = 1024;
+  static constexpr size_t kRecords = 4096;              ///< of a rank: its latest operations
   static constexpr size_t kSmallBytes = 16 << 10;       ///< one small slot; an area has two
   static constexpr size_t kWorldStreamBytes = 3 << 20;  ///< slots of the world's streams
   static constexpr size_t kSetStreamBytes = 1 << 20;    ///< of another process set's
@@ -113,6 +119,10 @@ class Region {
   Counters* set_counters(int set) const {
     return at<Counters>(layout_.sets) + static_cast<size_t>(set) * static_cast<size_t>(ranks_);
   }
+  /// What a rank says of its operations; it alone writes them.
+  FlightRecord* records(int place) const {
+    return at<FlightRecord>(layout_.records) + static_cast<size_t>(place) * kRecords;
+  }
   /// An area of a rank: two small slots, then those of the streaming collectives.
   std::byte* slots(int place, int area) const {
     const size_t before =
@@ -127,7 +137,7 @@ class Region {
 
   struct Layout {
     explicit Layout(int ranks);
-    size_t leader, ranks, up, down, sets, slots, total;
+    size_t leader, ranks, up, down, sets, records, slots, total;
   };
 
   Region(int fd, int ranks);

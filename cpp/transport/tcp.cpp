@@ -154,6 +154,24 @@ Mark Sockets::receive(int rank, std::byte* data, size_t bytes) {
   return {&connection.in, connection.in.added()};
 }
 
+Awaited Sockets::awaited(const Mark& mark, uint32_t chunk) const {
+  for (const Connection* connection : busy_) {
+    if (mark.flow == &connection->in) {
+      return {Phase::kSend, connection->rank, Awaited::kNobody, chunk};
+    }
+    if (mark.flow == &connection->out) {
+      return {Phase::kTake, connection->rank, Awaited::kNobody, chunk};
+    }
+  }
+  return {};
+}
+
+Awaited Sockets::awaited() const {
+  if (busy_.empty()) return {};
+  const Connection& first = *busy_.front();
+  return {first.in.empty() ? Phase::kTake : Phase::kSend, first.rank};
+}
+
 void Sockets::list(Connection& connection) {
   if (connection.busy || (connection.in.empty() && connection.out.empty())) return;
   connection.busy = true;
@@ -167,6 +185,7 @@ void Sockets::start() {
 }
 
 bool Sockets::progress() {
+  if (broken_.rank >= 0) settle();
   bool moved = false;
   for (size_t i = 0; i < busy_.size();) {
     Connection& connection = *busy_[i];
@@ -202,24 +221,28 @@ void Sockets::check_patience() {
 
 bool Sockets::push(Connection& connection, size_t socket) {
   Pieces& pieces = connection.out.of(socket);
-  if (pieces.empty()) return false;
+  if (pieces.empty() || connection.rank == broken_.rank) return false;
   const msghdr message = message_of(pieces);
   const int fd = connection.sockets[socket].get();
   const ssize_t bytes = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (bytes < 0 && is_passing(errno)) return false;
-  if (bytes < 0) lose(connection.rank, std::strerror(errno));
+  if (bytes < 0) {
+    if (!is_passing(errno)) lose(connection.rank, std::strerror(errno));
+    return false;
+  }
   pieces.advance(static_cast<size_t>(bytes));
   return true;
 }
 
 bool Sockets::pull(Connection& connection, size_t socket) {
   Pieces& pieces = connection.in.of(socket);
-  if (pieces.empty()) return false;
+  if (pieces.empty() || connection.rank == broken_.rank) return false;
   msghdr message = message_of(pieces);
   const ssize_t bytes = recvmsg(connection.sockets[socket].get(), &message, MSG_DONTWAIT);
-  if (bytes < 0 && is_passing(errno)) return false;
-  if (bytes < 0) lose(connection.rank, std::strerror(errno));
-  if (bytes == 0) lose(connection.rank, "it was closed at the other end");
+  if (bytes <= 0) {
+    if (bytes == 0) lose(connection.rank, "it was closed at the other end");
+    if (bytes < 0 && !is_passing(errno)) lose(connection.rank, std::strerror(errno));
+    return false;
+  }
   pieces.advance(static_cast<size_t>(bytes));
   if (connection.checked_at != 0) check_greeting(connection);
   return true;
@@ -245,6 +268,7 @@ void Sockets::check_greeting(Connection& connection) {
 
 void Sockets::add_polled(std::vector<pollfd>& polled) const {
   for (const Connection* connection : busy_) {
+    if (connection->rank == broken_.rank) continue;
     for (size_t i = 0; i < connection->sockets.size(); ++i) {
       const bool in = !connection->in.of(i).empty();
       const bool out = !connection->out.of(i).empty();
@@ -267,19 +291,26 @@ void Sockets::check_silence() {
 }
 
 /// The other end may only have given up on account of a third rank: who watches processes and hosts
-/// knows which.
+/// knows which, and is given time to say so.
 void Sockets::lose(int rank, const std::string& reason) {
-  const int64_t limit = now_ns() + kSettleNs;
-  while (!doorbell_.aborted() && now_ns() < limit) usleep(1000);
-  const std::string why = connect_.why_broken ? connect_.why_broken(rank) : "";
-  doorbell_.abort({rank, rank_, why.empty() ? reason : why});
-  // Names whoever was lost first.
+  if (broken_.rank >= 0) return;
+  broken_ = {rank, rank_, reason};
+  settled_ns_ = now_ns() + kSettleNs;
+}
+
+/// Ends the world for a broken connection unless it has ended already; who was lost first is named.
+void Sockets::settle() {
   doorbell_.check_abort();
-  throw PeerLost(rank);
+  if (now_ns() < settled_ns_) return;
+  const std::string why = connect_.why_broken ? connect_.why_broken(broken_.rank) : "";
+  if (!why.empty()) broken_.reason = why;
+  doorbell_.abort(broken_);
+  doorbell_.check_abort();
 }
 
 void Sockets::drop() {
   busy_.clear();
+  broken_.rank = -1;
   if (!doorbell_.aborted()) return connections_.clear();
   for (auto& [rank, connection] : connections_) {
     connection->in = Flow(connection->sockets.size());

@@ -97,6 +97,32 @@ struct Mark {
 /// directions are busy at once and no order of waiting can block two ranks for ever. Bytes carry no
 /// tags: both ends name their pieces in the same order.
 class Sockets {
+  struct Reached {
+    const Sockets* sockets;
+    Mark mark;
+    uint32_t chunk;
+    bool operator()() const { return mark.reached(); }
+    Awaited awaited() const { return sockets->awaited(mark, chunk); }
+  };
+  struct AllReached {
+    const Sockets* sockets;
+    const std::vector<Mark>* marks;
+    uint32_t chunk;
+    bool operator()() const { return behind() == marks->end(); }
+    Awaited awaited() const {
+      const auto first = behind();
+      return first == marks->end() ? Awaited{} : sockets->awaited(*first, chunk);
+    }
+    std::vector<Mark>::const_iterator behind() const {
+      return std::find_if(marks->begin(), marks->end(), [](const Mark& m) { return !m.reached(); });
+    }
+  };
+  struct Idle {
+    const Sockets* sockets;
+    bool operator()() const { return !sockets->busy(); }
+    Awaited awaited() const { return sockets->awaited(); }
+  };
+
  public:
   /// `per_peer` sockets make a connection, as many on all ranks: several carry more where one alone
   /// is held back by its window or by the core that serves it. They are lanes `first_lane` and up.
@@ -122,20 +148,14 @@ class Sockets {
   /// Gives the kernel what it takes at once.
   void start();
 
-  /// Awaited: the mark is reached.
-  auto reached(Mark mark) const {
-    return Until([mark] { return mark.reached(); });
-  }
+  /// Awaited: the mark is reached, which is of the operation's chunk with that number.
+  auto reached(Mark mark, uint32_t chunk) const { return Until<Reached>({this, mark, chunk}); }
   /// Awaited: all marks are reached; the list stays where it is meanwhile.
-  auto all_reached(const std::vector<Mark>& marks) const {
-    return Until([&marks] {
-      return std::all_of(marks.begin(), marks.end(), [](const Mark& m) { return m.reached(); });
-    });
+  auto all_reached(const std::vector<Mark>& marks, uint32_t chunk) const {
+    return Until<AllReached>({this, &marks, chunk});
   }
   /// Awaited: nothing waits to be moved.
-  auto idle() const {
-    return Until([this] { return !busy(); });
-  }
+  auto idle() const { return Until<Idle>({this}); }
 
   /// Something waits to be moved.
   bool busy() const { return !busy_.empty(); }
@@ -153,6 +173,9 @@ class Sockets {
   static constexpr int64_t kPatienceNs = 4'000'000'000;
   static constexpr int64_t kLookAgainNs = 250'000'000;
 
+  /// What `reached` and `idle` wait for, as long as they do.
+  Awaited awaited(const Mark& mark, uint32_t chunk) const;
+  Awaited awaited() const;
   Connection& to(int rank) { return *connections_.at(rank); }
   void list(Connection& connection);
   bool push(Connection& connection, size_t socket);
@@ -160,7 +183,8 @@ class Sockets {
   void check_greeting(Connection& connection);
   void check_patience();
   void check_silence();
-  [[noreturn]] void lose(int rank, const std::string& reason);
+  void lose(int rank, const std::string& reason);
+  void settle();
   Fd connect_to(int rank, int lane);
 
   int rank_;
@@ -170,6 +194,8 @@ class Sockets {
   int per_peer_;
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> busy_;
+  Loss broken_{-1};         ///< the first connection that broke; its rank is negative: none has
+  int64_t settled_ns_ = 0;  ///< until when others may say that the world ended for another reason
   int64_t look_at_ns_ = 0;  ///< when to ask whether the other hosts answer; 0: something has moved
 };
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         remove_process_set,
     )
     from sirtaki.core.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+    from sirtaki.core.snapshot import snapshot
     from sirtaki.core.state import (
         cross_rank,
         cross_size,
@@ -83,6 +84,7 @@ _MODULES = {
         "Product",
         "Sum",
     ),
+    "sirtaki.core.snapshot": ("snapshot",),
     "sirtaki.core.state": (
         "cross_rank",
         "cross_size",
@@ -174,6 +176,7 @@ __all__ = [
     "run",
     "shutdown",
     "size",
+    "snapshot",
     "start_timeline",
     "stop_timeline",
     "synchronize",

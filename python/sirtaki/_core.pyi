@@ -32,6 +32,7 @@ class EngineOptions:
     log_time: bool
     autotune: AutotuneOptions
     hosts: list[str]
+    data_timeout_seconds: float
     host_timeout_seconds: float
     sockets_per_peer: int
     def __init__(self) -> None: ...
@@ -64,6 +65,22 @@ class Request:
         outputs: Sequence[int] = ...,
         waits: bool = False,
     ) -> None: ...
+class Recorded:
+    number: int
+    kind: str
+    dtype: str
+    stage: str
+    set: int
+    bytes: int
+    shown: str
+    submitted_ns: int
+    agreed_ns: int
+    begun_ns: int
+    ended_ns: int
+    phase: str
+    peer: int
+    chunk: int
+    waits_since_ns: int
 
 class Engine:
     def __init__(
@@ -84,6 +101,7 @@ class Engine:
     def shutdown(self) -> None: ...
     def start_timeline(self, path: str, mark_cycles: bool) -> None: ...
     def stop_timeline(self) -> None: ...
+    def snapshot(self, most: int) -> list[tuple[int, list[Recorded]]]: ...
     def process_sets(self) -> dict[int, list[int]]: ...
     def backend_name(self) -> str: ...
     def time_allreduce(self, address: int, count: int, repeats: int) -> list[float]: ...

@@ -185,19 +185,42 @@ TEST_CASE("a closed socket ends the operation of both ends") {
   CHECK(failed == 1);
 }
 
-TEST_CASE("who made a connection knows better than its socket why it broke") {
-  const HostMap hosts({0, 1});
-  const auto region = Region::anonymous(1);
-  Endpoint endpoint(region, 1, 0, SpinPolicy{0, 0});
-  Connect connect;
-  connect.open = [](int, int, const Connect::Ended&) { return broken_socket(); };
-  connect.why_broken = [](int rank) { return "the certificate of rank " + std::to_string(rank); };
-  Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
-  REQUIRE(Strand(sockets.open({0})).advance());
+/// Rank 1, whose only connection, to rank 0, breaks when it is used.
+struct Broken {
+  Broken() {
+    CHECK(Strand(sockets.open({0})).advance());
+    sockets.receive(0, &byte, 1);
+  }
+
+  std::shared_ptr<Region> region = Region::anonymous(1);
+  Endpoint endpoint{region, 1, 0, SpinPolicy{0, 0}};
+  Sockets sockets{1,
+                  endpoint.doorbell,
+                  {[](int, int, const Connect::Ended&) { return broken_socket(); },
+                   [](int rank) { return "the certificate of rank " + std::to_string(rank); }},
+                  0,
+                  1};
   std::byte byte{};
-  sockets.receive(0, &byte, 1);
-  CHECK_THROWS_AS(sockets.progress(), PeerLost);
-  CHECK(region->loss().reason == "the certificate of rank 0");
+};
+
+TEST_CASE("who made a connection knows better than its socket why it broke") {
+  Broken broken;
+  const auto use_until_lost = [&] {
+    for (;;) broken.sockets.progress();
+  };
+  CHECK_THROWS_WITH_AS(use_until_lost(), "lost rank 0", PeerLost);
+  CHECK(broken.region->loss().reason == "the certificate of rank 0");
+}
+
+TEST_CASE("a connection that breaks because of a third rank does not name its other end") {
+  Broken broken;
+  CHECK_FALSE(broken.sockets.progress());  // others are given time to say more
+  CHECK(broken.sockets.busy());
+  std::vector<pollfd> polled;
+  broken.sockets.add_polled(polled);
+  CHECK(polled.empty());
+  broken.endpoint.doorbell.abort(2);
+  CHECK_THROWS_WITH_AS(broken.sockets.progress(), "lost rank 2", PeerLost);
 }
 
 TEST_CASE("opening a connection ends with the world, and names whoever was lost first") {

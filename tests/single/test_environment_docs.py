@@ -49,6 +49,7 @@ EFFECTS = {
     "HOROVOD_DYNAMIC_PROCESS_SETS": ("1", "dynamic_process_sets", True),
     "SIRTAKI_IFACE": ("eth0, ib0", "interfaces", ("eth0", "ib0")),
     "HOROVOD_GLOO_IFACE": ("eth0,ib0", "interfaces", ("eth0", "ib0")),
+    "SIRTAKI_DATA_TIMEOUT_SECONDS": ("20", "data_timeout", 20.0),
     "SIRTAKI_HOST_TIMEOUT_SECONDS": ("20", "host_timeout", 20.0),
     "SIRTAKI_SOCKETS_PER_PEER": ("4", "sockets_per_peer", 4),
     "SIRTAKI_SECRET_FILE": ("/run/secret", "secret_file", "/run/secret"),

@@ -50,6 +50,7 @@ class Config:
     host_id: str = ""
     tls: bool = False
     host_timeout: float = 5.0
+    data_timeout: float = 0.0
     sockets_per_peer: int = 1
     start_timeout: float = 30.0
     fusion_threshold: int = 128 << 20
@@ -94,6 +95,7 @@ class Config:
             host_id=env.text("HOST_ID", "") or start.node,
             tls=env.flag("TLS"),
             host_timeout=env.number("HOST_TIMEOUT_SECONDS", 5.0),
+            data_timeout=env.number("DATA_TIMEOUT_SECONDS", 0.0),
             sockets_per_peer=env.integer("SOCKETS_PER_PEER", 1, least=1),
             start_timeout=max(
                 env.number("START_TIMEOUT", 30.0), env.number("GLOO_TIMEOUT_SECONDS", 0.0)

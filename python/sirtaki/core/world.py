@@ -147,6 +147,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     options.stall_warning_seconds = config.stall_warning_seconds
     options.stall_shutdown_seconds = config.stall_shutdown_seconds
     options.host_timeout_seconds = config.host_timeout
+    options.data_timeout_seconds = config.data_timeout
     options.log_level = config.log_level
     options.log_time = config.log_time
     tune = options.autotune
