@@ -10,9 +10,12 @@ constexpr useconds_t kLookMicros = 1'000;
 
 }  // namespace
 
-void Engine::shutdown() {
-  if (closing_.exchange(true)) return;
-  if (mark_.forked()) return abandon();
+bool Engine::shutdown() {
+  if (closing_.exchange(true)) return false;
+  if (mark_.forked()) {
+    abandon();
+    return false;
+  }
   log_.write(LogLevel::kInfo, "leaves the world");
   if (size_ > 1) {
     say_goodbye();
@@ -20,6 +23,8 @@ void Engine::shutdown() {
     stop_.store(true);
     endpoint_.doorbell.ring_engine();
     thread_.join();
+    driver_.lock();  // whoever drives ends now, and nobody begins again
+    driver_.unlock();
     region_->rank(place_).bye.store(1, std::memory_order_release);
     tell_relay();
     if (relay_ != nullptr) relay_->await_farewell();
@@ -27,6 +32,7 @@ void Engine::shutdown() {
   }
   watcher_.reset();
   stop_timeline();
+  return size_ > 1 && !endpoint_.doorbell.aborted();
 }
 
 void Engine::say_goodbye() {
