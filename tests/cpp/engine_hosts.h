@@ -152,10 +152,10 @@ class VirtualHosts {
   }
 
   /// What the rank has, which is no more ours.
-  std::shared_ptr<Links> make_links(int rank) {
+  std::shared_ptr<Links> make_links(int rank, Connect connect = {}) {
     RankLinks& own = links_of(rank);
     return std::make_shared<Links>(rank, hosts, region_of(rank), std::move(own.local),
-                                   std::move(own.hosts), Connect(), 10);
+                                   std::move(own.hosts), std::move(connect), 10);
   }
 
   /// As if the network between rank 0 and the host were gone, with a reset.
