@@ -17,10 +17,10 @@ Control::Control(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
   }
 }
 
-void Control::frame(Outgoing& out, std::string_view message) {
+void Control::frame(Outgoing& out, std::string_view message) const {
   const size_t before = out.waiting.size();
-  out.waiting.reserve(before + sizeof(uint32_t) + message.size());  // whole or not at all
-  append_frame(out.waiting, message);
+  out.waiting.reserve(before + sizeof(FrameHead) + message.size());  // whole or not at all
+  append_frame(out.waiting, message, region_->generation());
   out.framed += out.waiting.size() - before;
 }
 
@@ -117,7 +117,7 @@ void Control::note_backlog() {
 void Control::receive_down(const Receive& receive) {
   if (!has_down()) return;
   region_->down(place_).read(down_in_);
-  take_frames(down_in_, receive);
+  take_frames(down_in_, receive, region_->generation());
 }
 
 void Control::receive_up(int place, const Receive& receive) {
@@ -125,7 +125,7 @@ void Control::receive_up(int place, const Receive& receive) {
   if (ring.empty()) return;
   std::string& partial = up_in_[static_cast<size_t>(place)];
   ring.read(partial);
-  take_frames(partial, receive);
+  take_frames(partial, receive, region_->generation());
 }
 
 bool Control::has_up() const {

@@ -82,7 +82,7 @@ class Control {
   void push_own();
   void note_backlog();
   void tell_receiver(bool urgent) const;
-  static void frame(Outgoing& out, std::string_view message);
+  void frame(Outgoing& out, std::string_view message) const;
 
   const HostMap& hosts_;
   std::shared_ptr<Region> region_;

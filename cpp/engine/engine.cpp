@@ -50,6 +50,7 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       log_("sirtaki: " + rank_text(rank), options.log_level, options.log_time),
       callbacks_(log_),
       region_(region),
+      links_(std::move(links)),
       endpoint_(region, rank, place_, {options.caller_spin_ns, options.engine_spin_ns},
                 options.sockets_per_peer),
       backend_(make_backend(endpoint_, hosts_, std::move(connect))),
@@ -69,10 +70,10 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
   }
   log_start();
   if (size_ == 1) return;  // a submitting thread does everything itself
-  if (hosts_.hosts() > 1) join_hosts(std::move(links.hosts));
-  if (!links.local.empty() || relay_ != nullptr) {
+  if (hosts_.hosts() > 1) join_hosts();
+  if (!links_.local.empty() || relay_ != nullptr) {
     watcher_ = std::make_unique<Watcher>(
-        std::move(links.local), [this](int lost) { peer_lost(lost); }, relay_.get());
+        links_.local, [this](int lost) { peer_lost(lost); }, relay_.get());
   }
   if (sequencer_ != nullptr) sequencer_->announce_settings();
   thread_ = std::thread([this] { engine_loop(); });
@@ -80,19 +81,19 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
 
 Engine::~Engine() { shutdown(); }
 
-void Engine::join_hosts(std::vector<Link> links) {
+void Engine::join_hosts() {
   const double timeout = options_.host_timeout_seconds;
   const Relay::Lost lost = [this](const Loss& loss) { endpoint_.doorbell.abort(loss); };
   Control::Relays relays;
   if (rank_ == 0) {
     auto relay = std::make_unique<SequencerRelay>(hosts_, rank_, region_, endpoint_.doorbell,
-                                                  std::move(links), timeout, lost);
+                                                  links_.hosts, timeout, lost);
     relays.sequencer = relay.get();
     states_.use(relay.get());
     relay_ = std::move(relay);
   } else if (place_ == 0) {
     auto relay = std::make_unique<LeaderRelay>(hosts_, rank_, region_, endpoint_.doorbell,
-                                               std::move(links), timeout, lost);
+                                               links_.hosts, timeout, lost);
     relays.leader = relay.get();
     relay_ = std::move(relay);
   } else if (hosts_.host_of(rank_) != 0) {
@@ -236,16 +237,21 @@ void Engine::dispatch() {
 // ---- Making progress ----
 
 bool Engine::take_role() {
-  if (size_ > 1) return driver_.try_lock();
-  driver_.lock();  // there is no engine thread that would do this one's work meanwhile
-  return true;
+  if (size_ == 1) {
+    driver_.lock();  // there is no engine thread that would do this one's work meanwhile
+    return true;
+  }
+  if (!driver_.try_lock()) return false;
+  if (!stop_.load()) return true;
+  driver_.unlock();  // the region may be another engine's
+  return false;
 }
 
 bool Engine::wait(Handle& handle, int64_t limit_ns) {
   if (!handle.done()) require_own_process();
   const auto late = [&] { return limit_ns != kForever && now_ns() >= limit_ns; };
   while (!handle.done() && !late()) {
-    if (driver_.try_lock()) {
+    if (take_role()) {
       const Role role(*this);
       drive(true, [&] { return handle.done() || late(); });
     } else {
@@ -260,6 +266,10 @@ bool Engine::wait(Handle& handle, int64_t limit_ns) {
 void Engine::with_backend(const std::function<void(Backend&, const Doorbell&)>& work) {
   require_own_process();
   driver_.lock();
+  if (stop_.load()) {
+    driver_.unlock();
+    throw Error(ErrorCode::kInternal, "the world has been shut down");
+  }
   const Role role(*this);
   endpoint_.doorbell.drive_as_caller(true);
   endpoint_.doorbell.wake_up();

@@ -25,6 +25,7 @@
 #include "engine/timeline.h"
 #include "transport/group.h"
 #include "transport/hosts.h"
+#include "transport/links.h"
 #include "transport/watcher.h"
 
 namespace sirtaki {
@@ -56,7 +57,8 @@ class Engine {
                                               Connect connect);
 
   /// `region` is shared by the ranks of this rank's host. Ranks that are threads need no local
-  /// links on the host of rank 0. `connect` may be called from any thread.
+  /// links on the host of rank 0. `connect` may be called from any thread. Region and links are
+  /// used until `shutdown` has returned.
   Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet links, Connect connect,
          const EngineOptions& options, const MakeBackend& make_backend = make_native);
   ~Engine();
@@ -82,8 +84,9 @@ class Engine {
   void with_backend(const std::function<void(Backend&, const Doorbell&)>& work);
 
   /// Leaves the world in good order; what is not finished anywhere fails. Idempotent. In a forked
-  /// child of the process that made the engine nothing happens.
-  void shutdown();
+  /// child of the process that made the engine nothing happens. True if the ranks have not lost one
+  /// another, so that another engine may use region and links.
+  bool shutdown();
 
   /// Throws in a forked child, as does everything but shutdown() and backend_name(): it has none of
   /// the engine's threads, and what it did would count as its parent's.
@@ -116,7 +119,7 @@ class Engine {
     bool expects_end;     ///< nobody has been told of the world's end yet
   };
 
-  void join_hosts(std::vector<Link> links);
+  void join_hosts();
   void check_open() const;
   std::shared_ptr<Handle> enqueue(Submission submission);
   void announce(const Entry& entry);
@@ -183,6 +186,7 @@ class Engine {
   const Log log_;
   Callbacks callbacks_;
   std::shared_ptr<Region> region_;
+  const LinkSet links_;
   Endpoint endpoint_;
   std::unique_ptr<Backend> backend_;
   ProcessSets sets_;

@@ -12,9 +12,12 @@ constexpr useconds_t kLookMicros = 1'000;
 
 }  // namespace
 
-void Engine::shutdown() {
-  if (closing_.exchange(true)) return;
-  if (mark_.forked()) return abandon();
+bool Engine::shutdown() {
+  if (closing_.exchange(true)) return false;
+  if (mark_.forked()) {
+    abandon();
+    return false;
+  }
   log_.write(LogLevel::kInfo, "leaves the world");
   if (size_ > 1) {
     say_goodbye();
@@ -22,6 +25,8 @@ void Engine::shutdown() {
     stop_.store(true);
     endpoint_.doorbell.ring_engine();
     thread_.join();
+    driver_.lock();  // whoever drives ends now, and nobody begins again
+    driver_.unlock();
     region_->rank(place_).bye.store(1, std::memory_order_release);
     tell_relay();
     if (relay_ != nullptr) relay_->await_farewell();
@@ -29,6 +34,7 @@ void Engine::shutdown() {
   }
   watcher_.reset();
   stop_timeline();
+  return size_ > 1 && !endpoint_.doorbell.aborted();
 }
 
 std::shared_ptr<Engine> Engine::share(std::unique_ptr<Engine> engine) {

@@ -25,7 +25,7 @@ std::string seconds_text(int64_t ns) {
 }  // namespace
 
 Relay::Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
-             const Doorbell& doorbell, std::vector<Link> links, double timeout_seconds, Lost lost)
+             const Doorbell& doorbell, std::span<HostLink> links, double timeout_seconds, Lost lost)
     : hosts_(hosts),
       rank_(rank),
       region_(std::move(region)),
@@ -33,7 +33,7 @@ Relay::Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
       lost_(std::move(lost)),
       timeout_ns_(static_cast<int64_t>(timeout_seconds * 1e9)),
       heartbeat_ns_(timeout_ns_ > 0 ? std::min(kHeartbeatNs, timeout_ns_ / 5) : kHeartbeatNs) {
-  for (Link& link : links) peers_.push_back({HostLink(std::move(link)), 0, false, ""});
+  for (HostLink& link : links) peers_.push_back({link, 0, false, ""});
 }
 
 void Relay::await_farewell() {
@@ -58,6 +58,9 @@ int Relay::prepare(std::vector<pollfd>& polled) {
   // Silence is measured from here: had this process been stopped, what came meanwhile is read
   // before its absence is judged.
   polled_ns_ = now_ns();
+  for (Peer& peer : peers_) {
+    if (peer.link.has_early()) receive_from(peer);  // no socket tells of it
+  }
   spread_loss();
   int64_t until = HostAggregator::kNever;
   try {
@@ -279,10 +282,9 @@ bool SequencerRelay::may_leave() const {
 // ---- Leaders ----
 
 LeaderRelay::LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
-                         const Doorbell& doorbell, std::vector<Link> links, double timeout_seconds,
-                         Lost lost)
-    : Relay(hosts, rank, std::move(region), doorbell, std::move(links), timeout_seconds,
-            std::move(lost)),
+                         const Doorbell& doorbell, std::span<HostLink> links,
+                         double timeout_seconds, Lost lost)
+    : Relay(hosts, rank, std::move(region), doorbell, links, timeout_seconds, std::move(lost)),
       aggregator_(hosts.size(), hosts.ranks_on(hosts.host_of(rank))),
       up_in_(static_cast<size_t>(region_->ranks())),
       down_out_(static_cast<size_t>(region_->ranks())) {}
@@ -316,8 +318,9 @@ void LeaderRelay::read_rings(int64_t now_ns) {
     const int rank = hosts_.ranks_on(hosts_.host_of(rank_))[static_cast<size_t>(place)];
     try {
       ring.read(stream);
-      take_frames(stream,
-                  [&](std::string_view message) { aggregator_.receive_up(rank, message, now_ns); });
+      take_frames(
+          stream, [&](std::string_view message) { aggregator_.receive_up(rank, message, now_ns); },
+          region_->generation());
     } catch (const Error& error) {
       return lose_liar(place, error.what());
     }
@@ -380,7 +383,7 @@ void LeaderRelay::receive_orders(std::string_view body) {
 }
 
 void LeaderRelay::deliver(int place, std::string_view message) {
-  append_frame(down_out_[static_cast<size_t>(place)], message);
+  append_frame(down_out_[static_cast<size_t>(place)], message, region_->generation());
   push(place);
 }
 

@@ -43,7 +43,7 @@ class Relay : public Watcher::Service {
   /// no rank says; `why` is empty where another host knows. `timeout_seconds`: a host silent
   /// for so long is gone; 0: never.
   Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region, const Doorbell& doorbell,
-        std::vector<Link> links, double timeout_seconds, Lost lost);
+        std::span<HostLink> links, double timeout_seconds, Lost lost);
 
   /// How the relay's thread is woken.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
@@ -61,7 +61,7 @@ class Relay : public Watcher::Service {
  protected:
   /// A link and what is known of its other end.
   struct Peer {
-    HostLink link;
+    HostLink& link;
     int64_t heard_ns = 0;  ///< 0: never
     bool bye = false;
     std::string broken;  ///< why nothing it says is believed any more
@@ -145,7 +145,8 @@ class SequencerRelay final : public Relay {
 class LeaderRelay final : public Relay {
  public:
   LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
-              const Doorbell& doorbell, std::vector<Link> links, double timeout_seconds, Lost lost);
+              const Doorbell& doorbell, std::span<HostLink> links, double timeout_seconds,
+              Lost lost);
 
   /// Sends a message of the leader itself to the sequencer.
   void send_up(std::string_view message);

@@ -17,6 +17,7 @@
 #include "ffi/table.h"
 #include "python/bindings.h"
 #include "python/callback_backend.h"
+#include "transport/renewal.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -112,18 +113,38 @@ std::shared_ptr<nb::object> shared_object(nb::object object) {
           }};
 }
 
-std::unique_ptr<HeldEngine> make_engine(int rank, std::vector<int> host_of, int memfd,
-                                        const FdPairs& local_links, const SealedFds& host_links,
-                                        nb::object connect, nb::object why_broken,
-                                        const EngineOptions& options, const nb::object& backend) {
+std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
+                                  const FdPairs& local_links, const SealedFds& host_links,
+                                  nb::object connect, nb::object why_broken, double patience) {
   HostMap hosts(std::move(host_of));
   const int local = static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size());
-  LinkSet links{links_of(local_links), links_of(host_links)};
+  std::vector<Link> here = links_of(local_links);
+  std::vector<Link> between = links_of(host_links);
   auto region = memfd >= 0 ? Region::map(Fd(memfd), local) : Region::anonymous(local);
   Connect opener;
   if (!connect.is_none()) {
     opener = connect_by(shared_object(std::move(connect)), shared_object(std::move(why_broken)));
   }
+  return std::make_shared<Links>(rank, std::move(hosts), std::move(region), std::move(here),
+                                 std::move(between), std::move(opener), patience);
+}
+
+/// The new generation; 0 where some rank has not kept its links; else those who are late.
+std::pair<uint32_t, std::vector<int32_t>> renew(Links& links, double timeout) {
+  Renewal renewal(links, timeout);
+  Renewal::State state;
+  do {
+    {
+      nb::gil_scoped_release release;
+      state = renewal.advance(now_ns() + kSignalCheckNs);
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  } while (state == Renewal::State::kWaiting);
+  return {state == Renewal::State::kAgreed ? links.generation() : 0, renewal.missing()};
+}
+
+std::unique_ptr<HeldEngine> make_engine(const std::shared_ptr<Links>& links,
+                                        const EngineOptions& options, const nb::object& backend) {
   Engine::MakeBackend make_backend = Engine::make_native;
   if (!backend.is_none()) {
     make_backend = [&](Endpoint&, const HostMap&, const Connect&) {
@@ -131,8 +152,8 @@ std::unique_ptr<HeldEngine> make_engine(int rank, std::vector<int> host_of, int 
     };
   }
   return std::make_unique<HeldEngine>(Engine::share(
-      std::make_unique<Engine>(rank, std::move(hosts), std::move(region), std::move(links),
-                               std::move(opener), options, make_backend)));
+      std::make_unique<Engine>(links->rank(), links->map(), links->region(), Links::lend(links),
+                               links->connect(), options, make_backend)));
 }
 
 template <class Pointer>
@@ -283,6 +304,7 @@ void bind_engine(nb::module_& m) {
            "waits"_a = false)
       .def_ro("waits", &PythonRequest::waits)
       .def_prop_ro("key", &key_of_request);
+
   nb::class_<Recorded>(m, "Recorded")
       .def_ro("number", &Recorded::number)
       .def_prop_ro("kind", [](const Recorded& one) { return traits_of(one.kind).name; })
@@ -304,16 +326,22 @@ void bind_engine(nb::module_& m) {
                    })
       .def_ro("waits_since_ns", &Recorded::waits_since_ns);
 
+  nb::class_<Links>(m, "Links")
+      .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a, "host_links"_a,
+           "connect"_a.none(), "why_broken"_a.none(), "patience"_a,
+           "Takes ownership of the descriptors; memfd -1 is a host of one rank.")
+      .def("renew", &renew, "timeout"_a,
+           "Agrees with the other ranks to go on, when their engines have ended in good order.")
+      .def("close", &Links::close, nb::call_guard<nb::gil_scoped_release>());
+
   nb::class_<HeldEngine>(m, "Engine")
-      .def(nb::new_(&make_engine), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a,
-           "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "options"_a,
-           "backend"_a = nb::none(),
-           "Takes ownership of the descriptors; memfd -1 is a host of one rank. `backend`, if "
-           "given, moves the data (see callback_backend.h): shut down before letting go.")
+      .def(nb::new_(&make_engine), "links"_a, "options"_a, "backend"_a = nb::none(),
+           "`backend`, if given, moves the data (see callback_backend.h): shut down before letting "
+           "go.")
       .def("submit", &submit, "request"_a)
       .def("wait", &wait_interruptibly, "handle"_a)
       .def(
-          "shutdown", [](HeldEngine& engine) { engine->shutdown(); },
+          "shutdown", [](HeldEngine& engine) { return engine->shutdown(); },
           nb::call_guard<nb::gil_scoped_release>())
       .def(
           "start_timeline",

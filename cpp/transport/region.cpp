@@ -67,6 +67,12 @@ Region::Region(int fd, int ranks) : layout_(ranks), ranks_(ranks) {
 
 Region::~Region() { munmap(base_, layout_.total); }
 
+void Region::clear() {
+  const size_t slots_end = layout_.slots + static_cast<size_t>(ranks_) * kSlotBytes;
+  std::memset(base_, 0, layout_.slots);
+  std::memset(base_ + slots_end, 0, layout_.total - slots_end);
+}
+
 Loss Region::loss() const {
   const uint64_t said = at<Abort>(0)->lost.load(std::memory_order_acquire);
   // Others can write here, so nothing is read past its end.

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/frames.h"
 #include "base/parking.h"
 #include "transport/byte_ring.h"
 #include "transport/flight_record.h"
@@ -102,6 +103,11 @@ class Region {
   Region& operator=(const Region&) = delete;
 
   int ranks() const { return ranks_; }
+  /// Of the engines that use it, as this process knows; frames in the rings carry it.
+  uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }
+  void begin(uint32_t generation) { generation_.store(generation, std::memory_order_relaxed); }
+  /// Makes all but the slots as new; while no engine of any rank uses it.
+  void clear();
   /// The rank whose loss ended the world, -1 as long as it goes on.
   int lost_rank() const {
     const uint64_t said = at<Abort>(0)->lost.load(std::memory_order_acquire);
@@ -150,6 +156,7 @@ class Region {
   Layout layout_;
   int ranks_;
   std::byte* base_;
+  std::atomic<uint32_t> generation_{kFirstGeneration};
   std::mutex loss_mutex_;  ///< among the threads of this process
 };
 

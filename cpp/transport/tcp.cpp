@@ -311,7 +311,13 @@ void Sockets::settle() {
 void Sockets::drop() {
   busy_.clear();
   broken_.rank = -1;
-  if (!doorbell_.aborted()) return connections_.clear();
+  if (!doorbell_.aborted()) {
+    for (const auto& [rank, connection] : connections_) {
+      // Whoever else has the socket, so that the peer notices it.
+      for (const Fd& socket : connection->sockets) shutdown(socket.get(), SHUT_RDWR);
+    }
+    return connections_.clear();
+  }
   for (auto& [rank, connection] : connections_) {
     connection->in = Flow(connection->sockets.size());
     connection->out = Flow(connection->sockets.size());
