@@ -21,6 +21,7 @@
 #include "engine/runner.h"
 #include "engine/sequencer.h"
 #include "engine/timeline.h"
+#include "pairs/pairs.h"
 #include "transport/group.h"
 #include "transport/hosts.h"
 #include "transport/watcher.h"
@@ -70,6 +71,13 @@ class Engine {
   /// driver's role first, so that no peer wakes the engine thread for it.
   std::shared_ptr<Handle> submit_and_wait(Submission submission, int64_t limit_ns = kForever);
 
+  /// Starts a send or receive beside the collectives; the transfer's communicator is the number of
+  /// a process set, its owner left empty. Its memory must stay until the handle is done. Throws
+  /// Error(kInvalid) for a transfer that cannot be.
+  std::shared_ptr<Handle> start(Transfer transfer, std::shared_ptr<Handle> handle = nullptr);
+  /// The same for a caller that waits for it next.
+  std::shared_ptr<Handle> start_and_wait(Transfer transfer, int64_t limit_ns = kForever);
+
   /// Returns true when the handle is done, false if it is not at `limit_ns` on the monotonic clock.
   bool wait(Handle& handle, int64_t limit_ns = kForever);
 
@@ -100,6 +108,7 @@ class Engine {
   struct Rest {
     bool left_over;       ///< something is to be run
     bool hears_requests;  ///< the engine thread wakes for requests
+    bool hears_pairs;     ///< the engine thread wakes for messages of single ranks
     bool expects_end;     ///< nobody has been told of the world's end yet
   };
 
@@ -116,6 +125,8 @@ class Engine {
 
   class Role;
   bool take_role();
+  template <class Work>
+  void guard(Work work);
   template <class Done>
   void drive(bool caller, Done done);
   bool progress();
@@ -143,7 +154,17 @@ class Engine {
   void receive_error(Reader& in);
   void receive_flush();
   void receive_shutdown(int rank);
+  void receive_meet(int rank);
   std::unique_ptr<Entry> take_entry(const Request& request, uint64_t ordinal);
+
+  Pairs::Events pairs_events();
+  std::string impossible(const Transfer& transfer);
+  void require_possible(const Transfer& transfer);
+  void add(Transfer transfer);
+  void post(Transfer transfer);
+  void invite(int rank);
+  void end_pairs();
+  void warn_of_leftovers();
 
   void say_goodbye();
   void abandon();
@@ -176,8 +197,10 @@ class Engine {
   ProcessSets sets_;
   Executor executor_;
 
-  std::mutex driver_;  ///< held by whoever drives; guards runner_, endpoint_ and backend_
+  std::mutex driver_;  ///< held by whoever drives; guards runner_, pairs_, endpoint_ and
+                       ///< backend_
   Runner runner_;
+  Pairs pairs_;
   uint32_t looks_ = 0;
 
   std::mutex mutex_;  ///< guards everything below and sets_

@@ -24,9 +24,10 @@ void Engine::receive_down(std::string_view message) {
       return receive_flush();
     case Down::kTune:
       return receive_tune(in.get<int64_t>());
-      return;
     case Down::kShutdown:
       return receive_shutdown(in.get<int32_t>());
+    case Down::kMeet:
+      return receive_meet(in.get<int32_t>());
   }
   throw Error(ErrorCode::kInternal, "unknown control message");
 }

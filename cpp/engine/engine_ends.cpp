@@ -1,6 +1,6 @@
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include "engine/driving.h"
 
 // How a rank leaves its world, and what happens when the world is lost.
 namespace sirtaki {
@@ -23,8 +23,14 @@ void Engine::shutdown() {
     region_->rank(place_).bye.store(1, std::memory_order_release);
     tell_relay();
     if (relay_ != nullptr) relay_->await_farewell();
-    callbacks_.run();
+  } else {
+    driver_.lock();
+    const Role role(*this);
+    end_pairs();
   }
+  callbacks_.run();
+  warn_of_leftovers();
+  pairs_.stop();
   watcher_.reset();
   stop_timeline();
 }
@@ -79,6 +85,7 @@ void Engine::fail_all(const Error& error) {
   for (auto& [key, entry] : entries_) complete(*entry, *ended_);
   entries_.clear();
   busy_.clear();
+  pairs_.drop(*ended_);
   closed_.complete();
 }
 
@@ -140,6 +147,9 @@ std::string Engine::cause_of(const Loss& loss) const {
 /// What the engine is doing, to be put behind a message.
 std::string Engine::phase() {
   if (!runner_.flights().empty()) return " during " + runner_.flights().front()->describe();
+  if (const std::string pending = pairs_.describe_pending(); !pending.empty()) {
+    return " during " + pending;
+  }
   const std::lock_guard lock(mutex_);
   if (entries_.empty()) return " while no operation was running";
   const Entry& entry = *entries_.begin()->second;

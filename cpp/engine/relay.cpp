@@ -217,7 +217,7 @@ void SequencerRelay::receive(Peer& from, Hop hop, std::string_view body) {
   const Up kind = in.get<Up>();
   up_.push_back({std::move(ranks), std::move(message)});
   has_up_.store(true, std::memory_order_release);
-  const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown;
+  const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown || kind == Up::kMeet;
   if (urgent) region_->leader().urgent.store(1, std::memory_order_relaxed);
   doorbell_.ring(0, urgent ? kControl : kRequest);
 }

@@ -48,6 +48,8 @@ void Sequencer::receive(int rank, std::string_view message, int64_t now_ns) {
       return receive_flushed(rank);
     case Up::kShutdown:
       return receive_shutdown(rank, now_ns);
+    case Up::kMeet:
+      return receive_meet(rank, in.get<int32_t>());
   }
   throw Error(ErrorCode::kInternal, "unknown control message");
 }
@@ -57,6 +59,14 @@ void Sequencer::receive(const std::vector<int>& ranks, std::string_view message,
   const bool ready = in.get<Up>() == Up::kReady;
   if (ready && !ended_ && receive_ready(ranks, in.get<uint32_t>(), now_ns)) return;
   for (const int rank : ranks) receive(rank, message, now_ns);
+}
+
+/// Two ranks of different hosts are to connect to each other.
+void Sequencer::receive_meet(int rank, int32_t peer) {
+  if (sets_.index(0, peer) < 0) refuse_report(rank, "wants to connect to a rank that is not");
+  std::string message;
+  Writer(message).put(Down::kMeet).put(static_cast<int32_t>(rank));
+  send_({peer}, message);
 }
 
 // ---- Collecting what the ranks submit ----

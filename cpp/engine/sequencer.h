@@ -93,6 +93,7 @@ class Sequencer {
   bool receive_ready(const std::vector<int>& ranks, uint32_t id, int64_t now_ns);
   void receive_join(int rank, const Request& request);
   void receive_shutdown(int rank, int64_t now_ns);
+  void receive_meet(int rank, int32_t peer);
   void receive_flushed(int rank);
 
   Pending& pending_for(int rank, const Request& request, int64_t now_ns);

@@ -59,6 +59,9 @@ class Doorbell {
     for (int peer : peers) ring_behind_fence(peer, news);
   }
 
+  /// The same for the own driver, from another thread.
+  void ring_own(News news) const { ring(place_, news); }
+
   /// Wakes the own engine thread whatever it sleeps for.
   void ring_engine() const { wake(region_->rank(place_).bell[0]); }
 
@@ -72,8 +75,11 @@ class Doorbell {
   void rest_engine(uint32_t news) const { set_rest(news); }
   /// If the engine thread sleeps, let it hear requests too.
   void hear_requests() const {
-    uint32_t dozing = kControl;
-    region_->rank(place_).rest.compare_exchange_strong(dozing, kControl | kRequest);
+    std::atomic<uint32_t>& rest = region_->rank(place_).rest;
+    uint32_t dozing = rest.load();
+    while (dozing != 0 && (dozing & RankBlock::kCallerSleeps) == 0 &&
+           !rest.compare_exchange_weak(dozing, dozing | kRequest)) {
+    }
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
 

@@ -15,6 +15,7 @@
 
 #include "backends/immediate.h"
 #include "engines.h"
+#include "switchboard.h"
 
 // Worlds of several hosts in one process: a region for each host, socket pairs between them.
 namespace sirtaki::testing {
@@ -141,7 +142,7 @@ class VirtualHosts {
       return std::make_unique<MeetingBackend>(meeting, endpoint);
     };
     return std::make_unique<Engine>(rank, hosts, region_of(rank), std::move(links_of(rank)),
-                                    Connect(), options, make);
+                                    switchboard.of(rank), options, make);
   }
 
   /// As if the network between rank 0 and the host were gone, with a reset.
@@ -166,6 +167,7 @@ class VirtualHosts {
   }
 
   void abort_all(int rank) {
+    switchboard.close();
     for (const auto& region : regions) Doorbell(region, 0, SpinPolicy{}).abort(rank);
   }
 
@@ -178,6 +180,7 @@ class VirtualHosts {
   std::vector<std::shared_ptr<Region>> regions;
   Meeting meeting;
   std::vector<LinkSet> links;
+  Switchboard switchboard;
 
  private:
   size_t hosts_size() const { return static_cast<size_t>(hosts.size()); }
