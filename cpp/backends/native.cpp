@@ -58,7 +58,7 @@ class NativeWork final : public Work {
     return moved || strand_.is_ready();
   }
   void prepare(Sleep& sleep) const override {
-    if (sockets_ != nullptr) sockets_->add_polled(sleep.polled);
+    if (sockets_ != nullptr) sockets_->prepare(sleep);
     // Else it waits for other hosts alone.
     const int place = strand_.awaited().place;
     if (place != Awaited::kNobody) sleep.await_data(place);

@@ -22,8 +22,12 @@ class Parking {
   void park(uint32_t wanted) { wants_.store(wanted); }
   /// It does not sleep any more. Who sees this late wakes in vain.
   void unpark() { wants_.store(0, std::memory_order_relaxed); }
-  /// Has it sleep for `wanted` if it sleeps for `before`. Then look for it.
-  void repark(uint32_t before, uint32_t wanted) { wants_.compare_exchange_strong(before, wanted); }
+  /// Has it sleep for `more` as well, if it sleeps. Then look for it.
+  void want_also(uint32_t more) {
+    uint32_t wanted = wants_.load();
+    while (wanted != 0 && !wants_.compare_exchange_weak(wanted, wanted | more)) {
+    }
+  }
 
   /// What is slept for; 0: nobody sleeps.
   uint32_t wants() const { return wants_.load(); }

@@ -7,6 +7,7 @@
 #include "backends/native.h"
 #include "backends/single.h"
 #include "engine/checks.h"
+#include "engine/driving.h"
 #include "engine/kinds.h"
 
 namespace sirtaki {
@@ -22,23 +23,6 @@ std::unique_ptr<Backend> Engine::make_native(Endpoint& endpoint, const HostMap& 
   return std::make_unique<NativeBackend>(endpoint, hosts, std::move(connect));
 }
 
-/// Holds the driver's role, which must have been locked, and gives it back.
-class Engine::Role {
- public:
-  explicit Role(Engine& engine) : engine_(engine) {}
-  ~Role() {
-    const Rest rest = engine_.rest();
-    engine_.driver_.unlock();
-    // Not before: the engine thread, rung, would find the role taken and sleep again.
-    if (rest.left_over || engine_.has_news(rest)) engine_.endpoint_.doorbell.ring_engine();
-  }
-  Role(const Role&) = delete;
-  Role& operator=(const Role&) = delete;
-
- private:
-  Engine& engine_;
-};
-
 Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet links,
                Connect connect, const EngineOptions& options, const MakeBackend& make_backend)
     : hosts_(std::move(hosts)),
@@ -53,11 +37,12 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       links_(std::move(links)),
       endpoint_(region, rank, place_, {options.caller_spin_ns, options.engine_spin_ns},
                 options.sockets_per_peer),
-      backend_(make_backend(endpoint_, hosts_, std::move(connect))),
+      backend_(make_backend(endpoint_, hosts_, connect)),
       sets_(size_),
       executor_(*backend_, sets_, mutex_, rank),
       recorder_(region_->records(place_)),
       runner_(executor_, runner_events()),
+      pairs_(endpoint_, hosts_, std::move(connect), options.single_copy, pairs_events()),
       negotiation_(rank, sets_, negotiation_events()),
       control_(hosts_, rank, region, endpoint_.doorbell),
       states_(hosts_, region),
@@ -276,29 +261,6 @@ void Engine::with_backend(const std::function<void(Backend&, const Doorbell&)>& 
   work(*backend_, endpoint_.doorbell);
 }
 
-template <class Done>
-void Engine::drive(bool caller, Done done) {
-  Doorbell& doorbell = endpoint_.doorbell;
-  doorbell.drive_as_caller(caller);
-  doorbell.wake_up();
-  try {
-    doorbell.check_abort();
-    while (!done() && !callbacks_.waiting()) {
-      if (progress()) continue;
-      doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
-      doorbell.wait([&] { return done() || runner_.is_ready() || has_work(); },
-                    [&] { return sleep_for(); });
-    }
-  } catch (const PeerLost& lost) {
-    abort_world(lost.rank);  // on all hosts
-    fail_all(lost_error(region_->loss()));
-  } catch (const Error& error) {
-    give_up(error);
-  } catch (const std::exception& error) {
-    give_up(Error(ErrorCode::kInternal, error.what()));
-  }
-}
-
 /// Does what can be done now without waiting for news; false if there was nothing.
 bool Engine::progress() {
   {
@@ -310,7 +272,8 @@ bool Engine::progress() {
     }
     control_.receive_down([this](std::string_view message) { negotiation_.receive(message); });
   }
-  if (runner_.advance()) return true;
+  const bool moved = runner_.advance();
+  if (pairs_.advance() || moved) return true;
   if (control_.has_backlog()) sched_yield();  // to whom the ring belongs
   return false;
 }
@@ -318,16 +281,19 @@ bool Engine::progress() {
 bool Engine::has_work() {
   constexpr uint32_t kSeldom = 16;  // asking sockets takes longer than looking into memory
   if (relay_ != nullptr && ++looks_ % kSeldom == 0) relay_->look();
-  return control_.has_down() || control_.has_up() || control_.has_backlog();
+  return control_.has_down() || control_.has_up() || control_.has_backlog() || pairs_.is_ready();
 }
 
 /// Lets the engine thread hear news from now on.
 Engine::Rest Engine::rest() {
   const std::lock_guard lock(mutex_);
   const bool sequences = sequencer_ != nullptr;
-  const Rest rest{!runner_.idle() || (sequences && sequencer_->has_ready()),
-                  !sequences || sequencer_->expects_peers(), !ended_};
-  endpoint_.doorbell.rest_engine(rest.hears_requests ? kControl | kRequest : kControl);
+  Sleep sleep;
+  pairs_.prepare(sleep);
+  const Rest rest{!runner_.idle() || pairs_.busy() || (sequences && sequencer_->has_ready()),
+                  !sequences || sequencer_->expects_peers(), sleep.messages != 0, !ended_};
+  sleep.messages |= rest.hears_requests ? kControl | kRequest : kControl;
+  endpoint_.doorbell.rest_engine(sleep.messages);
   return rest;
 }
 
@@ -336,13 +302,15 @@ bool Engine::has_news(const Rest& rest) {
   // What is left in the rings of a lost world will not be run, but who waits must be told.
   if (endpoint_.doorbell.aborted()) return rest.expects_end;
   return control_.has_down() || control_.has_backlog() || control_.has_urgent() ||
-         (rest.hears_requests && control_.has_up());
+         pairs_.has_posted() || (rest.hears_requests && control_.has_up()) ||
+         (rest.hears_pairs && pairs_.has_news());
 }
 
 Sleep Engine::sleep_for() {
   Sleep sleep;
   sleep.messages = kControl | kRequest;
   runner_.prepare(sleep);
+  pairs_.prepare(sleep);
   note_waits();
   return sleep;
 }
@@ -376,6 +344,7 @@ void Engine::flight_begun(const Flight& flight) {
 
 void Engine::flight_done(Flight& flight, const std::optional<Error>& error) {
   if (const auto timeline = this->timeline()) timeline->run_end(flight.items);
+  if (flight.base().kind == Kind::kRemoveSet) pairs_.forget(flight.base().root);
   for (Item& item : flight.items) end(item, error);
   if (sequencer_ == nullptr) return;
   const std::lock_guard lock(mutex_);
@@ -391,6 +360,7 @@ std::shared_ptr<Timeline> Engine::timeline() {
 
 /// Nothing more will be run: from here on nobody is hurt by this process's end.
 void Engine::close() {
+  end_pairs();
   region_->rank(place_).bye.store(1, std::memory_order_release);
   tell_relay();
   closed_.complete();
@@ -408,8 +378,8 @@ void Engine::engine_loop() {
       const int64_t limit = now + options_.engine_spin_ns;
       stalls_due_ = false;
       stall_check_ns_ = now + kStallCheckNs;
-      drive(false,
-            [&] { return stalls_due_ || (!has_work() && runner_.idle() && now_ns() >= limit); });
+      const auto idle = [&] { return !has_work() && runner_.idle() && !pairs_.busy(); };
+      drive(false, [&] { return stalls_due_ || (idle() && now_ns() >= limit); });
     }
     callbacks_.run();
     try {

@@ -23,6 +23,7 @@
 #include "engine/runner.h"
 #include "engine/sequencer.h"
 #include "engine/timeline.h"
+#include "pairs/pairs.h"
 #include "transport/group.h"
 #include "transport/hosts.h"
 #include "transport/links.h"
@@ -76,6 +77,13 @@ class Engine {
   /// driver's role first, so that no peer wakes the engine thread for it.
   std::shared_ptr<Handle> submit_and_wait(Submission submission, int64_t limit_ns = kForever);
 
+  /// Starts a send or receive beside the collectives; the transfer's communicator is the number of
+  /// a process set, its owner left empty. Its memory must stay until the handle is done. Throws
+  /// Error(kInvalid) for a transfer that cannot be.
+  std::shared_ptr<Handle> start(Transfer transfer, std::shared_ptr<Handle> handle = nullptr);
+  /// The same for a caller that waits for it next.
+  std::shared_ptr<Handle> start_and_wait(Transfer transfer, int64_t limit_ns = kForever);
+
   /// Returns true when the handle is done, false if it is not at `limit_ns` on the monotonic clock.
   bool wait(Handle& handle, int64_t limit_ns = kForever);
 
@@ -116,6 +124,7 @@ class Engine {
   struct Rest {
     bool left_over;       ///< something is to be run
     bool hears_requests;  ///< the engine thread wakes for requests
+    bool hears_pairs;     ///< the engine thread wakes for messages of single ranks
     bool expects_end;     ///< nobody has been told of the world's end yet
   };
 
@@ -132,6 +141,8 @@ class Engine {
 
   class Role;
   bool take_role();
+  template <class Work>
+  void guard(Work work);
   template <class Done>
   void drive(bool caller, Done done);
   bool progress();
@@ -158,6 +169,16 @@ class Engine {
   void receive_flush(std::string_view answer);
   void receive_tune(int64_t chunk_bytes);
   void receive_shutdown(int rank);
+  void receive_meet(int rank);
+
+  Pairs::Events pairs_events();
+  std::string impossible(const Transfer& transfer);
+  void require_possible(const Transfer& transfer);
+  void add(Transfer transfer);
+  void post(Transfer transfer);
+  void invite(int rank);
+  void end_pairs();
+  void warn_of_leftovers();
 
   static void end_shared(Engine* engine) noexcept;
   void say_goodbye();
@@ -193,8 +214,10 @@ class Engine {
   Executor executor_;
   Recorder recorder_;
 
-  std::mutex driver_;  ///< held by whoever drives; guards runner_, endpoint_ and backend_
+  std::mutex driver_;  ///< held by whoever drives; guards runner_, pairs_, endpoint_ and
+                       ///< backend_
   Runner runner_;
+  Pairs pairs_;
   uint32_t looks_ = 0;
   int64_t stall_check_ns_ = 0;  ///< when the engine thread looks for stalls though it drives
   bool stalls_due_ = false;     ///< that time has come

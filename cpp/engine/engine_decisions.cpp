@@ -14,6 +14,7 @@ Negotiation::Events Engine::negotiation_events() {
           [this](const Entry& entry, const Error& error) { complete(entry, error); },
           [this](std::string_view answer) { receive_flush(answer); },
           [this](int64_t chunk_bytes) { receive_tune(chunk_bytes); },
+          [this](int rank) { receive_meet(rank); },
           [this](int rank) { receive_shutdown(rank); }};
 }
 

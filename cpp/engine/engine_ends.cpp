@@ -2,7 +2,7 @@
 
 #include <system_error>
 
-#include "engine/engine.h"
+#include "engine/driving.h"
 
 // How a rank leaves its world, and what happens when the world is lost.
 namespace sirtaki {
@@ -30,8 +30,14 @@ bool Engine::shutdown() {
     region_->rank(place_).bye.store(1, std::memory_order_release);
     tell_relay();
     if (relay_ != nullptr) relay_->await_farewell();
-    callbacks_.run();
+  } else {
+    driver_.lock();
+    const Role role(*this);
+    end_pairs();
   }
+  callbacks_.run();
+  warn_of_leftovers();
+  pairs_.stop();
   watcher_.reset();
   stop_timeline();
   return size_ > 1 && !endpoint_.doorbell.aborted();
@@ -102,6 +108,7 @@ void Engine::fail_all(const Error& error) {
   for (const Item& item : runner_.drop()) end(item, *ended_);
   for (const auto& entry : negotiation_.drop()) complete(*entry, *ended_);
   busy_.clear();
+  pairs_.drop(*ended_);
   closed_.complete();
 }
 
@@ -169,6 +176,9 @@ std::string Engine::cause_of(const Loss& loss) const {
 /// What the engine is doing, to be put behind a message.
 std::string Engine::phase() {
   if (!runner_.flights().empty()) return " during " + runner_.flights().front()->describe();
+  if (const std::string pending = pairs_.describe_pending(); !pending.empty()) {
+    return " during " + pending;
+  }
   const std::lock_guard lock(mutex_);
   const Entry* first = negotiation_.first();
   if (first == nullptr) return " while no operation was running";

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/parking.h"
 #include "engine/request.h"
+#include "pairs/message.h"
 
 namespace sirtaki {
 
@@ -85,6 +86,7 @@ class Handle {
 
   std::vector<std::shared_ptr<Buffer>> outputs;  ///< of kinds whose result size is negotiated
   std::vector<int64_t> received_splits;          ///< alltoall: rows from each member
+  Message message;                               ///< of a receive
   int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
 
  private:

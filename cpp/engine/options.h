@@ -32,6 +32,7 @@ struct EngineOptions {
   LogLevel log_level = LogLevel::kWarning;
   bool log_time = true;
   AutotuneOptions autotune;
+  bool single_copy = true;          ///< large messages are read out of the sender's memory
   int sockets_per_peer = 1;         ///< between two ranks on different hosts; the same on all ranks
   std::vector<std::string> hosts;   ///< host name of each rank, for messages; may be empty
   double data_timeout_seconds = 0;  ///< what makes no progress for so long ends the world; 0: never

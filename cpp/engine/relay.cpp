@@ -269,7 +269,7 @@ void SequencerRelay::receive_report(const Peer& from, std::string_view body) {
   const Up kind = in.get<Up>();
   up_.push_back({std::move(ranks), std::move(message)});
   has_up_.store(true);
-  const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown;
+  const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown || kind == Up::kMeet;
   if (urgent) region_->leader().urgent.store(1);
   doorbell_.ring(0, urgent ? kControl : kRequest);
 }

@@ -12,10 +12,10 @@
 #include "engine/autotuner.h"
 #include "engine/id_cache.h"
 #include "engine/joins.h"
-#include "engine/matching.h"
 #include "engine/messages.h"
 #include "engine/options.h"
 #include "engine/process_sets.h"
+#include "engine/reports.h"
 #include "engine/request.h"
 
 namespace sirtaki {
@@ -51,9 +51,9 @@ class Sequencer {
   /// A request of another rank may complete something now: rank 0 itself has submitted its part, or
   /// has none in it.
   bool expects_peers() const {
-    return matching_.awaits_peers() || sets_without_zero_ > 0 || !joins_.empty();
+    return reports_.awaits_peers() || sets_without_zero_ > 0 || !joins_.empty();
   }
-  bool has_pending() const { return !matching_.empty(); }
+  bool has_pending() const { return !reports_.empty(); }
 
   /// What a rank is doing, in words; empty: unknown; nothing: it is being found out.
   using StateOf = std::function<std::optional<std::string>(int rank)>;
@@ -74,6 +74,7 @@ class Sequencer {
   bool receive_ready(const std::vector<int>& ranks, uint32_t id, int64_t now_ns);
   void receive_join(int rank, const Request& request);
   void receive_shutdown(int rank, int64_t now_ns);
+  void receive_meet(int rank, int32_t peer);
   void receive_flushed(int rank);
 
   Pending& pending_for(int rank, const Request& request, int64_t now_ns);
@@ -93,7 +94,7 @@ class Sequencer {
   std::unique_ptr<Pending> take_ready(const std::function<bool(int32_t set)>& may_go);
   bool fits(const Pending& first, const Pending& next, int64_t bytes) const;
   int64_t bytes_of(const Pending& pending) const;
-  const Request& base_of(const Pending& pending) const { return matching_.base_of(pending); }
+  const Request& base_of(const Pending& pending) const { return reports_.base_of(pending); }
   void append_item(std::string& out, Pending& pending);
   void flush();
   void send_chunk_bytes(int64_t bytes);
@@ -109,7 +110,7 @@ class Sequencer {
   ProcessSets sets_;
   std::vector<int> everyone_;
   IdCache cache_;
-  Matching matching_;
+  Reports reports_;
   Joins joins_;
   int sets_without_zero_ = 0;
   std::deque<std::unique_ptr<Pending>> ready_;

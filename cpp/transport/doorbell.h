@@ -60,6 +60,9 @@ class Doorbell {
     for (int peer : peers) ring(peer, news);
   }
 
+  /// The same for the own driver, from another thread.
+  void ring_own(News news) const { ring(place_, news); }
+
   /// Wakes the own engine thread whatever it sleeps for.
   void ring_engine() const { engine().wake(); }
 
@@ -72,7 +75,7 @@ class Doorbell {
   /// after it.
   void rest_engine(uint32_t news) const { engine().park(news); }
   /// If the engine thread sleeps, let it hear requests too.
-  void hear_requests() const { engine().repark(kControl, kControl | kRequest); }
+  void hear_requests() const { engine().want_also(kRequest); }
 
   /// Where the engine thread sleeps.
   Parking& engine() const { return region_->rank(place_).engine; }

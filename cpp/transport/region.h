@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "base/parking.h"
 #include "transport/byte_ring.h"
 #include "transport/flight_record.h"
+#include "transport/pair_ring.h"
 
 namespace sirtaki {
 
@@ -22,6 +24,7 @@ enum News : uint32_t {
   kData = 1,     ///< a peer's counter moved
   kControl = 2,  ///< a message of the sequencer
   kRequest = 4,  ///< a message to the sequencer
+  kPair = 16,    ///< something in a pair ring
 };
 
 /// Why a world ends early.
@@ -69,6 +72,17 @@ struct alignas(128) Counters {
   std::atomic<uint64_t> published;  ///< chunks this rank has made readable in its slots
   std::atomic<uint64_t> consumed;   ///< chunks of its peers this rank has finished reading
   std::atomic<uint64_t> drained;    ///< collectives this rank has finished
+};
+
+/// Per rank: what its peers need for messages from one to another.
+struct alignas(128) PairBlock {
+  /// Its memory is no longer what it offered to its peers.
+  std::atomic<uint32_t> closed;
+  /// Where it can be read: the number of its process, as it sees that itself, and at this address
+  /// the cookie, which proves to a reader that the number means the same process to both.
+  int32_t process;
+  uint64_t cookie_address;
+  std::array<uint64_t, 2> cookie;
 };
 
 /// The shared memory of one host's ranks: control rings, counters and data slots. All of it is
@@ -121,6 +135,16 @@ class Region {
   RankBlock& rank(int place) const { return at<RankBlock>(layout_.ranks)[place]; }
   ByteRing& up(int place) const { return at<ByteRing>(layout_.up)[place]; }
   ByteRing& down(int place) const { return at<ByteRing>(layout_.down)[place]; }
+  PairBlock& pair_block(int place) const { return at<PairBlock>(layout_.pairs)[place]; }
+  /// One bit for each place whose ring to this one has news, in so many words.
+  std::atomic<uint64_t>* pair_flags(int place) const {
+    return at<std::atomic<uint64_t>>(layout_.pair_flags +
+                                     static_cast<size_t>(place) * flag_bytes());
+  }
+  size_t pair_flag_words() const { return (static_cast<size_t>(ranks_) + 63) / 64; }
+  /// The stream from one place to another.
+  PairRing pair_ring(int from, int to, PairRing::End end) const;
+  PairRing::Positions& pair_ring_positions(int from, int to) const;
   /// Counters of a process set, indexed by place.
   Counters* set_counters(int set) const {
     return at<Counters>(layout_.sets) + static_cast<size_t>(set) * static_cast<size_t>(ranks_);
@@ -143,8 +167,10 @@ class Region {
 
   struct Layout {
     explicit Layout(int ranks);
-    size_t leader, ranks, up, down, sets, records, slots, total;
+    size_t leader, ranks, up, down, pairs, pair_flags, pair_rings, sets, records, slots, total;
   };
+  /// Of one rank's words, on cache lines of their own.
+  size_t flag_bytes() const { return (pair_flag_words() * sizeof(uint64_t) + 127) / 128 * 128; }
 
   Region(int fd, int ranks);
 

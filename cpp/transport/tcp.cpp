@@ -92,35 +92,43 @@ bool Flow::has_moved(uint64_t until) const {
   return true;
 }
 
+namespace {
+
+struct Opened {
+  const Opener* opener;
+  bool operator()() const { return opener->done(); }
+  Awaited awaited() const { return {}; }
+};
+
+}  // namespace
+
 Task Sockets::open(std::vector<int> ranks) {
   std::erase_if(ranks, [&](int rank) { return connections_.count(rank) != 0; });
-  std::sort(ranks.begin(), ranks.end());
-  for (int rank : ranks) {
-    std::vector<Fd> sockets;
-    for (int lane = 0; lane < per_peer_; ++lane) {
-      sockets.push_back(connect_to(rank, first_lane_ + lane));
-    }
-    connections_[rank] = std::make_unique<Connection>(rank, std::move(sockets));
-  }
-  co_return;
-}
-
-Fd Sockets::connect_to(int rank, int lane) {
-  doorbell_.check_abort();
-  try {
-    // The function may be kept for longer than this call takes.
-    Fd socket = connect_.open(rank, lane, [bell = doorbell_] { return bell.aborted(); });
+  if (ranks.empty()) co_return;
+  opener_ = std::make_unique<Opener>(connect_, doorbell_, std::move(ranks), first_lane_, per_peer_);
+  co_await Until(Opened{opener_.get()});
+  const std::unique_ptr<Opener> opener = std::move(opener_);
+  require_open(*opener);
+  for (size_t i = 0; i < opener->ranks().size(); ++i) {
+    std::vector<Fd>& sockets = opener->opened()[i];
     // Sockets of other families have no such delay.
     const int on = 1;
-    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return socket;
-  } catch (const std::exception& failed) {
-    doorbell_.check_abort();
-    // The other ranks of the operation would wait for this one.
-    doorbell_.abort({rank, rank_, failed.what()});
-    throw Error(ErrorCode::kPeerLost,
-                "cannot connect to rank " + std::to_string(rank) + ": " + failed.what());
+    for (const Fd& socket : sockets) {
+      setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+    const int rank = opener->ranks()[i];
+    connections_[rank] = std::make_unique<Connection>(rank, std::move(sockets));
   }
+}
+
+void Sockets::require_open(const Opener& opener) const {
+  if (opener.failure().empty()) return;
+  doorbell_.check_abort();
+  const int rank = opener.failed_rank();
+  // The other ranks of the operation would wait for this one.
+  doorbell_.abort({rank, rank_, opener.failure()});
+  throw Error(ErrorCode::kPeerLost,
+              "cannot connect to rank " + std::to_string(rank) + ": " + opener.failure());
 }
 
 void Sockets::greet(int rank, const Greeting& greeting) {
@@ -266,7 +274,8 @@ void Sockets::check_greeting(Connection& connection) {
                                         "): do all hosts have the same version?");
 }
 
-void Sockets::add_polled(std::vector<pollfd>& polled) const {
+void Sockets::prepare(Sleep& sleep) const {
+  if (opener_ != nullptr) sleep.messages |= kControl;
   for (const Connection* connection : busy_) {
     if (connection->rank == broken_.rank) continue;
     for (size_t i = 0; i < connection->sockets.size(); ++i) {
@@ -275,7 +284,7 @@ void Sockets::add_polled(std::vector<pollfd>& polled) const {
       const int events = (in ? POLLIN : 0) | (out ? POLLOUT : 0);
       // Of a socket without work only its end would be news, again and again.
       if (events != 0)
-        polled.push_back({connection->sockets[i].get(), static_cast<short>(events), 0});
+        sleep.polled.push_back({connection->sockets[i].get(), static_cast<short>(events), 0});
     }
   }
 }
@@ -309,6 +318,7 @@ void Sockets::settle() {
 }
 
 void Sockets::drop() {
+  opener_.reset();
   busy_.clear();
   broken_.rank = -1;
   if (!doorbell_.aborted()) {

@@ -13,6 +13,7 @@
 #include "base/task.h"
 #include "transport/doorbell.h"
 #include "transport/hosts.h"
+#include "transport/opener.h"
 
 namespace sirtaki {
 
@@ -133,8 +134,8 @@ class Sockets {
         first_lane_(first_lane),
         per_peer_(per_peer) {}
 
-  /// Connects to those of `ranks` that are not connected yet. Every rank must name its peers at the
-  /// same operation; they are taken in ascending order, so that nobody waits in a circle.
+  /// Awaited, connects to those of `ranks` that are not connected yet. Every rank must name its
+  /// peers at the same operation.
   Task open(std::vector<int> ranks);
 
   /// Begins an operation with a peer, in one direction: disagreement about it becomes an error.
@@ -162,7 +163,7 @@ class Sockets {
   /// Moves what can be moved now; false if that was nothing.
   bool progress();
   /// Adds what becomes ready once more can be moved.
-  void add_polled(std::vector<pollfd>& polled) const;
+  void prepare(Sleep& sleep) const;
 
   /// Forgets what was noted, after an error. Where the world has not ended because of it, closes
   /// the connections, which peers notice; else they stay open, so that no peer takes this rank for
@@ -185,13 +186,14 @@ class Sockets {
   void check_silence();
   void lose(int rank, const std::string& reason);
   void settle();
-  Fd connect_to(int rank, int lane);
+  void require_open(const Opener& opener) const;
 
   int rank_;
   const Doorbell& doorbell_;
   Connect connect_;
   int first_lane_;
   int per_peer_;
+  std::unique_ptr<Opener> opener_;  ///< while connections are being opened
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> busy_;
   Loss broken_{-1};         ///< the first connection that broke; its rank is negative: none has

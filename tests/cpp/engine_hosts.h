@@ -15,6 +15,7 @@
 
 #include "backends/immediate.h"
 #include "engines.h"
+#include "switchboard.h"
 
 // Worlds of several hosts in one process: a region for each host, socket pairs between them.
 namespace sirtaki::testing {
@@ -146,9 +147,9 @@ class VirtualHosts {
     const auto make = [this](Endpoint& endpoint, const HostMap&, Connect) {
       return std::make_unique<MeetingBackend>(meeting, endpoint);
     };
-    const auto links = make_links(rank);
-    return std::make_unique<Engine>(rank, hosts, region_of(rank), Links::lend(links), Connect(),
-                                    options, make);
+    const auto links = make_links(rank, switchboard.of(rank));
+    return std::make_unique<Engine>(rank, hosts, region_of(rank), Links::lend(links),
+                                    links->connect(), options, make);
   }
 
   /// What the rank has, which is no more ours.
@@ -183,6 +184,7 @@ class VirtualHosts {
   }
 
   void abort_all(int rank) {
+    switchboard.close();
     for (const auto& region : regions) Doorbell(region, 0, SpinPolicy{}).abort(rank);
   }
 
@@ -195,6 +197,7 @@ class VirtualHosts {
   std::vector<std::shared_ptr<Region>> regions;
   Meeting meeting;
   std::vector<RankLinks> links;
+  Switchboard switchboard;
 
  private:
   size_t hosts_size() const { return static_cast<size_t>(hosts.size()); }

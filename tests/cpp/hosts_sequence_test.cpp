@@ -129,6 +129,12 @@ Fd broken_socket() {
   return Fd(pair[0]);
 }
 
+/// Connects to rank 0.
+void open(Sockets& sockets) {
+  Strand strand(sockets.open({0}));
+  while (!strand.advance()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 /// From rank 0 to all.
 void pass(HostedMember& member, Bytes& buffer) {
   Op op = op_of(Kind::kBroadcast, Dtype::kU8, 0);
@@ -188,7 +194,7 @@ TEST_CASE("a closed socket ends the operation of both ends") {
 /// Rank 1, whose only connection, to rank 0, breaks when it is used.
 struct Broken {
   Broken() {
-    CHECK(Strand(sockets.open({0})).advance());
+    open(sockets);
     sockets.receive(0, &byte, 1);
   }
 
@@ -216,9 +222,9 @@ TEST_CASE("a connection that breaks because of a third rank does not name its ot
   Broken broken;
   CHECK_FALSE(broken.sockets.progress());  // others are given time to say more
   CHECK(broken.sockets.busy());
-  std::vector<pollfd> polled;
-  broken.sockets.add_polled(polled);
-  CHECK(polled.empty());
+  Sleep sleep;
+  broken.sockets.prepare(sleep);
+  CHECK(sleep.polled.empty());
   broken.endpoint.doorbell.abort(2);
   CHECK_THROWS_WITH_AS(broken.sockets.progress(), "lost rank 2", PeerLost);
 }
@@ -234,7 +240,31 @@ TEST_CASE("opening a connection ends with the world, and names whoever was lost 
     throw std::runtime_error("the world has ended");
   };
   Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
-  CHECK_THROWS_WITH_AS(Strand(sockets.open({0})).advance(), "lost rank 2", PeerLost);
+  CHECK_THROWS_WITH_AS(open(sockets), "lost rank 2", PeerLost);
+}
+
+TEST_CASE("who waits for a connection hears of a lost world") {
+  const auto region = Region::anonymous(1);
+  Endpoint endpoint(region, 1, 0, SpinPolicy{0, 0});
+  Connect connect;
+  connect.open = [&](int, int, const Connect::Ended& ended) -> Fd {
+    endpoint.doorbell.abort(2);
+    while (!ended()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    throw std::runtime_error("given up");
+  };
+  Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
+  Strand strand(sockets.open({0}));
+  const auto wait = [&] {
+    while (!strand.advance()) {
+      endpoint.doorbell.wait([&] { return strand.is_ready(); },
+                             [&] {
+                               Sleep sleep;
+                               sockets.prepare(sleep);
+                               return sleep;
+                             });
+    }
+  };
+  CHECK_THROWS_WITH_AS(wait(), "lost rank 2", PeerLost);
 }
 
 TEST_CASE("a rank that waits for a silent host ends when the world does") {

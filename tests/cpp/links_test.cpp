@@ -129,11 +129,12 @@ int run_generations(const std::vector<int>& host_of, int generations) {
   testing::run_threads(
       world.hosts.size(),
       [&](int rank) {
-        const auto links = world.make_links(rank, {[&, rank](int peer, int lane, const auto&) {
-                                                     ++opened;
-                                                     return switchboard.connect(rank, peer, lane);
-                                                   },
-                                                   {}});
+        const auto links =
+            world.make_links(rank, {[&, rank](int peer, int lane, const auto& ended) {
+                                      ++opened;
+                                      return switchboard.connect(rank, peer, lane, ended);
+                                    },
+                                    {}});
         for (int i = 0; i < generations; ++i) {
           expect(live(links, i), "the engine has ended well");
           expect(renew(*links) == State::kAgreed, "all go on");
@@ -251,9 +252,9 @@ struct DataPair {
   DataPair() : zero(0, opener(0), kPatience), one(1, opener(1), kPatience) {}
 
   Connect opener(int rank) {
-    return {[this, rank](int peer, int lane, const Connect::Ended&) {
+    return {[this, rank](int peer, int lane, const Connect::Ended& ended) {
               ++opened;
-              return switchboard.connect(rank, peer, lane);
+              return switchboard.connect(rank, peer, lane, ended);
             },
             {}};
   }

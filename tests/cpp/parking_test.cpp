@@ -27,12 +27,12 @@ TEST_CASE("who parks says what it sleeps for until it unparks") {
   CHECK(parking.wants() == 0);
 }
 
-TEST_CASE("a sleeper is made to sleep for something else only if it sleeps for what was thought") {
+TEST_CASE("a sleeper is made to sleep for more, and who does not sleep is left alone") {
   Parking parking{};
-  parking.repark(2, 6);
+  parking.want_also(4);
   CHECK(parking.wants() == 0);
   parking.park(2);
-  parking.repark(2, 6);
+  parking.want_also(4);
   CHECK(parking.wants() == 6);
 }
 
