@@ -158,7 +158,7 @@ class Engine {
   std::shared_ptr<Timeline> timeline();
   Sleep sleep_for();
   void note_waits();
-  void require_progress(const Flight& flight, int64_t now_ns);
+  void require_progress(Flight& flight, int64_t now_ns);
   void close();
   void engine_loop();
   void check_stalls();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 
 #include "engine/engine.h"
@@ -16,7 +17,8 @@ void Engine::note_waits() {
       continue;
     }
     flight->awaited = awaited;
-    flight->waits_since_ns = now;
+    flight->waits_since_ns = flight->looked_ns = now;
+    flight->stuck_ns = 0;
     recorder_.waits(flight->items[0].record, awaited, now);
   }
 }
@@ -27,9 +29,13 @@ void Engine::flight_goes_on(Flight& flight) {
 }
 
 /// Its peers are inside the same operation, and nobody can leave it alone: the world ends.
-void Engine::require_progress(const Flight& flight, int64_t now_ns) {
+void Engine::require_progress(Flight& flight, int64_t now_ns) {
   const auto limit = static_cast<int64_t>(options_.data_timeout_seconds * 1e9);
-  if (limit <= 0 || now_ns - flight.waits_since_ns <= limit) return;
+  if (limit <= 0) return;
+  // Who was stopped itself, perhaps with all its peers, has not waited for them meanwhile.
+  flight.stuck_ns += std::min(now_ns - flight.looked_ns, limit / 4);
+  flight.looked_ns = now_ns;
+  if (flight.stuck_ns < limit) return;
   const int peer = flight.awaited.rank;
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%g s", options_.data_timeout_seconds);

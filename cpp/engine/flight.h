@@ -44,6 +44,8 @@ struct Flight {
   WorkPtr work;
   Awaited awaited;             ///< when its driver last prepared to sleep
   int64_t waits_since_ns = 0;  ///< 0: it has gone on since
+  int64_t looked_ns = 0;       ///< when that was last seen
+  int64_t stuck_ns = 0;        ///< for how long, without what this process itself was stopped for
 };
 
 }  // namespace sirtaki

@@ -98,7 +98,8 @@ TEST_CASE("a rank that has joined tells what it takes part in") {
       testing::sum(engine, "alone", value);
       testing::finished(engine, testing::join_of());
     }
-    const auto* joined = find(engine.snapshot(4)[1].operations, "allreduce 'alone'");
+    const auto snapshot = engine.snapshot(4);
+    const auto* joined = find(snapshot[1].operations, "allreduce 'alone'");
     // The other rank may be quicker to end.
     expect(joined != nullptr && joined->submitted_ns > 0, "it is written down");
   });

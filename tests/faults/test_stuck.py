@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +43,7 @@ data = np.ones(64 << 20, np.float32)
 try:
     for i in range(10_000):
         hvd.allreduce_(data, name=f"sum {i}", op=hvd.Max)
+        print(f"did sum {i};", flush=True)
 except KeyboardInterrupt:
     print("interrupted;", flush=True)
 except hvd.HorovodInternalError as error:
@@ -119,6 +121,18 @@ def test_a_limit_for_data_fails_all_ranks_and_names_who_was_waited_for(job: Job)
             r"for rank 1 \(localhost\) to (write|be done with) chunk \d+ \(it is in allreduce 'sum"
         )
         assert re.search(pattern, line), line
+
+
+def test_a_limit_for_data_does_not_count_what_all_ranks_were_stopped_for(job: Job) -> None:
+    job.environment["SIRTAKI_DATA_TIMEOUT_SECONDS"] = "3"
+    with stuck(job) as ranks:
+        os.kill(ranks.pids[0], signal.SIGSTOP)
+        time.sleep(4)
+        os.kill(ranks.pids[0], signal.SIGCONT)
+        time.sleep(0.3)
+        os.kill(ranks.pids[1], signal.SIGCONT)
+        last = max(int(number) for number in re.findall(r"sum (\d+)", ranks.text))
+        ranks.until(f"did sum {last + 3};")
 
 
 FIVE = """
