@@ -193,6 +193,24 @@ TEST_CASE("a rank that dies is noticed by the engine of a later generation") {
       [&](int rank) { world.abort_all(rank); });
 }
 
+TEST_CASE("what the sequencer says right behind the word to go reaches the next engine") {
+  VirtualHosts world({0, 1});
+  const auto links = world.make_links(1);
+  Renewal renewal(*links, kPatience);
+  REQUIRE(renewal.advance(now_ns() + 10'000'000) == State::kWaiting);
+  std::string end;
+  Writer(end).put(Hop::kDown).put_vector(std::vector<int32_t>{}).put(Down::kShutdown).put(0);
+  world.speak(0, "\x02", 2);
+  world.speak(0, end, 3);
+  REQUIRE(renewal.advance(Engine::kForever) == State::kAgreed);
+  Engine engine(1, links->map(), links->region(), Links::lend(links), Connect(),
+                testing::quick_options());
+  const Error error = testing::error_of([&] {
+    for (;;) testing::barrier(engine);
+  });
+  CHECK(contains(error.what(), "has been shut down: rank 0"));
+}
+
 // ---- All of them or none ----
 
 TEST_CASE("all refuse when one rank has hung up") {
