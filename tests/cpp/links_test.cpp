@@ -206,7 +206,10 @@ TEST_CASE("what the sequencer says right behind the word to go reaches the next 
   Engine engine(1, links->map(), links->region(), Links::lend(links), Connect(),
                 testing::quick_options());
   const Error error = testing::error_of([&] {
-    for (;;) testing::barrier(engine);
+    const auto handle = engine.submit({Request{}, {}, {}});
+    const int64_t limit = now_ns() + 20'000'000'000;
+    while (!handle->done() && now_ns() < limit) testing::sleep_ms(1);  // without looking at sockets
+    if (handle->done()) testing::check(*handle);
   });
   CHECK(contains(error.what(), "has been shut down: rank 0"));
 }
