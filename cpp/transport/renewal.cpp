@@ -154,6 +154,7 @@ void Renewal::wait(int64_t limit_ns) {
   }
   bool early = false;
   for (const HostLink& link : links_.hosts()) {
+    if (link.fd() < 0) refuse("a host hung up on the last engine");
     const int events = link.has_backlog() ? POLLIN | POLLOUT : POLLIN;
     polled.push_back({link.fd(), static_cast<short>(events), 0});
     early |= link.has_early();

@@ -163,10 +163,9 @@ class VirtualHosts {
   void cut(int host) { shutdown(spare_.at(host).get(), SHUT_RDWR); }
 
   /// Speaks as the leader `as`, which has no engine, to the other end of its first link.
-  void speak(int as, const std::string& message) {
+  void speak(int as, const std::string& message, uint32_t generation = kFirstGeneration) {
     const Link& link = links_of(as).hosts.at(0);
     std::string stream;
-    const uint32_t generation = kFirstGeneration;
     const std::string frame =
         std::string(reinterpret_cast<const char*>(&generation), sizeof generation) + message;
     sealers_.try_emplace(as, link.keys.sending).first->second.append(stream, frame);

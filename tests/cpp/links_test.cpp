@@ -156,7 +156,25 @@ TEST_CASE("engines follow one another on the links of several hosts, and open no
   CHECK(run_generations(host_of, 10) == opened);
 }
 
-TEST_CASE("an engine that has ended does not touch what the next one uses") {
+TEST_CASE("an engine that has ended does not touch the memory that another one may use") {
+  const std::shared_ptr<Region> region = Region::anonymous(2);
+  testing::run_threads(
+      2,
+      [&](int rank) {
+        Engine engine(rank, HostMap::single(2), region, {}, {}, testing::quick_options());
+        testing::barrier(engine);
+        REQUIRE(engine.shutdown());
+        constexpr uint32_t kAnothers = 0xabc0;
+        region->rank(rank).rest.store(kAnothers);
+        Floats values(4, 1.0f);
+        const Error error = testing::error_of([&] { testing::sum(engine, "late", values); });
+        expect(contains(error.what(), "has been shut down"), error.what());
+        expect(region->rank(rank).rest == kAnothers, "whose engine it is sleeps on");
+      },
+      [&](int rank) { Doorbell(region, rank, SpinPolicy{}).abort(rank); });
+}
+
+TEST_CASE("a rank that dies is noticed by the engine of a later generation") {
   VirtualHosts world({0, 0});
   testing::run_threads(
       2,
@@ -166,21 +184,35 @@ TEST_CASE("an engine that has ended does not touch what the next one uses") {
           return std::make_unique<Engine>(rank, links->map(), links->region(), Links::lend(links),
                                           Connect(), testing::quick_options());
         };
-        const auto old = make();
-        testing::barrier(*old);
-        REQUIRE(old->shutdown());
-        REQUIRE(renew(*links) == State::kAgreed);
+        expect(make()->shutdown(), "the engine has ended well");
+        expect(renew(*links) == State::kAgreed, "both go on");
+        if (rank == 1) return links->close();  // without a word, as if killed
         const auto engine = make();
-        for (int i = 0; i < 100; ++i) {
-          Floats values(4, 1.0f);
-          const Error error = testing::error_of([&] { testing::sum(*old, "late", values); });
-          expect(contains(error.what(), "has been shut down"), error.what());
-          testing::sum(*engine, "x", values);
-          expect(values[0] == 2.0f, "the sum is right");
-        }
-        testing::barrier(*engine);
+        const Error error = testing::error_of([&] { testing::barrier(*engine); });
+        expect(contains(error.what(), "lost peer rank 1"), error.what());
       },
       [&](int rank) { world.abort_all(rank); });
+}
+
+TEST_CASE("what the sequencer says right behind the word to go reaches the next engine") {
+  VirtualHosts world({0, 1});
+  const auto links = world.make_links(1);
+  Renewal renewal(*links, kPatience);
+  REQUIRE(renewal.advance(now_ns() + 10'000'000) == State::kWaiting);
+  std::string end;
+  Writer(end).put(Hop::kDown).put_vector(std::vector<int32_t>{}).put(Down::kShutdown).put(0);
+  world.speak(0, "\x02", 2);
+  world.speak(0, end, 3);
+  REQUIRE(renewal.advance(Engine::kForever) == State::kAgreed);
+  Engine engine(1, links->map(), links->region(), Links::lend(links), Connect(),
+                testing::quick_options());
+  const Error error = testing::error_of([&] {
+    const auto handle = engine.submit({Request{}, {}, {}});
+    const int64_t limit = now_ns() + 20'000'000'000;
+    while (!handle->done() && now_ns() < limit) testing::sleep_ms(1);  // without looking at sockets
+    if (handle->done()) testing::check(*handle);
+  });
+  CHECK(contains(error.what(), "has been shut down: rank 0"));
 }
 
 // ---- All of them or none ----
@@ -207,6 +239,30 @@ TEST_CASE("all refuse when one rank is gone after it was ready") {
     }
     expect(renewal.advance(Engine::kForever) == State::kRefused, "it refuses");
   });
+}
+
+TEST_CASE("a host that hung up while the last engine still ran is missed") {
+  VirtualHosts world({0, 1});
+  std::atomic<bool> hung_up{false};
+  testing::run_threads(
+      2,
+      [&](int rank) {
+        const auto links = world.make_links(rank);
+        {
+          Engine engine(rank, links->map(), links->region(), Links::lend(links), Connect(),
+                        testing::quick_options());
+          if (rank == 1) {
+            expect(engine.shutdown(), "it has ended well");
+            links->close();
+            hung_up = true;
+            return;
+          }
+          while (!hung_up) testing::sleep_ms(1);
+          testing::sleep_ms(100);  // the engine sees it
+        }
+        expect(renew(*links) == State::kRefused, "nobody goes on alone");
+      },
+      [&](int rank) { world.abort_all(rank); });
 }
 
 TEST_CASE("a rank that hangs up is noticed though another process has its socket too") {

@@ -61,6 +61,7 @@ def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: Modul
 def test_overheads_are_measured(tmp_path: Path, summary: ModuleType) -> None:
     shown = benchmark("overheads.py", "--mib=1", "--rounds=1", "--output", str(tmp_path))
     assert "105 times init() and shutdown(), 2 ranks" in shown
+    assert "init() on the links of the last world, 4 ranks" in shown
     tables = json.loads((tmp_path / "overheads.json").read_text())["tables"]
     assert {"Sum", "Adasum"} == set(tables["1 MiB of float32, 2 ranks"])
     assert all(taken["median"] > 0 for table in tables.values() for taken in table.values())
