@@ -59,8 +59,11 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       control_(hosts_, rank, region, endpoint_.doorbell),
       chunk_bytes_(static_cast<size_t>(options.chunk_bytes)) {
   if (rank_ == 0) {
+    EngineOptions sequencing = options;
+    // Waits between hosts end in sleep whoever computes.
+    sequencing.adapts_chunk &= hosts_.hosts() == 1;
     sequencer_ = std::make_unique<Sequencer>(
-        size_, options, [this](const std::vector<int>& ranks, std::string_view message) {
+        size_, sequencing, [this](const std::vector<int>& ranks, std::string_view message) {
           control_.send_down(ranks, message);
         });
   }
@@ -351,7 +354,7 @@ Sleep Engine::sleep_for() {
 }
 
 Runner::Events Engine::runner_events() {
-  return {[this](const Flight& flight) { flight_begun(flight); },
+  return {[this](Flight& flight) { flight_begun(flight); },
           [this](Flight& flight, const std::optional<Error>& error) { flight_done(flight, error); },
           [this] { close(); }};
 }
@@ -364,7 +367,8 @@ void Engine::complete(const Entry& entry, std::optional<Error> error) {
   if (entry.handle->complete(error) && entry.handle->calls_back()) callbacks_.add(entry.handle);
 }
 
-void Engine::flight_begun(const Flight& flight) {
+void Engine::flight_begun(Flight& flight) {
+  flight.sleeps_before = endpoint_.doorbell.data_sleeps();
   if (log_.shows(LogLevel::kTrace)) log_run(flight);
   if (const auto timeline = this->timeline()) timeline->run_begin(flight.items);
 }
@@ -378,6 +382,8 @@ void Engine::flight_done(Flight& flight, const std::optional<Error>& error) {
   const std::lock_guard lock(mutex_);
   const int lane = backend_->lane_of(flight.base().set);
   busy_.erase(std::find(busy_.begin(), busy_.end(), lane));
+  sequencer_->batch_done(static_cast<int64_t>(flight.op.longest),
+                         endpoint_.doorbell.data_sleeps() - flight.sleeps_before);
 }
 
 std::shared_ptr<Timeline> Engine::timeline() {

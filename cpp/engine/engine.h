@@ -124,7 +124,7 @@ class Engine {
   bool has_news(const Rest& rest);
   Runner::Events runner_events();
   void complete(const Entry& entry, std::optional<Error> error);
-  void flight_begun(const Flight& flight);
+  void flight_begun(Flight& flight);
   void flight_done(Flight& flight, const std::optional<Error>& error);
   std::shared_ptr<Timeline> timeline();
   Sleep sleep_for();

@@ -41,6 +41,7 @@ struct Flight {
   Streams out;
   std::vector<Buffer> zeros;  ///< what a joined rank contributes
   WorkPtr work;
+  uint32_t sleeps_before = 0;  ///< of the host's ranks for one another
 };
 
 }  // namespace sirtaki

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "collectives/slots.h"
 #include "engine/checks.h"
 #include "engine/kinds.h"
 #include "engine/timeline.h"
@@ -22,6 +23,8 @@ bool has_sizes(Kind kind) {
   throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
 }
 
+constexpr auto kLargestChunk = static_cast<int64_t>(StreamSlots::most(Region::kWorldStreamBytes));
+
 bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
 
 }  // namespace
@@ -33,7 +36,11 @@ Sequencer::Sequencer(int size, const EngineOptions& options, Send send)
       sets_(size),
       everyone_(sets_.ranks(0)),
       ordinals_(static_cast<size_t>(size)) {
-  if (options.autotune.enabled) autotuner_ = std::make_unique<Autotuner>(options);
+  if (options.autotune.enabled) {
+    autotuner_ = std::make_unique<Autotuner>(options);
+  } else if (options.adapts_chunk && !options.autotune.chunk_fixed) {
+    chunk_policy_.emplace(options.chunk_bytes, kLargestChunk);
+  }
 }
 
 void Sequencer::receive(int rank, std::string_view message, int64_t now_ns) {
@@ -468,6 +475,11 @@ void Sequencer::tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t
   if (!autotuner_->record(names, bytes, now_ns)) return;
   options_.fusion_bytes = autotuner_->settings().fusion_bytes;
   send_chunk_bytes(autotuner_->settings().chunk_bytes);
+}
+
+void Sequencer::batch_done(int64_t bytes, int64_t sleeps) {
+  if (!chunk_policy_ || !chunk_policy_->record(bytes, sleeps)) return;
+  send_chunk_bytes(chunk_policy_->chunk_bytes());
 }
 
 void Sequencer::announce_settings() { send_chunk_bytes(options_.chunk_bytes); }

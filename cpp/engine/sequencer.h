@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "engine/autotuner.h"
+#include "engine/chunk_policy.h"
 #include "engine/messages.h"
 #include "engine/options.h"
 #include "engine/process_sets.h"
@@ -44,6 +46,9 @@ class Sequencer {
   bool dispatch(int64_t now_ns) {
     return dispatch(now_ns, [](int32_t) { return true; });
   }
+
+  /// Rank 0 has run a batch of so many bytes, in which a member slept `sleeps` times for another.
+  void batch_done(int64_t bytes, int64_t sleeps);
 
   bool has_ready() const { return !ready_.empty(); }
   /// A request of another rank may complete something now: rank 0 itself has submitted its part, or
@@ -134,6 +139,7 @@ class Sequencer {
   Send send_;
   Timeline* timeline_ = nullptr;
   std::unique_ptr<Autotuner> autotuner_;
+  std::optional<ChunkPolicy> chunk_policy_;  ///< where the chunk is neither set nor tuned
   ProcessSets sets_;
   std::vector<int> everyone_;
   std::vector<std::map<int32_t, uint64_t>> ordinals_;  ///< of unnamed requests, by rank and set
