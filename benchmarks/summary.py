@@ -47,13 +47,15 @@ def _allreduce(result: Result) -> list[str]:
 def _train_step(result: Result) -> list[str]:
     lines = [f"## Training step, {result['ranks']} ranks", ""]
     for name, case in result["cases"].items():
-        rows = [["", "Median", "10 %", "90 %", "Efficiency"]]
-        for contender, quantiles in case["seconds"].items():
-            shown = [show_seconds(quantiles[key]) for key in ("median", "p10", "p90")]
-            efficiency = case["efficiency"].get(contender)
-            rows.append([contender, *shown, "" if efficiency is None else f"{efficiency:.2f}"])
-        lines += [f"{name}, {case['parameters'] / 1e6:.1f} M parameters:", "", *_markdown(rows), ""]
-    return [*lines, *_origin(result)]
+        for memory, seconds in case["seconds"].items():
+            rows = [["", "Median", "10 %", "90 %", "Efficiency"]]
+            for contender, quantiles in seconds.items():
+                shown = [show_seconds(quantiles[key]) for key in ("median", "p10", "p90")]
+                efficiency = case["efficiency"][memory].get(contender)
+                rows.append([contender, *shown, "" if efficiency is None else f"{efficiency:.2f}"])
+            title = f"{name}, {case['parameters'] / 1e6:.1f} M parameters, {memory}:"
+            lines += [title, "", *_markdown(rows), ""]
+    return [*lines, *_targets(result), "", *_origin(result)]
 
 
 def _hosts(result: Result) -> list[str]:

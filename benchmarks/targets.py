@@ -7,10 +7,14 @@ from typing import Any
 
 from models import BACKWARD_SHARE, COMPUTE_SECONDS, LAYERS
 from peers import GLOO, OPEN_MPI
+from train_rank import AFTER, BARRIER, DDP, GROUPED, OURS
 
 from sirtaki.observe.contenders import COPY
 from sirtaki.observe.measure import Timings
 from sirtaki.observe.report import show_bytes, show_seconds
+
+KEPT = "memory kept"
+GIVEN_BACK = "memory given back"
 
 _MIB = 1 << 20
 _LATENCY_SECONDS = 30e-6
@@ -75,6 +79,23 @@ def check_allreduce(timings: Timings, ranks: int, cores: int) -> list[Check]:
         latency = timings[4]["torch"]["median"]
         text = f"hvd.allreduce_ of 4 B within {show_seconds(_LATENCY_SECONDS)}"
         checks.append(Check(text, show_seconds(latency), latency <= _LATENCY_SECONDS))
+    return checks
+
+
+def check_train_step(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of training with gradients so large that reducing them takes time."""
+    checks = []
+    for name, case in cases.items():
+        if not name.startswith("MLP"):
+            continue
+        for memory, seconds in case["seconds"].items():
+            step = {contender: taken["median"] for contender, taken in seconds.items()}
+            title, ours = f"{name}, {memory}: Sirtaki against", step[OURS]
+            bound = step[BARRIER] + 1.2 * step[GROUPED]
+            checks.append(_at_most(f"{title} reducing after backward", 1.05, ours / step[AFTER]))
+            checks.append(_at_most(f"{title} barrier and 1.2 times the bytes", 1, ours / bound))
+            if memory == KEPT:
+                checks.append(_at_least(f"{title} DDP over Gloo", 2.3, step[DDP] / ours))
     return checks
 
 

@@ -48,8 +48,11 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       states_(hosts_, region),
       chunk_bytes_(static_cast<size_t>(options.chunk_bytes)) {
   if (rank_ == 0) {
+    EngineOptions sequencing = options;
+    // Waits between hosts end in sleep whoever computes.
+    sequencing.adapts_chunk &= hosts_.hosts() == 1;
     sequencer_ = std::make_unique<Sequencer>(
-        size_, options, [this](const std::vector<int>& ranks, std::string_view message) {
+        size_, sequencing, [this](const std::vector<int>& ranks, std::string_view message) {
           control_.send_down(ranks, message);
         });
   }
@@ -316,7 +319,7 @@ Sleep Engine::sleep_for() {
 }
 
 Runner::Events Engine::runner_events() {
-  return {[this](const Flight& flight) { flight_begun(flight); },
+  return {[this](Flight& flight) { flight_begun(flight); },
           [this](Flight& flight) { flight_goes_on(flight); },
           [this](Flight& flight, const std::optional<Error>& error) { flight_done(flight, error); },
           [this] { close(); }};
@@ -336,8 +339,9 @@ void Engine::end(const Item& item, const std::optional<Error>& error) {
   recorder_.ended(item.record, !error);  // this rank has joined
 }
 
-void Engine::flight_begun(const Flight& flight) {
+void Engine::flight_begun(Flight& flight) {
   for (const Item& item : flight.items) recorder_.begun(item.record);
+  flight.sleeps_before = endpoint_.doorbell.data_sleeps();
   if (log_.shows(LogLevel::kTrace)) log_run(flight);
   if (const auto timeline = this->timeline()) timeline->run_begin(flight.items);
 }
@@ -350,6 +354,8 @@ void Engine::flight_done(Flight& flight, const std::optional<Error>& error) {
   const std::lock_guard lock(mutex_);
   const int lane = backend_->lane_of(flight.base().set);
   busy_.erase(std::find(busy_.begin(), busy_.end(), lane));
+  sequencer_->batch_done(static_cast<int64_t>(flight.op.longest),
+                         endpoint_.doorbell.data_sleeps() - flight.sleeps_before);
 }
 
 std::shared_ptr<Timeline> Engine::timeline() {

@@ -152,7 +152,7 @@ class Engine {
   Runner::Events runner_events();
   void complete(const Entry& entry, std::optional<Error> error);
   void end(const Item& item, const std::optional<Error>& error);
-  void flight_begun(const Flight& flight);
+  void flight_begun(Flight& flight);
   void flight_goes_on(Flight& flight);
   void flight_done(Flight& flight, const std::optional<Error>& error);
   std::shared_ptr<Timeline> timeline();

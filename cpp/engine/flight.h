@@ -46,6 +46,7 @@ struct Flight {
   int64_t waits_since_ns = 0;  ///< 0: it has gone on since
   int64_t looked_ns = 0;       ///< when that was last seen
   int64_t stuck_ns = 0;        ///< for how long, without what this process itself was stopped for
+  uint32_t sleeps_before = 0;  ///< of the host's ranks for one another
 };
 
 }  // namespace sirtaki

@@ -24,6 +24,7 @@ struct EngineOptions {
   int64_t fusion_bytes =
       128 << 20;                   ///< ready operations are joined up to this many bytes; 0: never
   int64_t chunk_bytes = 96 << 10;  ///< piece of a stream that is in flight at a time
+  bool adapts_chunk = true;        ///< to whether cores are free, unless it is fixed or tuned
   int64_t cache_capacity = 1024;   ///< operations known by a short id; 0: none
   double stall_warning_seconds = 60;  ///< 0: never warn
   double stall_shutdown_seconds = 0;  ///< 0: never fail

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "collectives/slots.h"
 #include "engine/checks.h"
 #include "engine/kinds.h"
 #include "engine/timeline.h"
@@ -14,6 +15,8 @@ namespace {
 [[noreturn]] void refuse_report(int rank, const std::string& why) {
   throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
 }
+
+constexpr auto kLargestChunk = static_cast<int64_t>(StreamSlots::most(Region::kWorldStreamBytes));
 
 bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
 
@@ -27,7 +30,11 @@ Sequencer::Sequencer(int size, const EngineOptions& options, Send send)
       everyone_(sets_.ranks(0)),
       cache_(options.cache_capacity),
       reports_(size, sets_, cache_) {
-  if (options.autotune.enabled) autotuner_ = std::make_unique<Autotuner>(options);
+  if (options.autotune.enabled) {
+    autotuner_ = std::make_unique<Autotuner>(options);
+  } else if (options.adapts_chunk && !options.autotune.chunk_fixed) {
+    chunk_policy_.emplace(options.chunk_bytes, kLargestChunk);
+  }
 }
 
 void Sequencer::receive(int rank, std::string_view message, int64_t now_ns) {
@@ -346,6 +353,11 @@ void Sequencer::tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t
   if (!autotuner_->record(names, bytes, now_ns)) return;
   options_.fusion_bytes = autotuner_->settings().fusion_bytes;
   send_chunk_bytes(autotuner_->settings().chunk_bytes);
+}
+
+void Sequencer::batch_done(int64_t bytes, int64_t sleeps) {
+  if (!chunk_policy_ || !chunk_policy_->record(bytes, sleeps)) return;
+  send_chunk_bytes(chunk_policy_->chunk_bytes());
 }
 
 void Sequencer::announce_settings() { send_chunk_bytes(options_.chunk_bytes); }

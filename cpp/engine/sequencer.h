@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "engine/autotuner.h"
+#include "engine/chunk_policy.h"
 #include "engine/id_cache.h"
 #include "engine/joins.h"
 #include "engine/messages.h"
@@ -46,6 +47,9 @@ class Sequencer {
   bool dispatch(int64_t now_ns) {
     return dispatch(now_ns, [](int32_t) { return true; });
   }
+
+  /// Rank 0 has run a batch of so many bytes, in which a member slept `sleeps` times for another.
+  void batch_done(int64_t bytes, int64_t sleeps);
 
   bool has_ready() const { return !ready_.empty(); }
   /// A request of another rank may complete something now: rank 0 itself has submitted its part, or
@@ -107,6 +111,7 @@ class Sequencer {
   Send send_;
   Timeline* timeline_ = nullptr;
   std::unique_ptr<Autotuner> autotuner_;
+  std::optional<ChunkPolicy> chunk_policy_;  ///< where the chunk is neither set nor tuned
   ProcessSets sets_;
   std::vector<int> everyone_;
   IdCache cache_;

@@ -21,6 +21,14 @@ void Doorbell::abort(const Loss& loss) const {
   }
 }
 
+uint32_t Doorbell::data_sleeps() const {
+  uint64_t sum = 0;
+  for (int r = 0; r < region_->ranks(); ++r) {
+    sum += region_->rank(r).data_sleeps.load(std::memory_order_relaxed);
+  }
+  return static_cast<uint32_t>(sum / static_cast<uint64_t>(region_->ranks()));
+}
+
 void Doorbell::yield() const {
   const int64_t before = now_ns();
   sched_yield();

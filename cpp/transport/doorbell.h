@@ -99,6 +99,9 @@ class Doorbell {
   /// How long the driver polls before it sleeps.
   int64_t spin_ns() const { return caller_ ? policy_.caller_ns : policy_.engine_ns; }
 
+  /// How often a rank of this host has slept for a peer's counter, on average; wraps round.
+  uint32_t data_sleeps() const;
+
   bool aborted() const { return region_->lost_rank() >= 0; }
 
   /// Throws if the world was aborted; says which rank was lost.
@@ -135,6 +138,9 @@ class Doorbell {
   }
 
   void yield() const;
+  void count_data_sleep() const {
+    region_->rank(place_).data_sleeps.fetch_add(1, std::memory_order_relaxed);
+  }
 
   static void doze(const Sleep& sleep, int64_t nap_ns);
 
@@ -155,6 +161,7 @@ class Doorbell {
       parking.park(sleep.news());
       if (!ready() && !aborted()) {
         if (sleep.polled.empty()) {
+          if (sleep.data) count_data_sleep();
           parking.sleep(ticket, kSleepNs);
         } else {
           doze(sleep, nap);

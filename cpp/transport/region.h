@@ -60,11 +60,12 @@ struct alignas(128) RankBlock {
   /// sleeps for and the peer whose kData it needs; a thread that does not drive wants nothing.
   Parking engine, caller;
   std::atomic<uint32_t> bye;
+  std::atomic<uint32_t> data_sleeps;  ///< how often its driver slept for a peer's counter
 
   /// What this rank knows of a loss, complete before it says so in Abort.
   int32_t loss_reporter;
   int32_t loss_code;
-  char loss_reason[484];
+  char loss_reason[480];
 };
 
 /// Per rank and process set: counters that its peers wait for, perhaps asleep, and that only grow.

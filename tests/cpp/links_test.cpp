@@ -165,11 +165,11 @@ TEST_CASE("an engine that has ended does not touch the memory that another one m
         testing::barrier(engine);
         REQUIRE(engine.shutdown());
         constexpr uint32_t kAnothers = 0xabc0;
-        region->rank(rank).rest.store(kAnothers);
+        region->rank(rank).engine.park(kAnothers);
         Floats values(4, 1.0f);
         const Error error = testing::error_of([&] { testing::sum(engine, "late", values); });
         expect(contains(error.what(), "has been shut down"), error.what());
-        expect(region->rank(rank).rest == kAnothers, "whose engine it is sleeps on");
+        expect(region->rank(rank).engine.wants() == kAnothers, "whose engine it is sleeps on");
       },
       [&](int rank) { Doorbell(region, rank, SpinPolicy{}).abort(rank); });
 }
