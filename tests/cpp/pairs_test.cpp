@@ -439,6 +439,7 @@ TEST_CASE("a lost rank fails what is pending, in the middle too") {
     run(way, 3, [&](Engine& engine, int rank) {
       // All ranks are connected.
       crossing(engine, rank, 3, 100);
+      testing::barrier(engine);
       Bytes large(30'000'000);
       Bytes small(4);
       std::vector<std::shared_ptr<Handle>> handles;
