@@ -23,6 +23,9 @@ BROADCAST: Final = 2
 ALLTOALL: Final = 3
 REDUCESCATTER: Final = 4
 BARRIER: Final = 5
+REDUCE: Final = 6
+GATHER: Final = 7
+SCATTER: Final = 8
 JOIN: Final = 11
 
 
@@ -83,18 +86,18 @@ class Collectives(Generic[T]):
             targets, target_shapes, target_dtype = self._views(outputs)
             if shapes != target_shapes or dtype != target_dtype:
                 raise ValueError("outputs must have the shapes and dtype of the inputs")
-        _check_op(op)
+        check_op(op)
         if op == Adasum and dtype not in FLOATING:
             raise ValueError("Adasum needs floating point tensors")
         return handles.start(
             world.engine,
             (
                 ALLREDUCE,
-                _full_name("allreduce", name),
+                full_name("allreduce", name),
                 dtype,
                 op,
                 0,
-                _set_id(process_set),
+                set_id(process_set),
                 prescale_factor,
                 postscale_factor,
                 shapes,
@@ -130,7 +133,7 @@ class Collectives(Generic[T]):
         waits: bool = False,
     ) -> int:
         """Reduce, and give each member its block of rows; the first members get one row more."""
-        _check_op(op)
+        check_op(op)
         for tensor in tensors:
             if not self._tensors.view(tensor)[1]:
                 raise ValueError("reducescatter needs rows to scatter, but got a scalar")
@@ -154,11 +157,11 @@ class Collectives(Generic[T]):
         world = world_for_operation()
         inputs = [self._tensors.contiguous(tensor) for tensor in tensors]
         pointers, shapes, dtype = self._views(inputs)
-        set_id = _set_id(process_set)
-        name = _full_name(verb, name)
+        number = set_id(process_set)
+        name = full_name(verb, name)
         return handles.start(
             world.engine,
-            (kind, name, dtype, op, 0, set_id, *scale, shapes, [], pointers, [], waits),
+            (kind, name, dtype, op, 0, number, *scale, shapes, [], pointers, [], waits),
             inputs,
             lambda done: self._outputs(done, inputs),
         )
@@ -175,18 +178,13 @@ class Collectives(Generic[T]):
     ) -> int:
         """Give every member the root's tensor; `root_rank` is always a rank of the world."""
         world = world_for_operation()
-        if isinstance(root_rank, bool) or not hasattr(root_rank, "__index__"):
-            raise TypeError(f"root_rank must be an int, not {type(root_rank).__name__}")
-        root = int(root_rank)
-        members = process_set.ranks
-        if process_set.process_set_id and members is not None and root not in members:
-            raise ValueError(f"root_rank {root} is not in the process set {members}")
+        root = rank_of("root_rank", root_rank, process_set)
         source = self._tensors.contiguous(tensor)
         target = self._tensors.empty_like(source) if output is None else output
         pointers, shapes, dtype = self._views([source])
         targets = [self._tensors.view(target)[0]]
-        set_id = _set_id(process_set)
-        name = _full_name("broadcast", name)
+        number = set_id(process_set)
+        name = full_name("broadcast", name)
         return handles.start(
             world.engine,
             (
@@ -195,7 +193,7 @@ class Collectives(Generic[T]):
                 dtype,
                 0,
                 root,
-                set_id,
+                number,
                 1.0,
                 1.0,
                 shapes,
@@ -221,9 +219,9 @@ class Collectives(Generic[T]):
         world = world_for_operation()
         source = self._tensors.contiguous(tensor)
         pointers, shapes, dtype = self._views([source])
-        rows = self._rows_to_members(splits, shapes[0], _members(world, process_set))
-        set_id = _set_id(process_set)
-        name = _full_name("alltoall", name)
+        rows = self._rows_tomembers_of(splits, shapes[0], members_of(world, process_set))
+        number = set_id(process_set)
+        name = full_name("alltoall", name)
 
         def finish(done: _core.Handle) -> list[T]:
             received = self._tensors.wrap_splits(done.received_splits, splits)
@@ -231,12 +229,12 @@ class Collectives(Generic[T]):
 
         return handles.start(
             world.engine,
-            (ALLTOALL, name, dtype, 0, 0, set_id, 1.0, 1.0, shapes, rows, pointers, [], waits),
+            (ALLTOALL, name, dtype, 0, 0, number, 1.0, 1.0, shapes, rows, pointers, [], waits),
             [source],
             finish,
         )
 
-    def _rows_to_members(self, splits: object, shape: tuple[int, ...], members: int) -> list[int]:
+    def _rows_tomembers_of(self, splits: object, shape: tuple[int, ...], members: int) -> list[int]:
         if not shape:
             return [0] * members  # the sequencer rejects scalars on all ranks alike
         if splits is None:
@@ -258,13 +256,13 @@ class Collectives(Generic[T]):
     def barrier(self, process_set: ProcessSet) -> None:
         """Return once every member has called it."""
         engine = world_for_operation().engine
-        request = _without_tensors(BARRIER, "", _set_id(process_set))
+        request = _without_tensors(BARRIER, "", set_id(process_set))
         handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
     def join(self, process_set: ProcessSet) -> int:
         """Contribute zeros to the others' allreduces until all join; return the last rank."""
         engine = world_for_operation().engine
-        number = _set_id(process_set)
+        number = set_id(process_set)
         request = _without_tensors(JOIN, f"join.{number}", number)
         [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))
         return int(last)
@@ -302,12 +300,14 @@ def _without_tensors(kind: int, name: str, set_id: int) -> tuple[Any, ...]:
     return kind, name, 0, 0, 0, set_id, 1.0, 1.0, [], [], [], [], True
 
 
-def _check_op(op: int) -> None:
+def check_op(op: int) -> None:
+    """Raise ValueError for what is no reduction."""
     if op not in NAMES:
         raise ValueError(f"op={op!r} is not a reduction; use one of {', '.join(NAMES.values())}")
 
 
-def _full_name(verb: str, name: str | None) -> str:
+def full_name(verb: str, name: str | None) -> str:
+    """Return the name of an operation among the ranks; "": matched by order."""
     if name is None:
         return ""
     if not isinstance(name, str):
@@ -315,7 +315,19 @@ def _full_name(verb: str, name: str | None) -> str:
     return f"{verb}.{name}"
 
 
-def _set_id(process_set: ProcessSet) -> int:
+def rank_of(name: str, rank: int, process_set: ProcessSet) -> int:
+    """Return the rank of the world that an argument says; TypeError, ValueError if it is none."""
+    if isinstance(rank, bool) or not hasattr(rank, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(rank).__name__}")
+    number = int(rank)
+    members = process_set.ranks
+    if process_set.process_set_id and members is not None and number not in members:
+        raise ValueError(f"{name} {number} is not in the process set {members}")
+    return number
+
+
+def set_id(process_set: ProcessSet) -> int:
+    """Return the number of a registered process set; ValueError if it is not registered."""
     number = process_set.process_set_id
     if number is None:
         raise ValueError(
@@ -324,5 +336,6 @@ def _set_id(process_set: ProcessSet) -> int:
     return number
 
 
-def _members(world: World, process_set: ProcessSet) -> int:
+def members_of(world: World, process_set: ProcessSet) -> int:
+    """Return how many ranks the set has."""
     return len(process_set.ranks) if process_set.ranks is not None else world.topology.size

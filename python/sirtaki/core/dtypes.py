@@ -31,4 +31,7 @@ MOVED: Final = {
     "float4_e2m1fn_x2": 21,
 }
 
+# Of an element, by its code.
+BYTES: Final = (1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 1, 1, 1, 1, 1)
+
 FLOATING: Final = frozenset((F16, BF16, F32, F64))

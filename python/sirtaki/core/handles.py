@@ -66,6 +66,23 @@ def start(
     return number
 
 
+def follow(
+    engine: _core.Engine,
+    handle: _core.Handle,
+    keep: object,
+    finish: Callable[[_core.Handle], list[Any]],
+) -> int:
+    """Return a new handle for what has been started already; arguments as `start`."""
+    number = next(_numbers)
+    _pending[number] = _Pending(engine, handle, keep, finish, ("", 0), _news)
+    return number
+
+
+def abandon(keep: object) -> None:
+    """Keep tensors for ever: a wait for what uses them was interrupted."""
+    _abandoned.append(keep)
+
+
 def _require_unused(engine: _core.Engine, key: tuple[str, int]) -> None:
     """Refuse a name again that the script cannot know to be free.
 
