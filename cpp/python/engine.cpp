@@ -206,6 +206,49 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked) {
   return handle;
 }
 
+std::shared_ptr<Handle> start(HeldEngine& engine, Transfer transfer, bool waits) {
+  std::shared_ptr<Handle> handle;
+  {
+    nb::gil_scoped_release release;
+    if (!waits) return engine->start(std::move(transfer));
+    handle = engine->start_and_wait(std::move(transfer), now_ns() + kSignalCheckNs);
+  }
+  wait_interruptibly(engine, *handle);
+  return handle;
+}
+
+std::shared_ptr<Handle> send(HeldEngine& engine, uintptr_t address, size_t bytes, int rank,
+                             int64_t tag, int set, bool waits) {
+  return start(engine, {true, rank, set, tag, reinterpret_cast<std::byte*>(address), bytes}, waits);
+}
+
+std::shared_ptr<Handle> receive(HeldEngine& engine, uintptr_t address, size_t bytes, int rank,
+                                int64_t tag, int set, bool waits) {
+  return start(engine, {false, rank, set, tag, reinterpret_cast<std::byte*>(address), bytes},
+               waits);
+}
+
+/// Seconds of each of `repeats` messages of `bytes` at `address` to another rank and back, which
+/// does the same; the lower one begins.
+std::vector<double> time_round_trip(HeldEngine& engine, int rank, uintptr_t address, size_t bytes,
+                                    int repeats) {
+  nb::gil_scoped_release release;
+  const auto move = [&](bool sends) {
+    const auto handle =
+        engine->start_and_wait({sends, rank, 0, 0, reinterpret_cast<std::byte*>(address), bytes});
+    if (handle->error()) throw *handle->error();
+  };
+  const bool begins = engine->rank() < rank;
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) {
+    const int64_t begun = now_ns();
+    move(begins);
+    move(!begins);
+    seconds.push_back(static_cast<double>(now_ns() - begun) * 1e-9);
+  }
+  return seconds;
+}
+
 /// The outputs of a finished operation: (bytes, shape) for each, sharing memory with the engine's
 /// buffer.
 nb::list outputs_of(const Handle& handle) {
@@ -285,6 +328,7 @@ void bind_engine(nb::module_& m) {
       .def_rw("log_time", &EngineOptions::log_time)
       .def_rw("autotune", &EngineOptions::autotune)
       .def_rw("sockets_per_peer", &EngineOptions::sockets_per_peer)
+      .def_rw("single_copy", &EngineOptions::single_copy)
       .def_rw("hosts", &EngineOptions::hosts)
       .def_rw("data_timeout_seconds", &EngineOptions::data_timeout_seconds)
       .def_rw("host_timeout_seconds", &EngineOptions::host_timeout_seconds);
@@ -293,7 +337,9 @@ void bind_engine(nb::module_& m) {
       .def("done", &Handle::done)
       .def("outputs", &outputs_of)
       .def_ro("received_splits", &Handle::received_splits)
-      .def_ro("value", &Handle::value);
+      .def_ro("value", &Handle::value)
+      .def_prop_ro("source", [](const Handle& handle) { return handle.message.source; })
+      .def_prop_ro("bytes", [](const Handle& handle) { return handle.message.bytes; });
 
   nb::class_<PythonRequest>(m, "Request")
       .def("__init__", &make_request, "kind"_a, nb::kw_only(), "name"_a = "",
@@ -339,6 +385,8 @@ void bind_engine(nb::module_& m) {
            "`backend`, if given, moves the data (see callback_backend.h): shut down before letting "
            "go.")
       .def("submit", &submit, "request"_a)
+      .def("send", &send, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a, "waits"_a)
+      .def("receive", &receive, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a, "waits"_a)
       .def("wait", &wait_interruptibly, "handle"_a)
       .def(
           "shutdown", [](HeldEngine& engine) { return engine->shutdown(); },
@@ -356,7 +404,8 @@ void bind_engine(nb::module_& m) {
       .def("process_sets", [](HeldEngine& engine) { return engine->process_sets(); })
       .def("backend_name", [](HeldEngine& engine) { return engine->backend_name(); })
       .def("require_own_process", [](HeldEngine& engine) { engine->require_own_process(); })
-      .def("time_allreduce", &time_allreduce, "address"_a, "count"_a, "repeats"_a);
+      .def("time_allreduce", &time_allreduce, "address"_a, "count"_a, "repeats"_a)
+      .def("time_round_trip", &time_round_trip, "rank"_a, "address"_a, "bytes"_a, "repeats"_a);
 
   m.def(
       "set_current_engine",

@@ -158,6 +158,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     tune.chunk_fixed = config.autotune.chunk_fixed
     tune.fusion_fixed = config.autotune.fusion_fixed
     options.sockets_per_peer = joined.sockets
+    options.single_copy = config.single_copy
     options.hosts = joined.hostnames
     machine_cores = os.cpu_count() or 1
     if joined.topology.local_size > joined.cores or joined.sharing_cores > machine_cores:
