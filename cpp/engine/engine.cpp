@@ -243,15 +243,21 @@ bool Engine::take_role() {
 bool Engine::wait(Handle& handle, int64_t limit_ns) {
   if (!handle.done()) require_own_process();
   const auto late = [&] { return limit_ns != kForever && now_ns() >= limit_ns; };
+  std::optional<Sleepers::Entry> sleeper;
   while (!handle.done() && !late()) {
+    const uint32_t seen = handle.seen();
     if (driver_.try_lock()) {
+      sleeper.reset();
       const Role role(*this);
       drive(true, [&] { return handle.done() || late(); });
+    } else if (!sleeper) {
+      sleeper.emplace(sleepers_, handle);  // who drove may have left before
     } else {
-      handle.sleep(limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
+      handle.sleep(seen, limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
     }
     callbacks_.run();
   }
+  sleeper.reset();
   callbacks_.run();
   return handle.done();
 }
@@ -276,8 +282,7 @@ bool Engine::progress() {
     }
     control_.receive_down([this](std::string_view message) { receive_down(message); });
   }
-  const bool moved = runner_.advance();
-  if (pairs_.advance() || moved) return true;
+  if (runner_.advance()) return true;
   if (control_.has_backlog()) sched_yield();  // to whom the ring belongs
   return false;
 }
@@ -372,8 +377,10 @@ void Engine::engine_loop() {
     if (driver_.try_lock()) {
       const Role role(*this);
       const int64_t limit = now_ns() + options_.engine_spin_ns;
-      drive(false,
-            [&] { return !has_work() && runner_.idle() && !pairs_.busy() && now_ns() >= limit; });
+      drive(false, [&] {
+        return !has_work() && runner_.idle() && !pairs_.busy() &&
+               (sleepers_.any() || now_ns() >= limit);
+      });
     }
     callbacks_.run();
     try {

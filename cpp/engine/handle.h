@@ -60,19 +60,27 @@ class Handle {
 
   explicit Handle(OnDone on_done = nullptr) : on_done_(std::move(on_done)) {}
 
-  bool done() const { return state_.load(std::memory_order_acquire) != 0; }
+  bool done() const { return (seen() & kDone) != 0; }
 
-  /// Sleeps until done, at most `timeout_ns` (negative: no limit).
-  void sleep(int64_t timeout_ns = -1) {
-    if (!done()) futex_wait(state_, 0, timeout_ns);
+  /// Changes when the handle is done, and with every nudge.
+  uint32_t seen() const { return state_.load(std::memory_order_acquire); }
+  /// Sleeps until that is no longer what was seen, at most `timeout_ns` (negative: no limit).
+  void sleep(uint32_t seen, int64_t timeout_ns = -1) {
+    if (!state_.compare_exchange_strong(seen, seen | kAsleep)) return;
+    if ((seen & kDone) == 0) futex_wait(state_, seen | kAsleep, timeout_ns);
+  }
+  /// Lets who sleeps look around.
+  void nudge() {
+    state_.fetch_add(kNudge);
+    futex_wake(state_);
   }
 
   /// The first one counts: true.
   bool complete(const std::optional<Error>& error = std::nullopt) {
     if (done()) return false;
     if (error) error_.emplace(*error);
-    state_.store(1, std::memory_order_release);
-    futex_wake(state_);
+    const uint32_t before = state_.fetch_or(kDone, std::memory_order_acq_rel);
+    if ((before & kAsleep) != 0) futex_wake(state_);
     return true;
   }
 
@@ -88,6 +96,10 @@ class Handle {
   int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
 
  private:
+  static constexpr uint32_t kDone = 1;
+  static constexpr uint32_t kAsleep = 2;  ///< somebody sleeps, or did
+  static constexpr uint32_t kNudge = 4;
+
   const OnDone on_done_;
   std::atomic<uint32_t> state_{0};
   std::optional<Error> error_;

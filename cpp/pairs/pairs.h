@@ -126,8 +126,7 @@ class Pairs {
     uint64_t owed = 0;         ///< of these, what is kept no longer
   };
 
-  static constexpr size_t kEagerRing = 16 << 10;
-  static constexpr size_t kEagerSocket = 64 << 10;
+  static constexpr size_t kEager = 64 << 10;  ///< the longest message that goes unasked
   /// Of eager messages that nobody has received, from one sender.
   static constexpr uint64_t kCredit = 64 << 20;
   static constexpr uint64_t kGiveBack = kCredit / 8;
