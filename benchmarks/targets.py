@@ -129,6 +129,20 @@ def check_hosts(cases: dict[str, Any], bytes_per_second: float) -> list[Check]:
     ]
 
 
+def check_pairs(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of messages that were measured, on one host and on two."""
+    checks = []
+    for size, most in (("4", 1.2), (str(64 * _MIB), 1.0)):
+        if size in cases["one host"]:
+            taken = 1 / _ratio(cases["one host"][size], OPEN_MPI)
+            what = f"{show_bytes(int(size))} there and back, of Open MPI's time,"
+            checks.append(_at_most(what, most, taken))
+    if large := cases.get("two hosts", {}).get(str(64 * _MIB)):
+        what = "64 MiB between two hosts against a stream"
+        checks.append(_at_least(what, 0.95, _ratio(large, "stream")))
+    return checks
+
+
 def _flat(sums: dict[str, Any]) -> float:
     by_name = sums[str(64 * _MIB)]
     return by_name["flat"]["median"] / by_name["hierarchical"]["median"]

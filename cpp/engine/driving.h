@@ -14,6 +14,7 @@ class Engine::Role {
     engine_.driver_.unlock();
     // Not before: the engine thread, rung, would find the role taken and sleep again.
     if (rest.left_over || engine_.has_news(rest)) engine_.endpoint_.doorbell.ring_engine();
+    engine_.sleepers_.nudge();
   }
   Role(const Role&) = delete;
   Role& operator=(const Role&) = delete;
@@ -45,7 +46,9 @@ void Engine::drive(bool caller, Done done) {
   guard([&] {
     doorbell.check_abort();
     while (!done() && !callbacks_.waiting()) {
-      if (progress()) continue;
+      const bool moved = pairs_.advance();  // needs no lock
+      if (moved && done()) break;
+      if (progress() || moved) continue;
       doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
       doorbell.wait([&] { return done() || runner_.is_ready() || has_work(); },
                     [&] { return sleep_for(); });

@@ -238,15 +238,21 @@ bool Engine::take_role() {
 bool Engine::wait(Handle& handle, int64_t limit_ns) {
   if (!handle.done()) require_own_process();
   const auto late = [&] { return limit_ns != kForever && now_ns() >= limit_ns; };
+  std::optional<Sleepers::Entry> sleeper;
   while (!handle.done() && !late()) {
-    if (take_role()) {
+    const Parking::Ticket ticket = handle.ticket();
+    if (driver_.try_lock()) {
+      sleeper.reset();
       const Role role(*this);
       drive(true, [&] { return handle.done() || late(); });
+    } else if (!sleeper) {
+      sleeper.emplace(sleepers_, handle);  // who drove may have left before
     } else {
-      handle.sleep(limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
+      handle.sleep(ticket, limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
     }
     callbacks_.run();
   }
+  sleeper.reset();
   callbacks_.run();
   return handle.done();
 }
@@ -275,8 +281,7 @@ bool Engine::progress() {
     }
     control_.receive_down([this](std::string_view message) { negotiation_.receive(message); });
   }
-  const bool moved = runner_.advance();
-  if (pairs_.advance() || moved) return true;
+  if (runner_.advance()) return true;
   if (control_.has_backlog()) sched_yield();  // to whom the ring belongs
   return false;
 }
@@ -385,7 +390,8 @@ void Engine::engine_loop() {
       stalls_due_ = false;
       stall_check_ns_ = now + kStallCheckNs;
       const auto idle = [&] { return !has_work() && runner_.idle() && !pairs_.busy(); };
-      drive(false, [&] { return stalls_due_ || (idle() && now_ns() >= limit); });
+      drive(false,
+            [&] { return stalls_due_ || (idle() && (sleepers_.any() || now_ns() >= limit)); });
     }
     callbacks_.run();
     try {

@@ -22,6 +22,7 @@
 #include "engine/relay.h"
 #include "engine/runner.h"
 #include "engine/sequencer.h"
+#include "engine/sleepers.h"
 #include "engine/timeline.h"
 #include "pairs/pairs.h"
 #include "transport/group.h"
@@ -216,6 +217,7 @@ class Engine {
 
   std::mutex driver_;  ///< held by whoever drives; guards runner_, pairs_, endpoint_ and
                        ///< backend_
+  Sleepers sleepers_;
   Runner runner_;
   Pairs pairs_;
   uint32_t looks_ = 0;

@@ -62,12 +62,15 @@ class Handle {
 
   bool done() const { return done_.load(); }
 
-  /// Sleeps until done, at most `timeout_ns` (negative: no limit).
-  void sleep(int64_t timeout_ns = -1) {
-    const Parking::Ticket ticket = parking_.ticket();
+  /// Tells nudges apart: those before it was taken end no sleep.
+  Parking::Ticket ticket() const { return parking_.ticket(); }
+  /// Sleeps until done or nudged, at most `timeout_ns` (negative: no limit).
+  void sleep(Parking::Ticket ticket, int64_t timeout_ns = -1) {
     parking_.park(kDone);
     if (!done()) parking_.sleep(ticket, timeout_ns);
   }
+  /// Lets who sleeps look around.
+  void nudge() { parking_.wake(); }
 
   /// The first one counts: true.
   bool complete(const std::optional<Error>& error = std::nullopt) {

@@ -48,9 +48,8 @@ void Pairs::start_send(Transfer send) {
   if (ended_) return finish(send, {}, ended_);
   if (send.peer == endpoint_.rank) return send_to_self(std::move(send));
   Peer& peer = peer_of(send.peer);
-  const size_t most = peer.place >= 0 ? kEagerRing : kEagerSocket;
   Header header{Note::kEager, send.communicator, send.tag, send.bytes, 0, 0};
-  if (send.bytes <= most && cost_of(send.bytes) <= peer.credit) {
+  if (send.bytes <= kEager && cost_of(send.bytes) <= peer.credit) {
     peer.credit -= cost_of(send.bytes);
     return write(peer, {header, {send.data, send.bytes}, std::move(send.owner)});
   }

@@ -126,15 +126,14 @@ class Pairs {
     uint64_t owed = 0;         ///< of these, what is kept no longer
   };
 
-  static constexpr size_t kEagerRing = 16 << 10;
-  static constexpr size_t kEagerSocket = 64 << 10;
+  static constexpr size_t kEager = 64 << 10;  ///< the longest message that goes unasked
   /// Of eager messages that nobody has received, from one sender.
   static constexpr uint64_t kCredit = 64 << 20;
   static constexpr uint64_t kGiveBack = kCredit / 8;
   static constexpr uint64_t kMessageCost = 256;  ///< besides its bytes
   static constexpr uint64_t kMostBytes = uint64_t{1} << 48;
   static constexpr size_t kStep = 1 << 20;  ///< bytes that are moved at a time
-  static constexpr size_t kPart = 512 << 10;
+  static constexpr size_t kPart = 2 << 20;
 
   static uint64_t cost_of(uint64_t bytes) { return bytes + kMessageCost; }
 

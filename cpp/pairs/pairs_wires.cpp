@@ -258,7 +258,7 @@ std::span<std::byte> Pairs::begin(Peer& peer, const Header& header) {
 }
 
 std::span<std::byte> Pairs::begin_eager(Peer& peer, const Header& header) {
-  if (header.bytes > kEagerSocket) throw Lie("a message too long to come unasked");
+  if (header.bytes > kEager) throw Lie("a message too long to come unasked");
   if (header.tag < 0) throw Lie("a negative tag");
   peer.outstanding += cost_of(header.bytes);
   if (peer.outstanding > kCredit) throw Lie("more messages than were wanted");

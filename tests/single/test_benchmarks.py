@@ -83,6 +83,20 @@ def test_allreduce_is_measured_beside_its_peers(tmp_path: Path, summary: ModuleT
     assert "| Bytes | core | numpy |" in summary.write_summary(tmp_path).read_text()
 
 
+def test_messages_are_measured_beside_their_peers(tmp_path: Path, summary: ModuleType) -> None:
+    pytest.importorskip("mpi4py")
+    arguments = ("--max-bytes=16", "--rounds=1", "--no-hosts", "--output", str(tmp_path))
+    shown = benchmark("pairs.py", *arguments)
+    assert "4 B there and back, of Open MPI's time, at most 1.2" in shown
+    result = json.loads((tmp_path / "pairs.json").read_text())
+    timings = result["cases"]["one host"]
+    assert list(timings) == ["4", "16"]
+    assert all(
+        list(by_name) == ["core", "numpy", "Open MPI", "Gloo"] for by_name in timings.values()
+    )
+    assert "| Bytes | core | numpy | Open MPI |" in summary.write_summary(tmp_path).read_text()
+
+
 @pytest.mark.parametrize(
     ("gloo", "met", "measured"), [(2.5, True, "2.50 at 1 MiB"), (2.4, False, "2.40 at 1 MiB")]
 )
