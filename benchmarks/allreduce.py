@@ -53,13 +53,14 @@ def measure_ranks(plan: Plan, ranks: int) -> tuple[Timings, str]:
         # Under mpi4py's main program one rank's exception ends all ranks.
         python = [sys.executable, "-m", "mpi4py"]
         rank = [str(HERE / "allreduce_rank.py"), json.dumps(asdict(plan)), folder]
-        command = [*_mpirun(ranks), *python, *rank]
-        subprocess.run(command, check=True, env=_environment(server, ranks))
+        command = [*run_mpi(ranks), *python, *rank]
+        subprocess.run(command, check=True, env=rank_environment(server, ranks))
         result = json.loads((Path(folder) / "timings.json").read_text())
     return {int(size): by_name for size, by_name in result["timings"].items()}, result["mpi"]
 
 
-def _mpirun(ranks: int) -> list[str]:
+def run_mpi(ranks: int) -> list[str]:
+    """Return the command that starts so many ranks."""
     program = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if program is None:
         raise SystemExit("no mpirun: pip install -r tools/requirements-bench.txt")
@@ -67,7 +68,8 @@ def _mpirun(ranks: int) -> list[str]:
     return [program, *root, "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
 
 
-def _environment(server: UnixStoreServer, ranks: int) -> dict[str, str]:
+def rank_environment(server: UnixStoreServer, ranks: int) -> dict[str, str]:
+    """Return the variables of the ranks."""
     environment = {
         **os.environ,
         "SIRTAKI_RENDEZVOUS": server.address,

@@ -14,6 +14,7 @@ from pathlib import Path
 import allreduce
 import hosts
 import overheads
+import pairs
 import train_step
 from output import RESULTS
 from summary import write_summary
@@ -41,6 +42,8 @@ def main() -> int:
         print(f"Allreduce, {ranks} ranks", flush=True)
         allreduce.main(["-np", ranks, *output])
         print(flush=True)
+    wait_until_quiet()
+    pairs.main(output)
     wait_until_quiet()
     train_step.main(output)
     wait_until_quiet()

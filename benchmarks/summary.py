@@ -21,6 +21,9 @@ def write_summary(folder: Path) -> Path:
     training = folder / "train_step.json"
     if training.exists():
         lines += _train_step(json.loads(training.read_text()))
+    pairs = folder / "pairs.json"
+    if pairs.exists():
+        lines += _pairs(json.loads(pairs.read_text()))
     overheads = folder / "overheads.json"
     if overheads.exists():
         lines += _overheads(json.loads(overheads.read_text()))
@@ -47,13 +50,28 @@ def _allreduce(result: Result) -> list[str]:
 def _train_step(result: Result) -> list[str]:
     lines = [f"## Training step, {result['ranks']} ranks", ""]
     for name, case in result["cases"].items():
-        rows = [["", "Median", "10 %", "90 %", "Efficiency"]]
-        for contender, quantiles in case["seconds"].items():
-            shown = [show_seconds(quantiles[key]) for key in ("median", "p10", "p90")]
-            efficiency = case["efficiency"].get(contender)
-            rows.append([contender, *shown, "" if efficiency is None else f"{efficiency:.2f}"])
-        lines += [f"{name}, {case['parameters'] / 1e6:.1f} M parameters:", "", *_markdown(rows), ""]
-    return [*lines, *_origin(result)]
+        for memory, seconds in case["seconds"].items():
+            rows = [["", "Median", "10 %", "90 %", "Efficiency"]]
+            for contender, quantiles in seconds.items():
+                shown = [show_seconds(quantiles[key]) for key in ("median", "p10", "p90")]
+                efficiency = case["efficiency"][memory].get(contender)
+                rows.append([contender, *shown, "" if efficiency is None else f"{efficiency:.2f}"])
+            title = f"{name}, {case['parameters'] / 1e6:.1f} M parameters, {memory}:"
+            lines += [title, "", *_markdown(rows), ""]
+    return [*lines, *_targets(result), "", *_origin(result)]
+
+
+def _pairs(result: Result) -> list[str]:
+    lines = []
+    for title, timings in result["cases"].items():
+        rows = [["Bytes", *next(iter(timings.values()))]]
+        for size, by_name in timings.items():
+            medians = [taken["median"] for taken in by_name.values()]
+            cells = [f"{show_seconds(m)}, {show_rate(2 * int(size), m)}" for m in medians]
+            rows.append([show_bytes(int(size)), *cells])
+        lines += [f"## Messages there and back, {title}: median time, GB/s", ""]
+        lines += [*_markdown(rows), ""]
+    return [*lines, *_targets(result), "", *_origin(result)]
 
 
 def _hosts(result: Result) -> list[str]:

@@ -7,10 +7,14 @@ from typing import Any
 
 from models import BACKWARD_SHARE, COMPUTE_SECONDS, LAYERS
 from peers import GLOO, OPEN_MPI
+from train_rank import AFTER, BARRIER, DDP, GROUPED, OURS
 
 from sirtaki.observe.contenders import COPY
 from sirtaki.observe.measure import Timings
 from sirtaki.observe.report import show_bytes, show_seconds
+
+KEPT = "memory kept"
+GIVEN_BACK = "memory given back"
 
 _MIB = 1 << 20
 _LATENCY_SECONDS = 30e-6
@@ -78,6 +82,23 @@ def check_allreduce(timings: Timings, ranks: int, cores: int) -> list[Check]:
     return checks
 
 
+def check_train_step(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of training with gradients so large that reducing them takes time."""
+    checks = []
+    for name, case in cases.items():
+        if not name.startswith("MLP"):
+            continue
+        for memory, seconds in case["seconds"].items():
+            step = {contender: taken["median"] for contender, taken in seconds.items()}
+            title, ours = f"{name}, {memory}: Sirtaki against", step[OURS]
+            bound = step[BARRIER] + 1.2 * step[GROUPED]
+            checks.append(_at_most(f"{title} reducing after backward", 1.05, ours / step[AFTER]))
+            checks.append(_at_most(f"{title} barrier and 1.2 times the bytes", 1, ours / bound))
+            if memory == KEPT:
+                checks.append(_at_least(f"{title} DDP over Gloo", 2.3, step[DDP] / ours))
+    return checks
+
+
 def check_hosts(cases: dict[str, Any], bytes_per_second: float) -> list[Check]:
     """Return the targets of a world over several hosts; the rate is that of the slow links."""
     sums = cases["allreduce, 2 hosts"]["sums"]
@@ -106,6 +127,20 @@ def check_hosts(cases: dict[str, Any], bytes_per_second: float) -> list[Check]:
         ),
         _at_most("seconds to start and end 16 ranks", 5.0, start),
     ]
+
+
+def check_pairs(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of messages that were measured, on one host and on two."""
+    checks = []
+    for size, most in (("4", 1.2), (str(64 * _MIB), 1.0)):
+        if size in cases["one host"]:
+            taken = 1 / _ratio(cases["one host"][size], OPEN_MPI)
+            what = f"{show_bytes(int(size))} there and back, of Open MPI's time,"
+            checks.append(_at_most(what, most, taken))
+    if large := cases.get("two hosts", {}).get(str(64 * _MIB)):
+        what = "64 MiB between two hosts against a stream"
+        checks.append(_at_least(what, 0.95, _ratio(large, "stream")))
+    return checks
 
 
 def _flat(sums: dict[str, Any]) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from sirtaki.observe.contenders import Run, timed
 from sirtaki.observe.measure import Quantiles, interleave
 
 ALONE = "alone"
+BARRIER = "barrier only"
+AFTER = "Sirtaki, after backward"
 DDP = "DDP, Gloo"
 OURS = "Sirtaki"
 RAW_GLOO = "all_reduce, Gloo"
@@ -34,13 +38,14 @@ class Turns:
 
 
 def measure_steps(
-    task: Task, turns: Turns, bare: bool, folder: str
+    task: Task, turns: Turns, bare: bool, keeps: bool, folder: str
 ) -> tuple[int, dict[str, Quantiles]]:
     """Return the number of parameters, and the seconds of a step by contender.
 
-    bare: also measure the reduction of all gradients without a training around it. folder: one
-    that all ranks share.
+    bare: also measure more ways to reduce all gradients without a training around it. keeps:
+    whether the C library keeps freed memory. folder: one that all ranks share.
     """
+    os.environ["SIRTAKI_KEEP_MEMORY"] = str(int(keeps))
     torch.set_num_threads(1)
     torch.manual_seed(0)
     hvd.init()
@@ -48,13 +53,17 @@ def measure_steps(
     batch = task.data()
     runs = {
         ALONE: _alone(task.model(), batch),
+        BARRIER: _then(task.model(), batch, lambda _: hvd.barrier()),
+        AFTER: _then(task.model(), batch, _reduce_gradients),
         DDP: _ddp(task.model(), batch),
         OURS: _ours(task.model(), batch),
     }
     with torch.device("meta"):  # shapes without memory
         parameters = list(task.model().parameters())
+    gradients = [torch.zeros(p.shape) for p in parameters]
+    runs[GROUPED] = timed(lambda: hvd.grouped_allreduce_(gradients, name="bare"))
     if bare:
-        runs |= _bare([torch.zeros(p.shape) for p in parameters])
+        runs |= _bare(gradients)
     result = interleave(runs, dict.fromkeys(runs, turns.steps), turns.rounds)
     dist.destroy_process_group()
     hvd.shutdown()
@@ -83,6 +92,18 @@ def _alone(model: nn.Module, batch: Batch) -> Run:
     return run if hvd.rank() == 0 else lambda _: []
 
 
+def _then(model: nn.Module, batch: Batch, meet: Callable[[nn.Module], object]) -> Run:
+    """Training in which the ranks meet between backward and the optimizer's step."""
+    optimizer = _sgd(model)
+    optimizer.register_step_pre_hook(lambda *_: meet(model))
+    return training_step(model, optimizer, batch)
+
+
+def _reduce_gradients(model: nn.Module) -> None:
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    hvd.grouped_allreduce_(gradients, name="after")
+
+
 def _ddp(model: nn.Module, batch: Batch) -> Run:
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
     return training_step(wrapped, _sgd(model), batch)
@@ -107,12 +128,8 @@ def _bare(gradients: list[torch.Tensor]) -> dict[str, Run]:
         for handle in [hvd.allreduce_async_(g, name=f"bare.{i}") for i, g in names]:
             hvd.synchronize(handle)
 
-    def grouped() -> None:
-        hvd.grouped_allreduce_(gradients, name="bare")
-
     return {
         RAW_GLOO: timed(gloo),
         COALESCED: timed(coalesced),
         RAW_OURS: timed(ours),
-        GROUPED: timed(grouped),
     }

@@ -18,6 +18,7 @@ class Immediate final : public Work {
   }
   bool is_ready() override { return true; }
   void prepare(Sleep&) const override {}
+  Awaited awaited() const override { return {}; }
 
  private:
   Call call_;

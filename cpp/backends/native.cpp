@@ -58,10 +58,12 @@ class NativeWork final : public Work {
     return moved || strand_.is_ready();
   }
   void prepare(Sleep& sleep) const override {
-    if (sockets_ != nullptr) sockets_->add_polled(sleep.polled);
+    if (sockets_ != nullptr) sockets_->prepare(sleep);
     // Else it waits for other hosts alone.
-    if (strand_.peer() != Strand::kNobody) sleep.await_data(strand_.peer());
+    const int place = strand_.awaited().place;
+    if (place != Awaited::kNobody) sleep.await_data(place);
   }
+  Awaited awaited() const override { return strand_.awaited(); }
 
  private:
   Strand strand_;

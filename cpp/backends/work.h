@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "base/awaited.h"
 #include "base/frame_pool.h"
 #include "transport/doorbell.h"
 
@@ -24,6 +25,8 @@ class Work {
   virtual bool is_ready() = 0;
   /// Adds what it waits for.
   virtual void prepare(Sleep& sleep) const = 0;
+  /// The same for people.
+  virtual Awaited awaited() const = 0;
 };
 
 using WorkPtr = std::unique_ptr<Work>;

@@ -19,6 +19,15 @@ inline void require_frame_size(size_t size) {
                                         std::to_string(kMaxFrameBytes) + " allowed");
 }
 
+/// Engines that follow one another on the same connections are generations; this is the first.
+inline constexpr uint32_t kFirstGeneration = 1;
+
+/// What precedes a message.
+struct FrameHead {
+  uint32_t size;
+  uint32_t generation;
+};
+
 /// The size that precedes a message.
 inline uint32_t frame_size(std::string_view message) {
   require_frame_size(message.size());
@@ -26,23 +35,26 @@ inline uint32_t frame_size(std::string_view message) {
 }
 
 /// Appends a message to a byte stream so that the reader finds its end.
-inline void append_frame(std::string& stream, std::string_view message) {
-  const uint32_t size = frame_size(message);
-  stream.append(reinterpret_cast<const char*>(&size), sizeof size);
+inline void append_frame(std::string& stream, std::string_view message,
+                         uint32_t generation = kFirstGeneration) {
+  const FrameHead head{frame_size(message), generation};
+  stream.append(reinterpret_cast<const char*>(&head), sizeof head);
   stream.append(message);
 }
 
-/// Hands over the whole messages at the front of `stream` and removes them.
+/// Hands over the whole messages at the front of `stream` and removes them; those of another
+/// generation are dropped.
 template <class Receive>
-void take_frames(std::string& stream, const Receive& receive) {
+void take_frames(std::string& stream, const Receive& receive,
+                 uint32_t generation = kFirstGeneration) {
   std::string_view rest(stream);
-  uint32_t size;
-  while (rest.size() >= sizeof size) {
-    std::memcpy(&size, rest.data(), sizeof size);
-    require_frame_size(size);
-    if (rest.size() - sizeof size < size) break;
-    receive(rest.substr(sizeof size, size));
-    rest.remove_prefix(sizeof size + size);
+  FrameHead head;
+  while (rest.size() >= sizeof head) {
+    std::memcpy(&head, rest.data(), sizeof head);
+    require_frame_size(head.size);
+    if (rest.size() - sizeof head < head.size) break;
+    if (head.generation == generation) receive(rest.substr(sizeof head, head.size));
+    rest.remove_prefix(sizeof head + head.size);
   }
   stream.erase(0, stream.size() - rest.size());
 }

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/awaited.h"
 #include "base/frame_pool.h"
 
 namespace sirtaki {
@@ -44,9 +45,6 @@ class [[nodiscard]] Task {
 /// lends it a thread for as long as it need not wait.
 class Strand {
  public:
-  /// Nobody in particular is waited for.
-  static constexpr int kNobody = -1;
-
   explicit Strand(Task task);
   Strand(const Strand&) = delete;
   Strand& operator=(const Strand&) = delete;
@@ -57,8 +55,8 @@ class Strand {
 
   /// Whether `advance` would get it further.
   bool is_ready() const { return ready_ == nullptr || ready_(awaited_); }
-  /// The place on the host of a rank that must do something before; kNobody: not known.
-  int peer() const { return ready_ == nullptr ? kNobody : peer_(awaited_); }
+  /// What must happen before.
+  Awaited awaited() const { return ready_ == nullptr ? Awaited{} : describe_(awaited_); }
 
  private:
   friend class Task;
@@ -71,20 +69,20 @@ class Strand {
   static constexpr uint32_t kTurn = 64;
 
   using IsReady = bool (*)(const void* awaited);
-  using PeerOf = int (*)(const void* awaited);
+  using Describe = Awaited (*)(const void* awaited);
 
-  void suspend(Task::Coroutine innermost, IsReady ready, PeerOf peer, const void* awaited) {
+  void suspend(Task::Coroutine innermost, IsReady ready, Describe describe, const void* awaited) {
     innermost_ = innermost;
     ready_ = ready;
     awaited_ = awaited;
-    peer_ = peer;
+    describe_ = describe;
   }
 
   Task task_;
   Task::Coroutine innermost_;
   IsReady ready_ = nullptr;
   const void* awaited_ = nullptr;
-  PeerOf peer_ = nullptr;
+  Describe describe_ = nullptr;
   uint32_t turn_ = 0;
 };
 
@@ -158,8 +156,8 @@ inline bool Strand::advance() {
   return true;
 }
 
-/// Lets a task wait until something is so: `co_await Until([&] { return …; })`. `Ready` may have a
-/// `peer()`, the place on the host of a rank that must do something before.
+/// Lets a task wait until something is so: `co_await Until([&] { return …; })`. `Ready` may tell
+/// by `awaited()` what must happen before.
 template <class Ready>
 class [[nodiscard]] Until {
  public:
@@ -169,18 +167,18 @@ class [[nodiscard]] Until {
   bool await_suspend(Task::Coroutine coroutine) const {
     Strand& strand = *coroutine.promise().strand;
     if (++strand.turn_ <= Strand::kTurn && ready_()) return false;
-    strand.suspend(coroutine, &Until::is_ready, &Until::peer_of, this);
+    strand.suspend(coroutine, &Until::is_ready, &Until::describe, this);
     return true;
   }
   void await_resume() const {}
 
  private:
   static bool is_ready(const void* self) { return static_cast<const Until*>(self)->ready_(); }
-  static int peer_of(const void* self) {
-    if constexpr (requires(const Ready& ready) { ready.peer(); }) {
-      return static_cast<const Until*>(self)->ready_.peer();
+  static Awaited describe(const void* self) {
+    if constexpr (requires(const Ready& ready) { ready.awaited(); }) {
+      return static_cast<const Until*>(self)->ready_.awaited();
     } else {
-      return Strand::kNobody;
+      return {};
     }
   }
 

@@ -122,7 +122,7 @@ class Chain {
     if (group_.shares() && lane_ < 0) local_.skip_published(chunks_.count());
     for (uint32_t q = 0; q < chunks_.count(); ++q) {
       if (lane_ >= 0) {
-        co_await net_.reached(arrived_[q]);
+        co_await net_.reached(arrived_[q], q);
         forward(q);
       }
       if (group_.shares()) co_await share(q);

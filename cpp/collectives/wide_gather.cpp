@@ -91,7 +91,7 @@ class WideGather {
     for (const Arrival& arrival : arrivals_) {
       slot += block;
       const Range range = chunks.range(q, out_[arrival.member].bytes());
-      co_await net_.reached({arrival.begin.flow, arrival.begin.until + range.end});
+      co_await net_.reached({arrival.begin.flow, arrival.begin.until + range.end}, q);
       cursors_[arrival.member].copy_to(slot, range);
     }
   }

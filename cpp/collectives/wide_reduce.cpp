@@ -125,16 +125,18 @@ class WideReduce {
         copy_out(step);
       }
       if (at(step, 1)) {
-        co_await net_.all_reached(flight(step - 1).sent);
+        co_await net_.all_reached(flight(step - 1).sent, step - 1);
         if (shares_) co_await local_.all_published(step);
         sum_host(step - 1);
       }
       if (at(step, 1 + ahead)) {
-        co_await net_.all_reached(flight(step - 1 - ahead).sums);
-        sum_hosts(step - 1 - ahead);
+        const uint32_t q = step - 1 - ahead;
+        co_await net_.all_reached(flight(q).sums, q);
+        sum_hosts(q);
       }
       if (at(step, 1 + 2 * ahead)) {
-        co_await net_.all_reached(flight(step - 1 - 2 * ahead).results);
+        const uint32_t q = step - 1 - 2 * ahead;
+        co_await net_.all_reached(flight(q).results, q);
         if (shares_) local_.consume();
       }
       if (at(step, 2 + 2 * ahead) && shares_ && writes() && !target_.scattered) {

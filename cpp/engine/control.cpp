@@ -17,10 +17,10 @@ Control::Control(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
   }
 }
 
-void Control::frame(Outgoing& out, std::string_view message) {
+void Control::frame(Outgoing& out, std::string_view message) const {
   const size_t before = out.waiting.size();
-  out.waiting.reserve(before + sizeof(uint32_t) + message.size());  // whole or not at all
-  append_frame(out.waiting, message);
+  out.waiting.reserve(before + sizeof(FrameHead) + message.size());  // whole or not at all
+  append_frame(out.waiting, message, region_->generation());
   out.framed += out.waiting.size() - before;
 }
 
@@ -39,12 +39,10 @@ void Control::send_up(std::string_view message, bool urgent) {
 /// Wakes who reads this rank's ring: rank 0's engine, or the relay on another host's leader.
 void Control::tell_receiver(bool urgent) const {
   if (!relays_.wake) {
-    if (urgent) region_->leader().urgent.store(1, std::memory_order_relaxed);
+    if (urgent) region_->leader().urgent.store(1);
     return doorbell_.ring(0, urgent ? kControl : kRequest);
   }
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  std::atomic<uint32_t>& sleeps = region_->leader().relay_sleeps;
-  if (sleeps.load(std::memory_order_relaxed) != 0 && sleeps.exchange(0) != 0) relays_.wake();
+  if (region_->leader().relay.claim() != 0) relays_.wake();
 }
 
 void Control::send_down(const std::vector<int>& ranks, std::string_view message) {
@@ -112,14 +110,14 @@ void Control::push_own() {
 void Control::note_backlog() {
   bool waits = !up_out_.waiting.empty() || !own_.empty();
   for (const Outgoing& outgoing : down_out_) waits |= !outgoing.waiting.empty();
-  backlog_.store(waits, std::memory_order_relaxed);
+  backlog_.store(waits);
   if (waits) doorbell_.ring(place_, kControl);
 }
 
 void Control::receive_down(const Receive& receive) {
   if (!has_down()) return;
   region_->down(place_).read(down_in_);
-  take_frames(down_in_, receive);
+  take_frames(down_in_, receive, region_->generation());
 }
 
 void Control::receive_up(int place, const Receive& receive) {
@@ -127,7 +125,7 @@ void Control::receive_up(int place, const Receive& receive) {
   if (ring.empty()) return;
   std::string& partial = up_in_[static_cast<size_t>(place)];
   ring.read(partial);
-  take_frames(partial, receive);
+  take_frames(partial, receive, region_->generation());
 }
 
 bool Control::has_up() const {

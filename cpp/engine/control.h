@@ -44,7 +44,7 @@ class Control {
   /// Tries again to send what waits.
   void flush();
   /// Something waits for room in a ring.
-  bool has_backlog() const { return backlog_.load(std::memory_order_relaxed); }
+  bool has_backlog() const { return backlog_.load(); }
 
   /// Hands over the messages that came from the sequencer.
   void receive_down(const Receive& receive);
@@ -59,9 +59,7 @@ class Control {
   bool has_down() const { return !region_->down(place_).empty(); }
   bool has_up() const;
   /// One of the messages that `has_up` tells of must be received soon; rank 0 only.
-  bool has_urgent() const {
-    return rank_ == 0 && region_->leader().urgent.load(std::memory_order_relaxed) != 0;
-  }
+  bool has_urgent() const { return rank_ == 0 && region_->leader().urgent.load() != 0; }
   /// All messages are received next.
   void forget_urgent() {
     if (has_urgent()) region_->leader().urgent.exchange(0);
@@ -84,7 +82,7 @@ class Control {
   void push_own();
   void note_backlog();
   void tell_receiver(bool urgent) const;
-  static void frame(Outgoing& out, std::string_view message);
+  void frame(Outgoing& out, std::string_view message) const;
 
   const HostMap& hosts_;
   std::shared_ptr<Region> region_;

@@ -7,6 +7,7 @@
 #include "backends/native.h"
 #include "backends/single.h"
 #include "engine/checks.h"
+#include "engine/driving.h"
 #include "engine/kinds.h"
 
 namespace sirtaki {
@@ -22,23 +23,6 @@ std::unique_ptr<Backend> Engine::make_native(Endpoint& endpoint, const HostMap& 
   return std::make_unique<NativeBackend>(endpoint, hosts, std::move(connect));
 }
 
-/// Holds the driver's role, which must have been locked, and gives it back.
-class Engine::Role {
- public:
-  explicit Role(Engine& engine) : engine_(engine) {}
-  ~Role() {
-    const Rest rest = engine_.rest();
-    engine_.driver_.unlock();
-    // Not before: the engine thread, rung, would find the role taken and sleep again.
-    if (rest.left_over || engine_.has_news(rest)) engine_.endpoint_.doorbell.ring_engine();
-  }
-  Role(const Role&) = delete;
-  Role& operator=(const Role&) = delete;
-
- private:
-  Engine& engine_;
-};
-
 Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet links,
                Connect connect, const EngineOptions& options, const MakeBackend& make_backend)
     : hosts_(std::move(hosts)),
@@ -50,27 +34,34 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       log_("sirtaki: " + rank_text(rank), options.log_level, options.log_time),
       callbacks_(log_),
       region_(region),
+      links_(std::move(links)),
       endpoint_(region, rank, place_, {options.caller_spin_ns, options.engine_spin_ns},
                 options.sockets_per_peer),
-      backend_(make_backend(endpoint_, hosts_, std::move(connect))),
+      backend_(make_backend(endpoint_, hosts_, connect)),
       sets_(size_),
       executor_(*backend_, sets_, mutex_, rank),
+      recorder_(region_->records(place_)),
       runner_(executor_, runner_events()),
+      pairs_(endpoint_, hosts_, std::move(connect), options.single_copy, pairs_events()),
       negotiation_(rank, sets_, negotiation_events()),
       control_(hosts_, rank, region, endpoint_.doorbell),
+      states_(hosts_, region),
       chunk_bytes_(static_cast<size_t>(options.chunk_bytes)) {
   if (rank_ == 0) {
+    EngineOptions sequencing = options;
+    // Waits between hosts end in sleep whoever computes.
+    sequencing.adapts_chunk &= hosts_.hosts() == 1;
     sequencer_ = std::make_unique<Sequencer>(
-        size_, options, [this](const std::vector<int>& ranks, std::string_view message) {
+        size_, sequencing, [this](const std::vector<int>& ranks, std::string_view message) {
           control_.send_down(ranks, message);
         });
   }
   log_start();
   if (size_ == 1) return;  // a submitting thread does everything itself
-  if (hosts_.hosts() > 1) join_hosts(std::move(links.hosts));
-  if (!links.local.empty() || relay_ != nullptr) {
+  if (hosts_.hosts() > 1) join_hosts();
+  if (!links_.local.empty() || relay_ != nullptr) {
     watcher_ = std::make_unique<Watcher>(
-        std::move(links.local), [this](int lost) { peer_lost(lost); }, relay_.get());
+        links_.local, [this](int lost) { peer_lost(lost); }, relay_.get());
   }
   if (sequencer_ != nullptr) sequencer_->announce_settings();
   thread_ = std::thread([this] { engine_loop(); });
@@ -78,18 +69,19 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
 
 Engine::~Engine() { shutdown(); }
 
-void Engine::join_hosts(std::vector<Link> links) {
+void Engine::join_hosts() {
   const double timeout = options_.host_timeout_seconds;
   const Relay::Lost lost = [this](const Loss& loss) { endpoint_.doorbell.abort(loss); };
   Control::Relays relays;
   if (rank_ == 0) {
     auto relay = std::make_unique<SequencerRelay>(hosts_, rank_, region_, endpoint_.doorbell,
-                                                  std::move(links), timeout, lost);
+                                                  links_.hosts, timeout, lost);
     relays.sequencer = relay.get();
+    states_.use(relay.get());
     relay_ = std::move(relay);
   } else if (place_ == 0) {
     auto relay = std::make_unique<LeaderRelay>(hosts_, rank_, region_, endpoint_.doorbell,
-                                               std::move(links), timeout, lost);
+                                               links_.hosts, timeout, lost);
     relays.leader = relay.get();
     relay_ = std::move(relay);
   } else if (hosts_.host_of(rank_) != 0) {
@@ -152,7 +144,8 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
       throw Error(ErrorCode::kInvalid, rank_text(rank_) + " is not a member of process set " +
                                            std::to_string(asked.set));
     }
-    const Entry& added = negotiation_.add(std::move(entry));
+    Entry& added = negotiation_.add(std::move(entry));
+    added.record = recorder_.submitted(added.request, added.ordinal);
     try {
       announce(added);
     } catch (const std::exception& error) {
@@ -165,6 +158,7 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
 
 /// Undoes what could not be announced, for its memory goes with the caller.
 void Engine::withdraw(const Entry& entry, const std::string& why) {
+  recorder_.ended(entry.record, false);
   negotiation_.withdraw(entry);
   // A ring takes a message whole or not at all; sequencer and aggregator may know half of it.
   if (place_ != 0) return;
@@ -231,23 +225,34 @@ void Engine::dispatch() {
 // ---- Making progress ----
 
 bool Engine::take_role() {
-  if (size_ > 1) return driver_.try_lock();
-  driver_.lock();  // there is no engine thread that would do this one's work meanwhile
-  return true;
+  if (size_ == 1) {
+    driver_.lock();  // there is no engine thread that would do this one's work meanwhile
+    return true;
+  }
+  if (!driver_.try_lock()) return false;
+  if (!stop_.load()) return true;
+  driver_.unlock();  // the region may be another engine's
+  return false;
 }
 
 bool Engine::wait(Handle& handle, int64_t limit_ns) {
   if (!handle.done()) require_own_process();
   const auto late = [&] { return limit_ns != kForever && now_ns() >= limit_ns; };
+  std::optional<Sleepers::Entry> sleeper;
   while (!handle.done() && !late()) {
+    const Parking::Ticket ticket = handle.ticket();
     if (driver_.try_lock()) {
+      sleeper.reset();
       const Role role(*this);
       drive(true, [&] { return handle.done() || late(); });
+    } else if (!sleeper) {
+      sleeper.emplace(sleepers_, handle);  // who drove may have left before
     } else {
-      handle.sleep(limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
+      handle.sleep(ticket, limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
     }
     callbacks_.run();
   }
+  sleeper.reset();
   callbacks_.run();
   return handle.done();
 }
@@ -255,33 +260,14 @@ bool Engine::wait(Handle& handle, int64_t limit_ns) {
 void Engine::with_backend(const std::function<void(Backend&, const Doorbell&)>& work) {
   require_own_process();
   driver_.lock();
+  if (stop_.load()) {
+    driver_.unlock();
+    throw Error(ErrorCode::kInternal, "the world has been shut down");
+  }
   const Role role(*this);
   endpoint_.doorbell.drive_as_caller(true);
   endpoint_.doorbell.wake_up();
   work(*backend_, endpoint_.doorbell);
-}
-
-template <class Done>
-void Engine::drive(bool caller, Done done) {
-  Doorbell& doorbell = endpoint_.doorbell;
-  doorbell.drive_as_caller(caller);
-  doorbell.wake_up();
-  try {
-    doorbell.check_abort();
-    while (!done() && !callbacks_.waiting()) {
-      if (progress()) continue;
-      doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
-      doorbell.wait([&] { return done() || runner_.is_ready() || has_work(); },
-                    [&] { return sleep_for(); });
-    }
-  } catch (const PeerLost& lost) {
-    abort_world(lost.rank);  // on all hosts
-    fail_all(lost_error(region_->loss()));
-  } catch (const Error& error) {
-    give_up(error);
-  } catch (const std::exception& error) {
-    give_up(Error(ErrorCode::kInternal, error.what()));
-  }
 }
 
 /// Does what can be done now without waiting for news; false if there was nothing.
@@ -303,16 +289,19 @@ bool Engine::progress() {
 bool Engine::has_work() {
   constexpr uint32_t kSeldom = 16;  // asking sockets takes longer than looking into memory
   if (relay_ != nullptr && ++looks_ % kSeldom == 0) relay_->look();
-  return control_.has_down() || control_.has_up() || control_.has_backlog();
+  return control_.has_down() || control_.has_up() || control_.has_backlog() || pairs_.is_ready();
 }
 
 /// Lets the engine thread hear news from now on.
 Engine::Rest Engine::rest() {
   const std::lock_guard lock(mutex_);
   const bool sequences = sequencer_ != nullptr;
-  const Rest rest{!runner_.idle() || (sequences && sequencer_->has_ready()),
-                  !sequences || sequencer_->expects_peers(), !ended_};
-  endpoint_.doorbell.rest_engine(rest.hears_requests ? kControl | kRequest : kControl);
+  Sleep sleep;
+  pairs_.prepare(sleep);
+  const Rest rest{!runner_.idle() || pairs_.busy() || (sequences && sequencer_->has_ready()),
+                  !sequences || sequencer_->expects_peers(), sleep.messages != 0, !ended_};
+  sleep.messages |= rest.hears_requests ? kControl | kRequest : kControl;
+  endpoint_.doorbell.rest_engine(sleep.messages);
   return rest;
 }
 
@@ -321,18 +310,22 @@ bool Engine::has_news(const Rest& rest) {
   // What is left in the rings of a lost world will not be run, but who waits must be told.
   if (endpoint_.doorbell.aborted()) return rest.expects_end;
   return control_.has_down() || control_.has_backlog() || control_.has_urgent() ||
-         (rest.hears_requests && control_.has_up());
+         pairs_.has_posted() || (rest.hears_requests && control_.has_up()) ||
+         (rest.hears_pairs && pairs_.has_news());
 }
 
 Sleep Engine::sleep_for() {
   Sleep sleep;
   sleep.messages = kControl | kRequest;
   runner_.prepare(sleep);
+  pairs_.prepare(sleep);
+  note_waits();
   return sleep;
 }
 
 Runner::Events Engine::runner_events() {
-  return {[this](const Flight& flight) { flight_begun(flight); },
+  return {[this](Flight& flight) { flight_begun(flight); },
+          [this](Flight& flight) { flight_goes_on(flight); },
           [this](Flight& flight, const std::optional<Error>& error) { flight_done(flight, error); },
           [this] { close(); }};
 }
@@ -342,23 +335,32 @@ void Engine::complete(const Entry& entry, std::optional<Error> error) {
     error =
         Error(ErrorCode::kInvalid, describe(entry.request, entry.ordinal) + ": " + entry.no_memory);
   }
+  recorder_.ended(entry.record, !error);
   if (entry.handle->complete(error) && entry.handle->calls_back()) callbacks_.add(entry.handle);
 }
 
-void Engine::flight_begun(const Flight& flight) {
+void Engine::end(const Item& item, const std::optional<Error>& error) {
+  if (item.entry != nullptr) return complete(*item.entry, error);
+  recorder_.ended(item.record, !error);  // this rank has joined
+}
+
+void Engine::flight_begun(Flight& flight) {
+  for (const Item& item : flight.items) recorder_.begun(item.record);
+  flight.sleeps_before = endpoint_.doorbell.data_sleeps();
   if (log_.shows(LogLevel::kTrace)) log_run(flight);
   if (const auto timeline = this->timeline()) timeline->run_begin(flight.items);
 }
 
 void Engine::flight_done(Flight& flight, const std::optional<Error>& error) {
   if (const auto timeline = this->timeline()) timeline->run_end(flight.items);
-  for (Item& item : flight.items) {
-    if (item.entry != nullptr) complete(*item.entry, error);
-  }
+  if (flight.base().kind == Kind::kRemoveSet) pairs_.forget(flight.base().root);
+  for (Item& item : flight.items) end(item, error);
   if (sequencer_ == nullptr) return;
   const std::lock_guard lock(mutex_);
   const int lane = backend_->lane_of(flight.base().set);
   busy_.erase(std::find(busy_.begin(), busy_.end(), lane));
+  sequencer_->batch_done(static_cast<int64_t>(flight.op.longest),
+                         endpoint_.doorbell.data_sleeps() - flight.sleeps_before);
 }
 
 std::shared_ptr<Timeline> Engine::timeline() {
@@ -369,6 +371,7 @@ std::shared_ptr<Timeline> Engine::timeline() {
 
 /// Nothing more will be run: from here on nobody is hurt by this process's end.
 void Engine::close() {
+  end_pairs();
   region_->rank(place_).bye.store(1, std::memory_order_release);
   tell_relay();
   closed_.complete();
@@ -376,14 +379,19 @@ void Engine::close() {
 
 void Engine::engine_loop() {
   const int64_t timeout = sequencer_ != nullptr ? kStallCheckNs : -1;
-  std::atomic<uint32_t>& bell = endpoint_.doorbell.engine_bell();
+  Parking& parking = endpoint_.doorbell.engine();
   for (;;) {
-    const uint32_t seen = bell.load(std::memory_order_acquire);
-    if (stop_.load()) return;  // looked at after the bell, which is rung after it was set
+    const Parking::Ticket ticket = parking.ticket();
+    if (stop_.load()) return;  // looked at after the ticket, for it is woken after it was set
     if (driver_.try_lock()) {
       const Role role(*this);
-      const int64_t limit = now_ns() + options_.engine_spin_ns;
-      drive(false, [&] { return !has_work() && runner_.idle() && now_ns() >= limit; });
+      const int64_t now = now_ns();
+      const int64_t limit = now + options_.engine_spin_ns;
+      stalls_due_ = false;
+      stall_check_ns_ = now + kStallCheckNs;
+      const auto idle = [&] { return !has_work() && runner_.idle() && !pairs_.busy(); };
+      drive(false,
+            [&] { return stalls_due_ || (idle() && (sleepers_.any() || now_ns() >= limit)); });
     }
     callbacks_.run();
     try {
@@ -392,7 +400,7 @@ void Engine::engine_loop() {
       give_up_beside_driver(error.what());
       callbacks_.run();
     }
-    futex_wait(bell, seen, timeout);
+    parking.sleep(ticket, timeout);
   }
 }
 
@@ -416,7 +424,9 @@ void Engine::check_stalls() {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
     collect_requests();
-    warnings = sequencer_->check_stalls(now_ns());
+    const int64_t now = now_ns();
+    warnings = sequencer_->check_stalls(now, [&](int rank) { return states_.of(rank, now); });
+    states_.ask();
     dispatch();
     // The driver may be another thread that sleeps.
     if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);

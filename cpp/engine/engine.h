@@ -17,12 +17,17 @@
 #include "engine/handle.h"
 #include "engine/negotiation.h"
 #include "engine/options.h"
+#include "engine/rank_states.h"
+#include "engine/recorder.h"
 #include "engine/relay.h"
 #include "engine/runner.h"
 #include "engine/sequencer.h"
+#include "engine/sleepers.h"
 #include "engine/timeline.h"
+#include "pairs/pairs.h"
 #include "transport/group.h"
 #include "transport/hosts.h"
+#include "transport/links.h"
 #include "transport/watcher.h"
 
 namespace sirtaki {
@@ -54,10 +59,13 @@ class Engine {
                                               Connect connect);
 
   /// `region` is shared by the ranks of this rank's host. Ranks that are threads need no local
-  /// links on the host of rank 0. `connect` may be called from any thread.
+  /// links on the host of rank 0. `connect` may be called from any thread. Region and links are
+  /// used until `shutdown` has returned.
   Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet links, Connect connect,
          const EngineOptions& options, const MakeBackend& make_backend = make_native);
   ~Engine();
+  /// To be owned together: the last owner may be a callback in the engine's own thread.
+  static std::shared_ptr<Engine> share(std::unique_ptr<Engine> engine);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -70,6 +78,13 @@ class Engine {
   /// driver's role first, so that no peer wakes the engine thread for it.
   std::shared_ptr<Handle> submit_and_wait(Submission submission, int64_t limit_ns = kForever);
 
+  /// Starts a send or receive beside the collectives; the transfer's communicator is the number of
+  /// a process set, its owner left empty. Its memory must stay until the handle is done. Throws
+  /// Error(kInvalid) for a transfer that cannot be.
+  std::shared_ptr<Handle> start(Transfer transfer, std::shared_ptr<Handle> handle = nullptr);
+  /// The same for a caller that waits for it next.
+  std::shared_ptr<Handle> start_and_wait(Transfer transfer, int64_t limit_ns = kForever);
+
   /// Returns true when the handle is done, false if it is not at `limit_ns` on the monotonic clock.
   bool wait(Handle& handle, int64_t limit_ns = kForever);
 
@@ -78,8 +93,9 @@ class Engine {
   void with_backend(const std::function<void(Backend&, const Doorbell&)>& work);
 
   /// Leaves the world in good order; what is not finished anywhere fails. Idempotent. In a forked
-  /// child of the process that made the engine nothing happens.
-  void shutdown();
+  /// child of the process that made the engine nothing happens. True if the ranks have not lost one
+  /// another, so that another engine may use region and links.
+  bool shutdown();
 
   /// Ends the world at once, for all ranks: what is under way fails, and names this rank.
   void abort(const std::string& why) { give_up_beside_driver(why); }
@@ -90,6 +106,15 @@ class Engine {
 
   void start_timeline(const std::string& path, bool mark_cycles);
   void stop_timeline();
+
+  /// What a rank of this host has written down of its operations.
+  struct RankRecords {
+    int rank;
+    std::vector<Recorded> operations;  ///< oldest first: those not done, and the latest others
+  };
+  /// Of each rank of this host with its latest `most` operations that have ended. Waits for nobody,
+  /// so it may be asked while this engine is stuck and of ranks that are stopped or dead.
+  std::vector<RankRecords> snapshot(size_t most) const;
 
   /// Copy of the known process sets.
   std::map<int32_t, std::vector<int>> process_sets();
@@ -103,10 +128,11 @@ class Engine {
   struct Rest {
     bool left_over;       ///< something is to be run
     bool hears_requests;  ///< the engine thread wakes for requests
+    bool hears_pairs;     ///< the engine thread wakes for messages of single ranks
     bool expects_end;     ///< nobody has been told of the world's end yet
   };
 
-  void join_hosts(std::vector<Link> links);
+  void join_hosts();
   void check_open() const;
   std::shared_ptr<Handle> enqueue(Submission submission);
   void announce(const Entry& entry);
@@ -119,6 +145,8 @@ class Engine {
 
   class Role;
   bool take_role();
+  template <class Work>
+  void guard(Work work);
   template <class Done>
   void drive(bool caller, Done done);
   bool progress();
@@ -127,10 +155,14 @@ class Engine {
   bool has_news(const Rest& rest);
   Runner::Events runner_events();
   void complete(const Entry& entry, std::optional<Error> error);
-  void flight_begun(const Flight& flight);
+  void end(const Item& item, const std::optional<Error>& error);
+  void flight_begun(Flight& flight);
+  void flight_goes_on(Flight& flight);
   void flight_done(Flight& flight, const std::optional<Error>& error);
   std::shared_ptr<Timeline> timeline();
   Sleep sleep_for();
+  void note_waits();
+  void require_progress(Flight& flight, int64_t now_ns);
   void close();
   void engine_loop();
   void check_stalls();
@@ -141,7 +173,18 @@ class Engine {
   void receive_flush(std::string_view answer);
   void receive_tune(int64_t chunk_bytes);
   void receive_shutdown(int rank);
+  void receive_meet(int rank);
 
+  Pairs::Events pairs_events();
+  std::string impossible(const Transfer& transfer);
+  void require_possible(const Transfer& transfer);
+  void add(Transfer transfer);
+  void post(Transfer transfer);
+  void invite(int rank);
+  void end_pairs();
+  void warn_of_leftovers();
+
+  static void end_shared(Engine* engine) noexcept;
   void say_goodbye();
   void abandon();
   void give_up(const Error& error);
@@ -168,19 +211,27 @@ class Engine {
   const Log log_;
   Callbacks callbacks_;
   std::shared_ptr<Region> region_;
+  const LinkSet links_;
   Endpoint endpoint_;
   std::unique_ptr<Backend> backend_;
   ProcessSets sets_;
   Executor executor_;
+  Recorder recorder_;
 
-  std::mutex driver_;  ///< held by whoever drives; guards runner_, endpoint_ and backend_
+  std::mutex driver_;  ///< held by whoever drives; guards runner_, pairs_, endpoint_ and
+                       ///< backend_
+  Sleepers sleepers_;
   Runner runner_;
+  Pairs pairs_;
   uint32_t looks_ = 0;
+  int64_t stall_check_ns_ = 0;  ///< when the engine thread looks for stalls though it drives
+  bool stalls_due_ = false;     ///< that time has come
 
   std::mutex mutex_;  ///< guards everything below and sets_
   Negotiation negotiation_;
   Control control_;
   std::unique_ptr<Sequencer> sequencer_;  ///< rank 0 only
+  RankStates states_;                     ///< the same
   std::shared_ptr<Timeline> timeline_;
   std::optional<Error> ended_;
   size_t chunk_bytes_;

@@ -14,6 +14,7 @@ Negotiation::Events Engine::negotiation_events() {
           [this](const Entry& entry, const Error& error) { complete(entry, error); },
           [this](std::string_view answer) { receive_flush(answer); },
           [this](int64_t chunk_bytes) { receive_tune(chunk_bytes); },
+          [this](int rank) { receive_meet(rank); },
           [this](int rank) { receive_shutdown(rank); }};
 }
 
@@ -26,6 +27,11 @@ void Engine::receive_tune(int64_t chunk_bytes) {
 }
 
 void Engine::receive_batch(std::vector<Item> items) {
+  for (Item& item : items) {
+    item.record = item.entry != nullptr ? item.entry->record
+                                        : recorder_.submitted(item.response->base, item.ordinal);
+    recorder_.agreed(item.record);
+  }
   if (sequencer_ != nullptr && !items.empty()) {
     busy_.push_back(backend_->lane_of(items[0].response->base.set));
   }

@@ -1,6 +1,8 @@
 #include <unistd.h>
 
-#include "engine/engine.h"
+#include <system_error>
+
+#include "engine/driving.h"
 
 // How a rank leaves its world, and what happens when the world is lost.
 namespace sirtaki {
@@ -10,9 +12,12 @@ constexpr useconds_t kLookMicros = 1'000;
 
 }  // namespace
 
-void Engine::shutdown() {
-  if (closing_.exchange(true)) return;
-  if (mark_.forked()) return abandon();
+bool Engine::shutdown() {
+  if (closing_.exchange(true)) return false;
+  if (mark_.forked()) {
+    abandon();
+    return false;
+  }
   log_.write(LogLevel::kInfo, "leaves the world");
   if (size_ > 1) {
     say_goodbye();
@@ -20,13 +25,40 @@ void Engine::shutdown() {
     stop_.store(true);
     endpoint_.doorbell.ring_engine();
     thread_.join();
+    driver_.lock();  // whoever drives ends now, and nobody begins again
+    driver_.unlock();
     region_->rank(place_).bye.store(1, std::memory_order_release);
     tell_relay();
     if (relay_ != nullptr) relay_->await_farewell();
-    callbacks_.run();
+  } else {
+    driver_.lock();
+    const Role role(*this);
+    end_pairs();
   }
+  callbacks_.run();
+  warn_of_leftovers();
+  pairs_.stop();
   watcher_.reset();
   stop_timeline();
+  return size_ > 1 && !endpoint_.doorbell.aborted();
+}
+
+std::shared_ptr<Engine> Engine::share(std::unique_ptr<Engine> engine) {
+  return std::shared_ptr<Engine>(engine.release(), end_shared);
+}
+
+/// The engine's thread cannot wait for its own end: another one does, while it comes to that.
+void Engine::end_shared(Engine* engine) noexcept {
+  if (engine->thread_.get_id() != std::this_thread::get_id()) {
+    delete engine;
+    return;
+  }
+  try {
+    std::thread([engine] { delete engine; }).detach();
+  } catch (const std::system_error& error) {
+    engine->log_.write(LogLevel::kError,
+                       std::string("cannot be ended, no thread to be had: ") + error.what());
+  }
 }
 
 void Engine::say_goodbye() {
@@ -73,11 +105,10 @@ void Engine::give_up(const Error& error) {
 void Engine::fail_all(const Error& error) {
   const std::lock_guard lock(mutex_);
   if (!ended_) ended_ = error;
-  for (Item& item : runner_.drop()) {
-    if (item.entry != nullptr) complete(*item.entry, *ended_);
-  }
+  for (const Item& item : runner_.drop()) end(item, *ended_);
   for (const auto& entry : negotiation_.drop()) complete(*entry, *ended_);
   busy_.clear();
+  pairs_.drop(*ended_);
   closed_.complete();
 }
 
@@ -85,7 +116,10 @@ void Engine::peer_lost(int rank) {
   constexpr const char* kWhy =
       "its process ended without shutdown(); look for its own error message";
   const auto& bye = region_->rank(hosts_.place_of(rank)).bye;
-  if (bye.load(std::memory_order_acquire) == 0) return lose(rank, kWhy);
+  if (bye.load(std::memory_order_acquire) == 0) {
+    return lose(rank,
+                std::string(kWhy) + "; last seen " + state_text(*region_, hosts_, rank, now_ns()));
+  }
   // Who has left is missed by nobody, except that a leader passes on that the world has ended.
   if (rank != hosts_.leader_of(hosts_.host_of(rank))) return;
   while (!hears_end()) {
@@ -117,6 +151,9 @@ void Engine::abort_world(int rank) {
 }
 
 Error Engine::lost_error(const Loss& loss) {
+  if (loss.code == ErrorCode::kTimeout) {
+    return Error(loss.code, rank_text(rank_) + ": " + loss.reason);
+  }
   // Of a broken connection the others know two ends; one of them may be this rank, which lives.
   const std::string lost =
       loss.rank == rank_ ? ": given up by its peers" : ": lost peer " + rank_text(loss.rank);
@@ -139,6 +176,9 @@ std::string Engine::cause_of(const Loss& loss) const {
 /// What the engine is doing, to be put behind a message.
 std::string Engine::phase() {
   if (!runner_.flights().empty()) return " during " + runner_.flights().front()->describe();
+  if (const std::string pending = pairs_.describe_pending(); !pending.empty()) {
+    return " during " + pending;
+  }
   const std::lock_guard lock(mutex_);
   const Entry* first = negotiation_.first();
   if (first == nullptr) return " while no operation was running";

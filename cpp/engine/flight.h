@@ -15,6 +15,7 @@ struct Item {
   std::shared_ptr<const Response> response;
   uint64_t ordinal = 0;
   std::unique_ptr<Entry> entry;
+  uint64_t record = 0;  ///< its number in the flight recorder
 };
 
 /// What the sequencer wants done in one go.
@@ -41,6 +42,11 @@ struct Flight {
   Streams out;
   std::vector<Buffer> zeros;  ///< what a joined rank contributes
   WorkPtr work;
+  Awaited awaited;             ///< when its driver last prepared to sleep
+  int64_t waits_since_ns = 0;  ///< 0: it has gone on since
+  int64_t looked_ns = 0;       ///< when that was last seen
+  int64_t stuck_ns = 0;        ///< for how long, without what this process itself was stopped for
+  uint32_t sleeps_before = 0;  ///< of the host's ranks for one another
 };
 
 }  // namespace sirtaki

@@ -10,8 +10,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/futex.h"
+#include "base/parking.h"
 #include "engine/request.h"
+#include "pairs/message.h"
 
 namespace sirtaki {
 
@@ -59,19 +60,24 @@ class Handle {
 
   explicit Handle(OnDone on_done = nullptr) : on_done_(std::move(on_done)) {}
 
-  bool done() const { return state_.load(std::memory_order_acquire) != 0; }
+  bool done() const { return done_.load(); }
 
-  /// Sleeps until done, at most `timeout_ns` (negative: no limit).
-  void sleep(int64_t timeout_ns = -1) {
-    if (!done()) futex_wait(state_, 0, timeout_ns);
+  /// Tells nudges apart: those before it was taken end no sleep.
+  Parking::Ticket ticket() const { return parking_.ticket(); }
+  /// Sleeps until done or nudged, at most `timeout_ns` (negative: no limit).
+  void sleep(Parking::Ticket ticket, int64_t timeout_ns = -1) {
+    parking_.park(kDone);
+    if (!done()) parking_.sleep(ticket, timeout_ns);
   }
+  /// Lets who sleeps look around.
+  void nudge() { parking_.wake(); }
 
   /// The first one counts: true.
   bool complete(const std::optional<Error>& error = std::nullopt) {
     if (done()) return false;
     if (error) error_.emplace(*error);
-    state_.store(1, std::memory_order_release);
-    futex_wake(state_);
+    done_.store(true);
+    if (parking_.wants() != 0) parking_.wake();
     return true;
   }
 
@@ -83,11 +89,15 @@ class Handle {
 
   std::vector<std::shared_ptr<Buffer>> outputs;  ///< of kinds whose result size is negotiated
   std::vector<int64_t> received_splits;          ///< alltoall: rows from each member
+  Message message;                               ///< of a receive
   int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
 
  private:
+  static constexpr uint32_t kDone = 1;
+
   const OnDone on_done_;
-  std::atomic<uint32_t> state_{0};
+  std::atomic<bool> done_{false};
+  Parking parking_{};
   std::optional<Error> error_;
 };
 
@@ -99,6 +109,7 @@ struct Entry {
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   Allocate allocate;
+  uint64_t record = 0;    ///< its number in the flight recorder
   std::string no_memory;  ///< what `allocate` failed with; empty: it did not
   std::shared_ptr<Handle> handle;
 };

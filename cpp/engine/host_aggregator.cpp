@@ -117,6 +117,7 @@ void HostAggregator::receive_down(std::string_view message) {
       return;
     case Down::kTune:
     case Down::kShutdown:
+    case Down::kMeet:
       return;
   }
 }

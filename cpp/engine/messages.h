@@ -10,6 +10,7 @@ enum class Up : uint8_t {
   kReady,     ///< the short id of a request seen before
   kFlushed,   ///< the rank has forgotten all ids
   kShutdown,  ///< the rank submits nothing more
+  kMeet,      ///< the rank wants to connect to a rank of another host
 };
 
 /// From the sequencer to a rank.
@@ -19,6 +20,7 @@ enum class Down : uint8_t {
   kFlush,     ///< forget all ids
   kTune,      ///< from the next batch on, another chunk size
   kShutdown,  ///< a rank left; nothing more will be run
+  kMeet,      ///< a rank of another host wants to connect
 };
 
 }  // namespace sirtaki

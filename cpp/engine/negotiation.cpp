@@ -66,6 +66,8 @@ void Negotiation::receive(std::string_view message) {
       return receive_flush();
     case Down::kTune:
       return events_.tuned(in.get<int64_t>());
+    case Down::kMeet:
+      return events_.met(in.get<int32_t>());
     case Down::kShutdown:
       return events_.ended(in.get<int32_t>());
   }

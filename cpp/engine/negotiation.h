@@ -30,6 +30,8 @@ class Negotiation {
     /// All ids are forgotten, which this message (Up) says to the sequencer.
     std::function<void(std::string_view answer)> flushed;
     std::function<void(int64_t chunk_bytes)> tuned;
+    /// A rank of another host wants to connect.
+    std::function<void(int rank)> met;
     /// A rank left; nothing more will be run.
     std::function<void(int rank)> ended;
   };

@@ -24,6 +24,7 @@ struct EngineOptions {
   int64_t fusion_bytes =
       128 << 20;                   ///< ready operations are joined up to this many bytes; 0: never
   int64_t chunk_bytes = 96 << 10;  ///< piece of a stream that is in flight at a time
+  bool adapts_chunk = true;        ///< to whether cores are free, unless it is fixed or tuned
   int64_t cache_capacity = 1024;   ///< operations known by a short id; 0: none
   double stall_warning_seconds = 60;  ///< 0: never warn
   double stall_shutdown_seconds = 0;  ///< 0: never fail
@@ -32,8 +33,10 @@ struct EngineOptions {
   LogLevel log_level = LogLevel::kWarning;
   bool log_time = true;
   AutotuneOptions autotune;
+  bool single_copy = true;          ///< large messages are read out of the sender's memory
   int sockets_per_peer = 1;         ///< between two ranks on different hosts; the same on all ranks
   std::vector<std::string> hosts;   ///< host name of each rank, for messages; may be empty
+  double data_timeout_seconds = 0;  ///< what makes no progress for so long ends the world; 0: never
   double host_timeout_seconds = 5;  ///< a host silent for so long is lost; 0: never
 };
 

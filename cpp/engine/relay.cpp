@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/rank_states.h"
+
 namespace sirtaki {
 namespace {
 
@@ -23,7 +25,7 @@ std::string seconds_text(int64_t ns) {
 }  // namespace
 
 Relay::Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
-             const Doorbell& doorbell, std::vector<Link> links, double timeout_seconds, Lost lost)
+             const Doorbell& doorbell, std::span<HostLink> links, double timeout_seconds, Lost lost)
     : hosts_(hosts),
       rank_(rank),
       region_(std::move(region)),
@@ -31,7 +33,7 @@ Relay::Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
       lost_(std::move(lost)),
       timeout_ns_(static_cast<int64_t>(timeout_seconds * 1e9)),
       heartbeat_ns_(timeout_ns_ > 0 ? std::min(kHeartbeatNs, timeout_ns_ / 5) : kHeartbeatNs) {
-  for (Link& link : links) peers_.push_back({HostLink(std::move(link)), 0, false, ""});
+  for (HostLink& link : links) peers_.push_back({link, 0, false, ""});
 }
 
 void Relay::await_farewell() {
@@ -56,6 +58,9 @@ int Relay::prepare(std::vector<pollfd>& polled) {
   // Silence is measured from here: had this process been stopped, what came meanwhile is read
   // before its absence is judged.
   polled_ns_ = now_ns();
+  for (Peer& peer : peers_) {
+    if (peer.link.has_early()) receive_from(peer);  // no socket tells of it
+  }
   spread_loss();
   int64_t until = HostAggregator::kNever;
   try {
@@ -74,8 +79,7 @@ int Relay::prepare(std::vector<pollfd>& polled) {
     const int events = peer.link.has_backlog() ? POLLIN | POLLOUT : POLLIN;
     polled.push_back({peer.link.fd(), static_cast<short>(events), 0});
   }
-  region_->leader().relay_sleeps.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  region_->leader().relay.park(kRequest);
   if (has_news()) return 0;
   const int64_t left_ns = std::max<int64_t>(0, sleeps_until_ - polled_ns_);
   return static_cast<int>((left_ns + 999'999) / 1'000'000);
@@ -83,7 +87,7 @@ int Relay::prepare(std::vector<pollfd>& polled) {
 
 void Relay::serve(std::span<const pollfd> polled) {
   const std::lock_guard lock(mutex_);
-  region_->leader().relay_sleeps.store(0, std::memory_order_relaxed);
+  region_->leader().relay.unpark();
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     if (peer.link.fd() < 0 || (polled[i].revents == 0 && peer.broken.empty())) continue;
@@ -108,7 +112,9 @@ bool Relay::receive_from(Peer& peer) {
       const Hop hop = in.get<Hop>();
       if (hop == Hop::kBye) peer.bye = true;
       if (hop == Hop::kLost) receive_loss(in);
-      if (hop == Hop::kUp || hop == Hop::kDown) receive(peer, hop, in.rest());
+      if (hop != Hop::kHeartbeat && hop != Hop::kLost && hop < Hop::kBye) {
+        receive(peer, hop, in.rest());
+      }
       if (hop > Hop::kBye) throw Error(ErrorCode::kInternal, "unknown message between hosts");
     });
   } catch (const Altered&) {
@@ -129,7 +135,9 @@ void Relay::receive_loss(Reader& in) {
   if (rank < 0 || rank >= hosts_.size() || reporter < -1 || reporter >= hosts_.size()) {
     throw Error(ErrorCode::kInternal, "a loss of a rank that does not exist");
   }
-  lost_({rank, reporter, in.get_string()});
+  std::string reason = in.get_string();
+  lost_({rank, reporter, std::move(reason),
+         in.get<bool>() ? ErrorCode::kTimeout : ErrorCode::kPeerLost});
 }
 
 void Relay::check_silence(int64_t now_ns) {
@@ -151,7 +159,11 @@ void Relay::spread_loss() {
   told_ = true;
   const Loss loss = region_->loss();
   std::string body;
-  Writer(body).put(loss.rank).put(loss.reporter).put_string(loss.reason);
+  Writer(body)
+      .put(loss.rank)
+      .put(loss.reporter)
+      .put_string(loss.reason)
+      .put(loss.code == ErrorCode::kTimeout);
   send_to_all(Hop::kLost, body);
 }
 
@@ -204,7 +216,47 @@ void SequencerRelay::receive_up(const Receive& receive) {
 }
 
 void SequencerRelay::receive(Peer& from, Hop hop, std::string_view body) {
-  if (hop != Hop::kUp) throw Error(ErrorCode::kInternal, "orders from another host than rank 0's");
+  if (hop == Hop::kTell) return receive_answers(from, body);
+  if (hop == Hop::kUp) return receive_report(from, body);
+  throw Error(ErrorCode::kInternal, "orders from another host than rank 0's");
+}
+
+void SequencerRelay::ask(const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks) answers_.erase(rank);
+  for (Peer& peer : peers_) {
+    const int host = hosts_.host_of(peer.link.rank());
+    std::vector<int32_t> there;
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(there),
+                 [&](int rank) { return hosts_.host_of(rank) == host; });
+    if (there.empty() || peer.link.fd() < 0) continue;
+    std::string text;
+    Writer(text).put(Hop::kAsk).put_vector(there);
+    peer.link.send(text);
+  }
+  wake();
+}
+
+std::string SequencerRelay::answer(int rank) {
+  const std::lock_guard lock(mutex_);
+  const auto found = answers_.find(rank);
+  return found == answers_.end() ? "" : found->second;
+}
+
+void SequencerRelay::receive_answers(const Peer& from, std::string_view body) {
+  const int host = hosts_.host_of(from.link.rank());
+  Reader in(body);
+  while (!in.empty()) {
+    const auto rank = in.get<int32_t>();
+    if (rank < 0 || rank >= hosts_.size() || hosts_.host_of(rank) != host) {
+      throw Error(ErrorCode::kInternal, "what rank " + std::to_string(rank) + " of its host does");
+    }
+    answers_[rank] = in.get_string();
+  }
+  doorbell_.ring_engine();
+}
+
+void SequencerRelay::receive_report(const Peer& from, std::string_view body) {
   Reader in(body);
   std::vector<int32_t> ranks = in.get_vector<int32_t>();
   const std::vector<int>& there = hosts_.ranks_on(hosts_.host_of(from.link.rank()));
@@ -216,9 +268,9 @@ void SequencerRelay::receive(Peer& from, Hop hop, std::string_view body) {
   std::string message(in.rest());
   const Up kind = in.get<Up>();
   up_.push_back({std::move(ranks), std::move(message)});
-  has_up_.store(true, std::memory_order_release);
-  const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown;
-  if (urgent) region_->leader().urgent.store(1, std::memory_order_relaxed);
+  has_up_.store(true);
+  const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown || kind == Up::kMeet;
+  if (urgent) region_->leader().urgent.store(1);
   doorbell_.ring(0, urgent ? kControl : kRequest);
 }
 
@@ -230,10 +282,9 @@ bool SequencerRelay::may_leave() const {
 // ---- Leaders ----
 
 LeaderRelay::LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
-                         const Doorbell& doorbell, std::vector<Link> links, double timeout_seconds,
-                         Lost lost)
-    : Relay(hosts, rank, std::move(region), doorbell, std::move(links), timeout_seconds,
-            std::move(lost)),
+                         const Doorbell& doorbell, std::span<HostLink> links,
+                         double timeout_seconds, Lost lost)
+    : Relay(hosts, rank, std::move(region), doorbell, links, timeout_seconds, std::move(lost)),
       aggregator_(hosts.size(), hosts.ranks_on(hosts.host_of(rank))),
       up_in_(static_cast<size_t>(region_->ranks())),
       down_out_(static_cast<size_t>(region_->ranks())) {}
@@ -267,8 +318,9 @@ void LeaderRelay::read_rings(int64_t now_ns) {
     const int rank = hosts_.ranks_on(hosts_.host_of(rank_))[static_cast<size_t>(place)];
     try {
       ring.read(stream);
-      take_frames(stream,
-                  [&](std::string_view message) { aggregator_.receive_up(rank, message, now_ns); });
+      take_frames(
+          stream, [&](std::string_view message) { aggregator_.receive_up(rank, message, now_ns); },
+          region_->generation());
     } catch (const Error& error) {
       return lose_liar(place, error.what());
     }
@@ -295,7 +347,27 @@ void LeaderRelay::send_reports(int64_t now_ns) {
 }
 
 void LeaderRelay::receive(Peer&, Hop hop, std::string_view body) {
-  if (hop != Hop::kDown) throw Error(ErrorCode::kInternal, "a report to who is not rank 0");
+  if (hop == Hop::kAsk) return receive_questions(body);
+  if (hop == Hop::kDown) return receive_orders(body);
+  throw Error(ErrorCode::kInternal, "a report to who is not rank 0");
+}
+
+void LeaderRelay::receive_questions(std::string_view body) {
+  const std::vector<int>& local = hosts_.ranks_on(hosts_.host_of(rank_));
+  std::string text;
+  Writer out(text);
+  out.put(Hop::kTell);
+  for (const int32_t rank : Reader(body).get_vector<int32_t>()) {
+    if (!std::binary_search(local.begin(), local.end(), rank)) {
+      throw Error(ErrorCode::kInternal,
+                  "a question about rank " + std::to_string(rank) + ", which is on another host");
+    }
+    out.put(rank).put_string(state_text(*region_, hosts_, rank, now_ns()));
+  }
+  peers_[0].link.send(text);
+}
+
+void LeaderRelay::receive_orders(std::string_view body) {
   Reader in(body);
   const std::vector<int32_t> places = in.get_vector<int32_t>();
   for (const int place : places) {
@@ -311,7 +383,7 @@ void LeaderRelay::receive(Peer&, Hop hop, std::string_view body) {
 }
 
 void LeaderRelay::deliver(int place, std::string_view message) {
-  append_frame(down_out_[static_cast<size_t>(place)], message);
+  append_frame(down_out_[static_cast<size_t>(place)], message, region_->generation());
   push(place);
 }
 

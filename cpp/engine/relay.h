@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +26,8 @@ enum class Hop : uint8_t {
   kDown,       ///< places (none: all of the host), and a message of the sequencer to them
   kHeartbeat,  ///< nothing: the host is alive
   kLost,       ///< a rank that is gone, who reports it and why; the world ends
+  kAsk,        ///< ranks of the host: rank 0 wants to know what they are doing
+  kTell,       ///< what each of some ranks is doing, in words
   kBye,        ///< nothing more will be run on this host
 };
 
@@ -40,7 +43,7 @@ class Relay : public Watcher::Service {
   /// no rank says; `why` is empty where another host knows. `timeout_seconds`: a host silent
   /// for so long is gone; 0: never.
   Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region, const Doorbell& doorbell,
-        std::vector<Link> links, double timeout_seconds, Lost lost);
+        std::span<HostLink> links, double timeout_seconds, Lost lost);
 
   /// How the relay's thread is woken.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
@@ -58,7 +61,7 @@ class Relay : public Watcher::Service {
  protected:
   /// A link and what is known of its other end.
   struct Peer {
-    HostLink link;
+    HostLink& link;
     int64_t heard_ns = 0;  ///< 0: never
     bool bye = false;
     std::string broken;  ///< why nothing it says is believed any more
@@ -115,7 +118,12 @@ class SequencerRelay final : public Relay {
   /// Sends a message of the sequencer to those of `ranks` that are on other hosts: one copy a host.
   void send_down(const std::vector<int>& ranks, std::string_view message);
 
-  bool has_up() const { return has_up_.load(std::memory_order_acquire); }
+  /// Asks the leaders of their hosts what ranks are doing; answers ring this rank's engine.
+  void ask(const std::vector<int>& ranks);
+  /// What is known of a rank since it was asked; empty: nothing yet.
+  std::string answer(int rank);
+
+  bool has_up() const { return has_up_.load(); }
   /// Hands over the messages that came from other hosts.
   void receive_up(const Receive& receive);
 
@@ -125,6 +133,10 @@ class SequencerRelay final : public Relay {
   bool has_news() const override { return false; }
   bool may_leave() const override;
 
+  void receive_answers(const Peer& from, std::string_view body);
+  void receive_report(const Peer& from, std::string_view body);
+
+  std::map<int, std::string> answers_;
   std::vector<HostAggregator::Report> up_;
   std::atomic<bool> has_up_{false};
 };
@@ -133,7 +145,8 @@ class SequencerRelay final : public Relay {
 class LeaderRelay final : public Relay {
  public:
   LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
-              const Doorbell& doorbell, std::vector<Link> links, double timeout_seconds, Lost lost);
+              const Doorbell& doorbell, std::span<HostLink> links, double timeout_seconds,
+              Lost lost);
 
   /// Sends a message of the leader itself to the sequencer.
   void send_up(std::string_view message);
@@ -144,6 +157,8 @@ class LeaderRelay final : public Relay {
   bool has_news() const override;
   bool may_leave() const override;
 
+  void receive_orders(std::string_view body);
+  void receive_questions(std::string_view body);
   void read_rings(int64_t now_ns);
   void push(int place);
   void lose_liar(int place, const std::string& why) const;

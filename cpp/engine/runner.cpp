@@ -92,6 +92,7 @@ void Runner::begin(Batch batch, int lane) {
 
 /// True when it is done, well or not.
 bool Runner::go_on(Flight& flight) {
+  if (flight.waits_since_ns != 0) events_.goes_on(flight);
   try {
     if (!flight.work->advance()) return false;
   } catch (const PeerLost&) {

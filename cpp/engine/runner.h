@@ -17,7 +17,9 @@ class Runner {
  public:
   /// What happens to batches, in the driver.
   struct Events {
-    std::function<void(const Flight&)> begun;
+    std::function<void(Flight&)> begun;
+    /// One that had waited longer than polling takes goes on.
+    std::function<void(Flight&)> goes_on;
     /// With the error that all members have found, if there is one.
     std::function<void(Flight&, const std::optional<Error>&)> done;
     /// The last batch's turn has come.

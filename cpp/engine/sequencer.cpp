@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "collectives/slots.h"
 #include "engine/checks.h"
 #include "engine/kinds.h"
 #include "engine/timeline.h"
@@ -10,6 +11,12 @@
 
 namespace sirtaki {
 namespace {
+
+[[noreturn]] void refuse_report(int rank, const std::string& why) {
+  throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
+}
+
+constexpr auto kLargestChunk = static_cast<int64_t>(StreamSlots::most(Region::kWorldStreamBytes));
 
 bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
 
@@ -22,8 +29,12 @@ Sequencer::Sequencer(int size, const EngineOptions& options, Send send)
       sets_(size),
       everyone_(sets_.ranks(0)),
       cache_(options.cache_capacity),
-      matching_(size, sets_, cache_) {
-  if (options.autotune.enabled) autotuner_ = std::make_unique<Autotuner>(options);
+      reports_(size, sets_, cache_) {
+  if (options.autotune.enabled) {
+    autotuner_ = std::make_unique<Autotuner>(options);
+  } else if (options.adapts_chunk && !options.autotune.chunk_fixed) {
+    chunk_policy_.emplace(options.chunk_bytes, kLargestChunk);
+  }
 }
 
 void Sequencer::receive(int rank, std::string_view message, int64_t now_ns) {
@@ -38,6 +49,8 @@ void Sequencer::receive(int rank, std::string_view message, int64_t now_ns) {
       return receive_flushed(rank);
     case Up::kShutdown:
       return receive_shutdown(rank, now_ns);
+    case Up::kMeet:
+      return receive_meet(rank, in.get<int32_t>());
   }
   throw Error(ErrorCode::kInternal, "unknown control message");
 }
@@ -49,18 +62,24 @@ void Sequencer::receive(const std::vector<int>& ranks, std::string_view message,
   for (const int rank : ranks) receive(rank, message, now_ns);
 }
 
+/// Two ranks of different hosts are to connect to each other.
+void Sequencer::receive_meet(int rank, int32_t peer) {
+  if (sets_.index(0, peer) < 0) refuse_report(rank, "wants to connect to a rank that is not");
+  std::string message;
+  Writer(message).put(Down::kMeet).put(static_cast<int32_t>(rank));
+  send_({peer}, message);
+}
+
 // ---- Collecting what the ranks submit ----
 
 void Sequencer::receive_request(int rank, const Request& request, int64_t now_ns) {
   if (!sets_.contains(request.set)) return refuse(rank, request);
   if (sets_.index(request.set, rank) < 0) {
-    throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) +
-                                          " asks for an operation of a process set that it is "
-                                          "not in");
+    refuse_report(rank, "asks for an operation of a process set that it is not in");
   }
   if (request.kind == Kind::kJoin) return receive_join(rank, request);
   Pending& pending = pending_for(rank, request, now_ns);
-  matching_.report(pending, rank, request);
+  reports_.report(pending, rank, request);
   complete_if_all(pending);
 }
 
@@ -68,7 +87,7 @@ void Sequencer::receive_ready(int rank, uint32_t id, int64_t now_ns) {
   const Request& base = cache_.at(id).response.base;
   if (!sets_.contains(base.set)) return refuse(rank, base);
   Pending& pending = pending_for(rank, base, now_ns);
-  matching_.report(pending, rank, id);
+  reports_.report(pending, rank, id);
   complete_if_all(pending);
 }
 
@@ -77,20 +96,20 @@ bool Sequencer::receive_ready(const std::vector<int>& ranks, uint32_t id, int64_
   const Request& base = cache_.at(id).response.base;
   if (base.name.empty() || !sets_.contains(base.set) || timeline_ != nullptr) return false;
   Pending& pending = pending_for(ranks.front(), base, now_ns);
-  if (!matching_.report(pending, ranks, id)) return false;
+  if (!reports_.report(pending, ranks, id)) return false;
   complete_if_all(pending);
   return true;
 }
 
 /// The set was removed while the request was on its way.
 void Sequencer::refuse(int rank, const Request& request) {
-  const uint64_t ordinal = matching_.next_ordinal(rank, request);
+  const uint64_t ordinal = reports_.next_ordinal(rank, request);
   send_error({rank}, match_key(request, ordinal), ErrorCode::kInternal,
              describe(request, ordinal) + ": its process set was removed");
 }
 
 Pending& Sequencer::pending_for(int rank, const Request& request, int64_t now_ns) {
-  const auto [pending, is_new] = matching_.pending_for(rank, request, now_ns);
+  const auto [pending, is_new] = reports_.pending_for(rank, request, now_ns);
   if (timeline_ != nullptr) {
     if (is_new) timeline_->negotiate_begin(request, pending.ordinal);
     timeline_->negotiate_rank(request, pending.ordinal, rank);
@@ -99,8 +118,8 @@ Pending& Sequencer::pending_for(int rank, const Request& request, int64_t now_ns
 }
 
 void Sequencer::complete_if_all(Pending& pending) {
-  if (!pending.whole() && (joins_.empty() || !matching_.missing(pending, joins_).empty())) return;
-  std::unique_ptr<Pending> done = matching_.take(pending);
+  if (!pending.whole() && (joins_.empty() || !reports_.missing(pending, joins_).empty())) return;
+  std::unique_ptr<Pending> done = reports_.take(pending);
   if (timeline_ != nullptr) timeline_->negotiate_end(base_of(*done), done->ordinal);
   const Request& base = base_of(*done);
   if (done->error.empty() && !done->whole() && !traits_of(base.kind).joinable) {
@@ -162,7 +181,7 @@ std::string Sequencer::validate_set_change(const Request& request) const {
 void Sequencer::receive_join(int rank, const Request& request) {
   const int32_t set = request.set;
   joins_.add(set, rank, sets_.index(set, rank), sets_.ranks(set).size());
-  for (Pending* pending : matching_.of_set(set)) complete_if_all(*pending);
+  for (Pending* pending : reports_.of_set(set)) complete_if_all(*pending);
   if (joins_.complete(set)) finish_join(set);
 }
 
@@ -177,7 +196,7 @@ void Sequencer::finish_join(int32_t set) {
   done->reported.resize(sets_.ranks(set).size());
   done->count = static_cast<int>(done->reported.size());
   // Ranks that joined early missed unnamed operations; from here on all count alike again.
-  done->ordinal = matching_.align_ordinals(set);
+  done->ordinal = reports_.align_ordinals(set);
   joins_.forget(set);
   ready_.push_back(std::move(done));
 }
@@ -265,7 +284,7 @@ void Sequencer::append_item(std::string& out, Pending& pending) {
     writer.put(false).put(pending.id).put(pending.ordinal);
     return;
   }
-  matching_.expand_whole(pending);
+  reports_.expand_whole(pending);
   apply_to_sets(pending);
   const Response response = respond(pending);
   const uint32_t id = pending.whole() ? cache_.remember(response, pending.requests) : 0;
@@ -281,7 +300,7 @@ void Sequencer::apply_to_sets(Pending& pending) {
     if (sets_.index(base.root, 0) < 0) ++sets_without_zero_;
     // Of an earlier set with this number, and perhaps other members.
     cache_.forget_set(base.root);
-    matching_.forget_ordinals(base.root);
+    reports_.forget_ordinals(base.root);
   } else if (base.kind == Kind::kRemoveSet) {
     remove_set(base.root);
   }
@@ -291,8 +310,8 @@ void Sequencer::apply_to_sets(Pending& pending) {
 void Sequencer::remove_set(int32_t set) {
   const std::string why = "its process set was removed";
   const bool without_zero = sets_.index(set, 0) < 0;
-  for (const Pending* pending : matching_.of_set(set)) {
-    fail(*matching_.take(*pending), ErrorCode::kInternal, why);
+  for (const Pending* pending : reports_.of_set(set)) {
+    fail(*reports_.take(*pending), ErrorCode::kInternal, why);
   }
   std::erase_if(ready_, [&](const auto& ready) {
     if (ready->set != set) return false;
@@ -336,6 +355,11 @@ void Sequencer::tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t
   send_chunk_bytes(autotuner_->settings().chunk_bytes);
 }
 
+void Sequencer::batch_done(int64_t bytes, int64_t sleeps) {
+  if (!chunk_policy_ || !chunk_policy_->record(bytes, sleeps)) return;
+  send_chunk_bytes(chunk_policy_->chunk_bytes());
+}
+
 void Sequencer::announce_settings() { send_chunk_bytes(options_.chunk_bytes); }
 
 void Sequencer::send_chunk_bytes(int64_t bytes) {
@@ -355,9 +379,9 @@ void Sequencer::flush() {
 
 void Sequencer::receive_flushed(int rank) {
   if (!cache_.flushed(rank)) return;
-  matching_.expand_old();
+  reports_.expand_old();
   for (auto& pending : ready_) {
-    if (!cache_.is_current(pending->id)) matching_.expand_whole(*pending);
+    if (!cache_.is_current(pending->id)) reports_.expand_whole(*pending);
   }
   cache_.drop_old();
 }
@@ -373,37 +397,53 @@ void Sequencer::receive_shutdown(int rank, int64_t now_ns) {
   ended_ = true;
 }
 
-std::vector<std::string> Sequencer::check_stalls(int64_t now_ns) {
+std::vector<std::string> Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
   std::vector<std::string> warnings;
   if (ended_) return warnings;
-  for (Pending* pending : matching_.all()) {
+  for (Pending* pending : reports_.all()) {
     const double seconds = static_cast<double>(now_ns - pending->since_ns) * 1e-9;
-    if (options_.stall_shutdown_seconds > 0 && seconds > options_.stall_shutdown_seconds) {
-      fail_stalled(*pending, seconds);
-      matching_.take(*pending);
-    } else if (options_.stall_warning_seconds > 0 && !pending->warned &&
-               seconds > options_.stall_warning_seconds) {
+    const double limit = options_.stall_shutdown_seconds;
+    const double patience = options_.stall_warning_seconds;
+    const bool fails = limit > 0 && seconds > limit;
+    const bool warns = patience > 0 && !pending->warned && seconds > patience;
+    if (!fails && !warns) continue;
+    const std::optional<std::string> missing = missing_ranks(*pending, state_of);
+    if (!missing) continue;
+    if (fails) {
+      fail_stalled(*pending, seconds, *missing);
+      reports_.take(*pending);
+    } else {
       pending->warned = true;
       warnings.push_back(describe(base_of(*pending), pending->ordinal) + " has waited for " +
                          std::to_string(static_cast<int>(seconds)) +
-                         " s; missing ranks: " + missing_ranks(*pending));
+                         " s; missing ranks: " + *missing);
     }
   }
   return warnings;
 }
 
-void Sequencer::fail_stalled(const Pending& pending, double seconds) {
+void Sequencer::fail_stalled(const Pending& pending, double seconds, const std::string& missing) {
   fail(pending, ErrorCode::kTimeout,
        "not submitted within " + std::to_string(static_cast<int>(seconds)) +
-           " s; missing ranks: " + missing_ranks(pending));
+           " s; missing ranks: " + missing);
 }
 
-std::string Sequencer::missing_ranks(const Pending& pending) const {
+/// Who they are, and what the first of them are doing; nothing as long as that is being found out.
+std::optional<std::string> Sequencer::missing_ranks(const Pending& pending,
+                                                    const StateOf& state_of) const {
+  constexpr int kMostStates = 8;
   std::string text;
-  for (const int rank : matching_.missing(pending, joins_)) {
+  std::string states;
+  int asked = 0;
+  bool known = true;
+  for (const int rank : reports_.missing(pending, joins_)) {
     text += (text.empty() ? "" : ", ") + std::to_string(rank) + host(rank);
+    if (++asked > kMostStates) continue;
+    const std::optional<std::string> state = state_of(rank);
+    known &= state.has_value();
+    if (state && !state->empty()) states += ". Rank " + std::to_string(rank) + ": " + *state;
   }
-  return text;
+  return known ? std::optional(text + states) : std::nullopt;
 }
 
 std::string Sequencer::host(int rank) const {

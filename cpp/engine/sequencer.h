@@ -3,18 +3,20 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "engine/autotuner.h"
+#include "engine/chunk_policy.h"
 #include "engine/id_cache.h"
 #include "engine/joins.h"
-#include "engine/matching.h"
 #include "engine/messages.h"
 #include "engine/options.h"
 #include "engine/process_sets.h"
+#include "engine/reports.h"
 #include "engine/request.h"
 
 namespace sirtaki {
@@ -46,16 +48,26 @@ class Sequencer {
     return dispatch(now_ns, [](int32_t) { return true; });
   }
 
+  /// Rank 0 has run a batch of so many bytes, in which a member slept `sleeps` times for another.
+  void batch_done(int64_t bytes, int64_t sleeps);
+
   bool has_ready() const { return !ready_.empty(); }
   /// A request of another rank may complete something now: rank 0 itself has submitted its part, or
   /// has none in it.
   bool expects_peers() const {
-    return matching_.awaits_peers() || sets_without_zero_ > 0 || !joins_.empty();
+    return reports_.awaits_peers() || sets_without_zero_ > 0 || !joins_.empty();
   }
-  bool has_pending() const { return !matching_.empty(); }
+  bool has_pending() const { return !reports_.empty(); }
 
-  /// Warns of operations some members have not submitted, or fails them; returns the warnings.
-  std::vector<std::string> check_stalls(int64_t now_ns);
+  /// What a rank is doing, in words; empty: unknown; nothing: it is being found out.
+  using StateOf = std::function<std::optional<std::string>(int rank)>;
+
+  /// Warns of operations some members have not submitted, or fails them, once it is known what
+  /// these are doing; returns the warnings.
+  std::vector<std::string> check_stalls(int64_t now_ns, const StateOf& state_of);
+  std::vector<std::string> check_stalls(int64_t now_ns) {
+    return check_stalls(now_ns, [](int) { return ""; });
+  }
 
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
 
@@ -66,6 +78,7 @@ class Sequencer {
   bool receive_ready(const std::vector<int>& ranks, uint32_t id, int64_t now_ns);
   void receive_join(int rank, const Request& request);
   void receive_shutdown(int rank, int64_t now_ns);
+  void receive_meet(int rank, int32_t peer);
   void receive_flushed(int rank);
 
   Pending& pending_for(int rank, const Request& request, int64_t now_ns);
@@ -76,7 +89,7 @@ class Sequencer {
   void fail(const Pending& pending, ErrorCode code, const std::string& why);
   void send_error(const std::vector<int>& ranks, const std::string& key, ErrorCode code,
                   const std::string& text);
-  void fail_stalled(const Pending& pending, double seconds);
+  void fail_stalled(const Pending& pending, double seconds, const std::string& missing);
   std::string validate(const Pending& pending) const;
   std::string validate_set_change(const Request& request) const;
   Response respond(const Pending& pending) const;
@@ -85,12 +98,12 @@ class Sequencer {
   std::unique_ptr<Pending> take_ready(const std::function<bool(int32_t set)>& may_go);
   bool fits(const Pending& first, const Pending& next, int64_t bytes) const;
   int64_t bytes_of(const Pending& pending) const;
-  const Request& base_of(const Pending& pending) const { return matching_.base_of(pending); }
+  const Request& base_of(const Pending& pending) const { return reports_.base_of(pending); }
   void append_item(std::string& out, Pending& pending);
   void flush();
   void send_chunk_bytes(int64_t bytes);
   void tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t bytes, int64_t now_ns);
-  std::string missing_ranks(const Pending& pending) const;
+  std::optional<std::string> missing_ranks(const Pending& pending, const StateOf& state_of) const;
   std::string host(int rank) const;
 
   int size_;
@@ -98,10 +111,11 @@ class Sequencer {
   Send send_;
   Timeline* timeline_ = nullptr;
   std::unique_ptr<Autotuner> autotuner_;
+  std::optional<ChunkPolicy> chunk_policy_;  ///< where the chunk is neither set nor tuned
   ProcessSets sets_;
   std::vector<int> everyone_;
   IdCache cache_;
-  Matching matching_;
+  Reports reports_;
   Joins joins_;
   int sets_without_zero_ = 0;
   std::deque<std::unique_ptr<Pending>> ready_;

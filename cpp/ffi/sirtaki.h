@@ -112,6 +112,32 @@ typedef struct sirtaki_request {
   void* user;
 } sirtaki_request;
 
+/* In place of the rank that a message comes from. */
+#define SIRTAKI_ANY_SOURCE (-1)
+
+/* A message to or from one other rank. */
+typedef struct sirtaki_message {
+  size_t struct_size; /* sizeof(sirtaki_message) */
+  void* data;         /* stays where it is until the operation is done; not written by a send */
+  size_t bytes;       /* of a receive: at most */
+  int32_t rank;       /* of the world; of a receive SIRTAKI_ANY_SOURCE too */
+  int32_t set;        /* number of the process set; 0: the world */
+  int64_t tag;        /* not negative */
+  /* Memory for a message that is received, of whatever size, in place of `data`; NULL: `data`. Must
+   * not use the engine. Returning NULL fails this receive, not the send. */
+  void* (*allocate)(void* user, size_t bytes);
+  /* As in sirtaki_request. */
+  void (*done)(void* user, sirtaki_operation* operation);
+  void* user;
+} sirtaki_message;
+
+/* What a receive has got. */
+typedef struct sirtaki_received {
+  size_t bytes;
+  int64_t tag;
+  int32_t source;
+} sirtaki_received;
+
 typedef struct sirtaki_table {
   size_t struct_size;
   uint32_t version;
@@ -141,6 +167,12 @@ typedef struct sirtaki_table {
   sirtaki_result (*result)(const sirtaki_operation*, size_t tensor);
   const int64_t* (*received_splits)(const sirtaki_operation*, size_t* count);
   int32_t (*value)(const sirtaki_operation*); /* join: the last rank */
+
+  /* As `submit`. */
+  sirtaki_operation* (*send)(sirtaki_world*, const sirtaki_message*);
+  sirtaki_operation* (*receive)(sirtaki_world*, const sirtaki_message*);
+  /* Of receives that are done. */
+  sirtaki_received (*received)(const sirtaki_operation*);
 } sirtaki_table;
 
 #ifdef __cplusplus

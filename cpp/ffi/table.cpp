@@ -58,13 +58,16 @@ int64_t members(sirtaki_world* world, int32_t set, int32_t* ranks, size_t capaci
 
 // ---- Operations ----
 
+void require_size(size_t given, size_t known, const char* what) {
+  if (given >= known) return;
+  throw Error(ErrorCode::kInvalid, "a " + std::string(what) + " of " + std::to_string(given) +
+                                       " bytes is of another version of the interface, which "
+                                       "has " +
+                                       std::to_string(known));
+}
+
 Request request_of(const sirtaki_request& asked) {
-  if (asked.struct_size < sizeof(sirtaki_request)) {
-    throw Error(ErrorCode::kInvalid, "a request of " + std::to_string(asked.struct_size) +
-                                         " bytes is of another version of the interface, which "
-                                         "has " +
-                                         std::to_string(sizeof(sirtaki_request)));
-  }
+  require_size(asked.struct_size, sizeof(sirtaki_request), "request");
   Request request;
   request.kind = static_cast<Kind>(asked.kind);
   request.dtype = static_cast<Dtype>(asked.dtype);
@@ -97,12 +100,13 @@ Submission submission_of(const sirtaki_request& asked) {
 }
 
 /// Its handle keeps a share in it until it has called back.
-sirtaki_operation* new_operation(const sirtaki_world& world, const sirtaki_request& asked) {
+sirtaki_operation* new_operation(const sirtaki_world& world,
+                                 void (*done)(void* user, sirtaki_operation*), void* user) {
   auto* operation = new sirtaki_operation{world.engine};
   Handle::OnDone on_done;
-  if (asked.done != nullptr) {
+  if (done != nullptr) {
     retain(operation);
-    on_done = [operation, done = asked.done, user = asked.user](const Handle&) {
+    on_done = [operation, done, user](const Handle&) {
       done(user, operation);
       release(operation);
     };
@@ -111,22 +115,54 @@ sirtaki_operation* new_operation(const sirtaki_world& world, const sirtaki_reque
   return operation;
 }
 
-sirtaki_operation* submit(sirtaki_world* world, const sirtaki_request* asked) {
-  sirtaki_operation* operation = new_operation(*world, *asked);
-  Handle& handle = *operation->handle;
+/// Begins an operation; what `begin` throws becomes its error.
+template <class Begin>
+sirtaki_operation* begun(sirtaki_operation* operation, Begin begin) {
   Error error(ErrorCode::kInternal, "");
   try {
-    Submission submission = submission_of(*asked);
-    submission.handle = operation->handle;
-    world->engine->submit(std::move(submission));
+    begin();
     return operation;
   } catch (const Error& refused) {
     error = refused;
   } catch (const std::exception& failed) {
     error = Error(ErrorCode::kInternal, failed.what());
   }
+  Handle& handle = *operation->handle;
   if (handle.complete(error) && handle.calls_back()) handle.call_back();
   return operation;
+}
+
+sirtaki_operation* submit(sirtaki_world* world, const sirtaki_request* asked) {
+  sirtaki_operation* operation = new_operation(*world, asked->done, asked->user);
+  return begun(operation, [&] {
+    Submission submission = submission_of(*asked);
+    submission.handle = operation->handle;
+    world->engine->submit(std::move(submission));
+  });
+}
+
+Transfer transfer_of(const sirtaki_message& asked, bool sends) {
+  require_size(asked.struct_size, sizeof(sirtaki_message), "message");
+  Transfer transfer{
+      sends, asked.rank, asked.set, asked.tag, static_cast<std::byte*>(asked.data), asked.bytes};
+  if (!sends && asked.allocate != nullptr) {
+    transfer.room = [allocate = asked.allocate, user = asked.user](size_t bytes) {
+      return static_cast<std::byte*>(allocate(user, bytes));
+    };
+  }
+  return transfer;
+}
+
+template <bool kSends>
+sirtaki_operation* start(sirtaki_world* world, const sirtaki_message* asked) {
+  sirtaki_operation* operation = new_operation(*world, asked->done, asked->user);
+  return begun(operation,
+               [&] { world->engine->start(transfer_of(*asked, kSends), operation->handle); });
+}
+
+sirtaki_received received(const sirtaki_operation* operation) {
+  const Message& message = operation->handle->message;
+  return {message.bytes, message.tag, message.source};
 }
 
 int32_t wait(sirtaki_operation* operation, int64_t timeout_ns) {
@@ -169,6 +205,7 @@ static_assert(static_cast<int>(Kind::kBarrier) == SIRTAKI_BARRIER);
 static_assert(static_cast<int>(Kind::kReduce) == SIRTAKI_REDUCE);
 static_assert(static_cast<int>(Kind::kGather) == SIRTAKI_GATHER);
 static_assert(static_cast<int>(Kind::kJoin) == SIRTAKI_JOIN);
+static_assert(kAnySource == SIRTAKI_ANY_SOURCE);
 static_assert(static_cast<int>(Dtype::kBool) == SIRTAKI_BOOL);
 static_assert(static_cast<int>(Dtype::kF64) == SIRTAKI_F64);
 static_assert(static_cast<int>(ReduceOp::kAverage) == SIRTAKI_AVERAGE);
@@ -203,6 +240,9 @@ const sirtaki_table& ffi_table() {
       .result = result,
       .received_splits = received_splits,
       .value = [](const sirtaki_operation* operation) { return operation->handle->value; },
+      .send = start<true>,
+      .receive = start<false>,
+      .received = received,
   };
   return table;
 }

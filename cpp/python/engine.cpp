@@ -16,10 +16,12 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "engine/kinds.h"
 #include "ffi/table.h"
 #include "python/bindings.h"
 #include "python/callback_backend.h"
 #include "python/completions.h"
+#include "transport/renewal.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -124,27 +126,47 @@ std::shared_ptr<nb::object> shared_object(nb::object object) {
           }};
 }
 
-std::unique_ptr<HeldEngine> make_engine(int rank, std::vector<int> host_of, int memfd,
-                                        const FdPairs& local_links, const SealedFds& host_links,
-                                        nb::object connect, nb::object why_broken,
-                                        const EngineOptions& options, const nb::object& backend) {
+std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
+                                  const FdPairs& local_links, const SealedFds& host_links,
+                                  nb::object connect, nb::object why_broken, double patience) {
   HostMap hosts(std::move(host_of));
   const int local = static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size());
-  LinkSet links{links_of(local_links), links_of(host_links)};
+  std::vector<Link> here = links_of(local_links);
+  std::vector<Link> between = links_of(host_links);
   auto region = memfd >= 0 ? Region::map(Fd(memfd), local) : Region::anonymous(local);
   Connect opener;
   if (!connect.is_none()) {
     opener = connect_by(shared_object(std::move(connect)), shared_object(std::move(why_broken)));
   }
+  return std::make_shared<Links>(rank, std::move(hosts), std::move(region), std::move(here),
+                                 std::move(between), std::move(opener), patience);
+}
+
+/// The new generation; 0 where some rank has not kept its links; else those who are late.
+std::pair<uint32_t, std::vector<int32_t>> renew(Links& links, double timeout) {
+  Renewal renewal(links, timeout);
+  Renewal::State state;
+  do {
+    {
+      nb::gil_scoped_release release;
+      state = renewal.advance(now_ns() + kSignalCheckNs);
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  } while (state == Renewal::State::kWaiting);
+  return {state == Renewal::State::kAgreed ? links.generation() : 0, renewal.missing()};
+}
+
+std::unique_ptr<HeldEngine> make_engine(const std::shared_ptr<Links>& links,
+                                        const EngineOptions& options, const nb::object& backend) {
   Engine::MakeBackend make_backend = Engine::make_native;
   if (!backend.is_none()) {
     make_backend = [&](Endpoint&, const HostMap&, const Connect&) {
       return std::make_unique<CallbackBackend>(backend);
     };
   }
-  return std::make_unique<HeldEngine>(
-      std::make_shared<Engine>(rank, std::move(hosts), std::move(region), std::move(links),
-                               std::move(opener), options, make_backend));
+  return std::make_unique<HeldEngine>(Engine::share(
+      std::make_unique<Engine>(links->rank(), links->map(), links->region(), Links::lend(links),
+                               links->connect(), options, make_backend)));
 }
 
 template <class Pointer>
@@ -174,6 +196,13 @@ Allocate memory_of(std::vector<Memory> results) {
   };
 }
 
+/// One whose number is added to `completions` when it is done; null where there are none.
+std::shared_ptr<Handle> handle_for(std::shared_ptr<Completions> completions, int64_t number) {
+  if (completions == nullptr) return nullptr;
+  return std::make_shared<Handle>(
+      [completions = std::move(completions), number](const Handle&) { completions->add(number); });
+}
+
 void make_request(PythonRequest* made, int kind, std::string name, int dtype, int reduce, int root,
                   int set, double prescale, double postscale, std::vector<Shape> shapes,
                   std::vector<int64_t> splits, const std::vector<uintptr_t>& inputs,
@@ -193,10 +222,7 @@ void make_request(PythonRequest* made, int kind, std::string name, int dtype, in
       {std::move(request), pointers<const void*>(inputs), pointers<void*>(outputs)}, waits};
   Submission& submission = made->submission;
   if (!results.empty()) submission.allocate = memory_of(std::move(results));
-  if (completions != nullptr) {
-    submission.handle = std::make_shared<Handle>([completions = std::move(completions), number](
-                                                     const Handle&) { completions->add(number); });
-  }
+  submission.handle = handle_for(std::move(completions), number);
 }
 
 /// Name and process set; None without a name.
@@ -217,6 +243,52 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked) {
   return handle;
 }
 
+std::shared_ptr<Handle> start(HeldEngine& engine, Transfer transfer, bool waits,
+                              std::shared_ptr<Handle> handle) {
+  {
+    nb::gil_scoped_release release;
+    if (!waits) return engine->start(std::move(transfer), std::move(handle));
+    handle = engine->start_and_wait(std::move(transfer), now_ns() + kSignalCheckNs);
+  }
+  wait_interruptibly(engine, *handle, Engine::kForever);
+  return handle;
+}
+
+std::shared_ptr<Handle> send(HeldEngine& engine, uintptr_t address, size_t bytes, int rank,
+                             int64_t tag, int set, bool waits,
+                             std::shared_ptr<Completions> completions, int64_t number) {
+  return start(engine, {true, rank, set, tag, reinterpret_cast<std::byte*>(address), bytes}, waits,
+               handle_for(std::move(completions), number));
+}
+
+std::shared_ptr<Handle> receive(HeldEngine& engine, uintptr_t address, size_t bytes, int rank,
+                                int64_t tag, int set, bool waits,
+                                std::shared_ptr<Completions> completions, int64_t number) {
+  return start(engine, {false, rank, set, tag, reinterpret_cast<std::byte*>(address), bytes}, waits,
+               handle_for(std::move(completions), number));
+}
+
+/// Seconds of each of `repeats` messages of `bytes` at `address` to another rank and back, which
+/// does the same; the lower one begins.
+std::vector<double> time_round_trip(HeldEngine& engine, int rank, uintptr_t address, size_t bytes,
+                                    int repeats) {
+  nb::gil_scoped_release release;
+  const auto move = [&](bool sends) {
+    const auto handle =
+        engine->start_and_wait({sends, rank, 0, 0, reinterpret_cast<std::byte*>(address), bytes});
+    if (handle->error()) throw *handle->error();
+  };
+  const bool begins = engine->rank() < rank;
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) {
+    const int64_t begun = now_ns();
+    move(begins);
+    move(!begins);
+    seconds.push_back(static_cast<double>(now_ns() - begun) * 1e-9);
+  }
+  return seconds;
+}
+
 /// The outputs of a finished operation: (bytes, shape) for each, sharing memory with the engine's
 /// buffer.
 nb::list outputs_of(const Handle& handle) {
@@ -229,6 +301,20 @@ nb::list outputs_of(const Handle& handle) {
     nb::list shape;
     for (const int64_t extent : buffer->shape()) shape.append(extent);
     result.append(nb::make_tuple(bytes, nb::tuple(shape)));
+  }
+  return result;
+}
+
+/// Of the ranks of this host: (rank, its operations, oldest first).
+nb::list snapshot_of(const HeldEngine& engine, size_t most) {
+  std::vector<Engine::RankRecords> ranks;
+  {
+    const nb::gil_scoped_release release;
+    ranks = engine->snapshot(most);
+  }
+  nb::list result;
+  for (Engine::RankRecords& rank : ranks) {
+    result.append(nb::make_tuple(rank.rank, nb::cast(std::move(rank.operations))));
   }
   return result;
 }
@@ -282,14 +368,18 @@ void bind_engine(nb::module_& m) {
       .def_rw("log_time", &EngineOptions::log_time)
       .def_rw("autotune", &EngineOptions::autotune)
       .def_rw("sockets_per_peer", &EngineOptions::sockets_per_peer)
+      .def_rw("single_copy", &EngineOptions::single_copy)
       .def_rw("hosts", &EngineOptions::hosts)
+      .def_rw("data_timeout_seconds", &EngineOptions::data_timeout_seconds)
       .def_rw("host_timeout_seconds", &EngineOptions::host_timeout_seconds);
 
   nb::class_<Handle>(m, "Handle")
       .def("done", &Handle::done)
       .def("outputs", &outputs_of)
       .def_ro("received_splits", &Handle::received_splits)
-      .def_ro("value", &Handle::value);
+      .def_ro("value", &Handle::value)
+      .def_prop_ro("source", [](const Handle& handle) { return handle.message.source; })
+      .def_prop_ro("bytes", [](const Handle& handle) { return handle.message.bytes; });
 
   nb::class_<PythonRequest>(m, "Request")
       .def("__init__", &make_request, "kind"_a, nb::kw_only(), "name"_a = "",
@@ -302,16 +392,47 @@ void bind_engine(nb::module_& m) {
       .def_ro("waits", &PythonRequest::waits)
       .def_prop_ro("key", &key_of_request);
 
+  nb::class_<Recorded>(m, "Recorded")
+      .def_ro("number", &Recorded::number)
+      .def_prop_ro("kind", [](const Recorded& one) { return traits_of(one.kind).name; })
+      .def_prop_ro("dtype", [](const Recorded& one) { return name(one.dtype); })
+      .def_prop_ro("stage", [](const Recorded& one) { return name(one.stage); })
+      .def_ro("set", &Recorded::set)
+      .def_ro("bytes", &Recorded::bytes)
+      .def_ro("shown", &Recorded::shown)
+      .def_ro("submitted_ns", &Recorded::submitted_ns)
+      .def_ro("agreed_ns", &Recorded::agreed_ns)
+      .def_ro("begun_ns", &Recorded::begun_ns)
+      .def_ro("ended_ns", &Recorded::ended_ns)
+      .def_prop_ro("phase", [](const Recorded& one) { return name(one.awaited.phase); })
+      .def_prop_ro("peer", [](const Recorded& one) { return one.awaited.rank; })
+      .def_prop_ro("chunk",
+                   [](const Recorded& one) {
+                     const uint32_t chunk = one.awaited.chunk;
+                     return chunk == Awaited::kNoChunk ? int64_t{-1} : int64_t{chunk};
+                   })
+      .def_ro("waits_since_ns", &Recorded::waits_since_ns);
+
+  nb::class_<Links>(m, "Links")
+      .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a, "host_links"_a,
+           "connect"_a.none(), "why_broken"_a.none(), "patience"_a,
+           "Takes ownership of the descriptors; memfd -1 is a host of one rank.")
+      .def("renew", &renew, "timeout"_a,
+           "Agrees with the other ranks to go on, when their engines have ended in good order.")
+      .def("close", &Links::close, nb::call_guard<nb::gil_scoped_release>());
+
   nb::class_<HeldEngine>(m, "Engine")
-      .def(nb::new_(&make_engine), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a,
-           "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "options"_a,
-           "backend"_a = nb::none(),
-           "Takes ownership of the descriptors; memfd -1 is a host of one rank. `backend`, if "
-           "given, moves the data (see callback_backend.h): shut down before letting go.")
+      .def(nb::new_(&make_engine), "links"_a, "options"_a, "backend"_a = nb::none(),
+           "`backend`, if given, moves the data (see callback_backend.h): shut down before letting "
+           "go.")
       .def("submit", &submit, "request"_a)
+      .def("send", &send, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a, "waits"_a,
+           "completions"_a.none() = std::shared_ptr<Completions>(), "number"_a = int64_t{0})
+      .def("receive", &receive, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a, "waits"_a,
+           "completions"_a.none() = std::shared_ptr<Completions>(), "number"_a = int64_t{0})
       .def("wait", &wait, "handle"_a, "timeout"_a = nb::none())
       .def(
-          "shutdown", [](HeldEngine& engine) { engine->shutdown(); },
+          "shutdown", [](HeldEngine& engine) { return engine->shutdown(); },
           nb::call_guard<nb::gil_scoped_release>())
       .def(
           "abort", [](HeldEngine& engine, const std::string& why) { engine->abort(why); }, "why"_a,
@@ -325,10 +446,12 @@ void bind_engine(nb::module_& m) {
       .def(
           "stop_timeline", [](HeldEngine& engine) { engine->stop_timeline(); },
           nb::call_guard<nb::gil_scoped_release>())
+      .def("snapshot", &snapshot_of, "most"_a)
       .def("process_sets", [](HeldEngine& engine) { return engine->process_sets(); })
       .def("backend_name", [](HeldEngine& engine) { return engine->backend_name(); })
       .def("require_own_process", [](HeldEngine& engine) { engine->require_own_process(); })
-      .def("time_allreduce", &time_allreduce, "address"_a, "count"_a, "repeats"_a);
+      .def("time_allreduce", &time_allreduce, "address"_a, "count"_a, "repeats"_a)
+      .def("time_round_trip", &time_round_trip, "rank"_a, "address"_a, "bytes"_a, "repeats"_a);
 
   m.def(
       "set_current_engine",

@@ -26,6 +26,13 @@ nb::dict dtypes() {
   return numbers;
 }
 
+nb::tuple bytes_of_dtypes() {
+  nb::list bytes;
+  for (int dtype = 0; dtype < kDtypeCount; ++dtype)
+    bytes.append(size_of(static_cast<Dtype>(dtype)));
+  return nb::tuple(bytes);
+}
+
 nb::dict reductions() {
   nb::dict numbers;
   for (int op = 0; op < kReduceOpCount; ++op) numbers[name(static_cast<ReduceOp>(op))] = op;
@@ -37,6 +44,7 @@ nb::dict reductions() {
 void bind_numbers(nb::module_& m) {
   m.attr("KINDS") = kinds();
   m.attr("DTYPES") = dtypes();
+  m.attr("DTYPE_BYTES") = bytes_of_dtypes();
   m.attr("REDUCIBLE_DTYPES") = kReducibleCount;
   m.attr("REDUCTIONS") = reductions();
 }

@@ -13,7 +13,8 @@
 namespace sirtaki {
 
 /// A byte stream through shared memory with one writer and one reader. All-zero memory is an empty
-/// ring. Both can be overwritten by the other process: positions that cannot be are an error.
+/// ring. Both can be overwritten by the other process: positions that cannot be are an error. The
+/// reader may sleep until there is something to read: see Parking.
 class ByteRing {
  public:
   static constexpr uint32_t kBytes = 32 << 10;
@@ -26,13 +27,11 @@ class ByteRing {
     const uint32_t first = std::min(count, kBytes - tail % kBytes);
     std::memcpy(data_ + tail % kBytes, data.data(), first);
     std::memcpy(data_, data.data() + first, count - first);
-    tail_.store(tail + count, std::memory_order_release);
+    tail_.store(tail + count);
     return count;
   }
 
-  bool empty() const {
-    return tail_.load(std::memory_order_acquire) == head_.load(std::memory_order_relaxed);
-  }
+  bool empty() const { return tail_.load() == head_.load(std::memory_order_relaxed); }
 
   /// Appends everything readable to `out`.
   void read(std::string& out) {

@@ -1,5 +1,7 @@
 #include "transport/doorbell.h"
 
+#include <sched.h>
+
 #include <string>
 
 #include "base/error.h"
@@ -14,9 +16,23 @@ void Doorbell::check_abort() const {
 void Doorbell::abort(const Loss& loss) const {
   region_->set_loss(place_, loss);
   for (int r = 0; r < region_->ranks(); ++r) {
-    wake(region_->rank(r).bell[0]);
-    wake(region_->rank(r).bell[1]);
+    region_->rank(r).engine.wake();
+    region_->rank(r).caller.wake();
   }
+}
+
+uint32_t Doorbell::data_sleeps() const {
+  uint64_t sum = 0;
+  for (int r = 0; r < region_->ranks(); ++r) {
+    sum += region_->rank(r).data_sleeps.load(std::memory_order_relaxed);
+  }
+  return static_cast<uint32_t>(sum / static_cast<uint64_t>(region_->ranks()));
+}
+
+void Doorbell::yield() const {
+  const int64_t before = now_ns();
+  sched_yield();
+  yield_policy_.yielded(before, now_ns());
 }
 
 void Doorbell::doze(const Sleep& sleep, int64_t nap_ns) {

@@ -1,15 +1,15 @@
 #pragma once
 
 #include <poll.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/futex.h"
+#include "base/parking.h"
 #include "transport/region.h"
+#include "transport/yield_policy.h"
 
 namespace sirtaki {
 
@@ -47,37 +47,38 @@ class Doorbell {
   Doorbell(std::shared_ptr<Region> region, int place, SpinPolicy policy)
       : region_(std::move(region)), place_(place), policy_(policy) {}
 
-  /// Wakes `peer`'s driver if it sleeps for such news. What is new must have been stored before.
+  /// Wakes `peer`'s driver if it sleeps for such news. What is new must have been stored before,
+  /// sequentially consistently.
   void ring(int peer, News news) const {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    ring_behind_fence(peer, news);
+    RankBlock& block = region_->rank(peer);
+    ring(block.engine, news);
+    ring(block.caller, news);
   }
 
   /// The same for several peers.
   void ring(const std::vector<int>& peers, News news) const {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    for (int peer : peers) ring_behind_fence(peer, news);
+    for (int peer : peers) ring(peer, news);
   }
 
+  /// The same for the own driver, from another thread.
+  void ring_own(News news) const { ring(place_, news); }
+
   /// Wakes the own engine thread whatever it sleeps for.
-  void ring_engine() const { wake(region_->rank(place_).bell[0]); }
+  void ring_engine() const { engine().wake(); }
 
   /// Says who drives from now on, hence who sleeps and how long it polls before.
   void drive_as_caller(bool caller) { caller_ = caller; }
 
   /// The driver polls from now on.
-  void wake_up() const { set_rest(0); }
+  void wake_up() const { engine().unpark(); }
   /// The engine thread sleeps from now on, for `news`. What came before that must be looked for
   /// after it.
-  void rest_engine(uint32_t news) const { set_rest(news); }
+  void rest_engine(uint32_t news) const { engine().park(news); }
   /// If the engine thread sleeps, let it hear requests too.
-  void hear_requests() const {
-    uint32_t dozing = kControl;
-    region_->rank(place_).rest.compare_exchange_strong(dozing, kControl | kRequest);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
+  void hear_requests() const { engine().want_also(kRequest); }
 
-  std::atomic<uint32_t>& engine_bell() const { return region_->rank(place_).bell[0]; }
+  /// Where the engine thread sleeps.
+  Parking& engine() const { return region_->rank(place_).engine; }
 
   /// Returns once `ready()` is true: polls for a while, then sleeps. `prepare()` says what for,
   /// each time. Throws PeerLost when the world was aborted and `ready()` is still false.
@@ -98,6 +99,9 @@ class Doorbell {
   /// How long the driver polls before it sleeps.
   int64_t spin_ns() const { return caller_ ? policy_.caller_ns : policy_.engine_ns; }
 
+  /// How often a rank of this host has slept for a peer's counter, on average; wraps round.
+  uint32_t data_sleeps() const;
+
   bool aborted() const { return region_->lost_rank() >= 0; }
 
   /// Throws if the world was aborted; says which rank was lost.
@@ -111,59 +115,60 @@ class Doorbell {
  private:
   static constexpr int kPollsPerClock = 16;
   static constexpr int64_t kSleepNs = 100'000'000;  // a missed abort is seen at the latest then
-  // Bells cannot end poll(), and who rings them may need this core.
   static constexpr int64_t kYieldNs = 100'000;
   static constexpr int64_t kShortestNapNs = 200'000;
   static constexpr int64_t kLongestNapNs = 2'000'000;
 
-  void set_rest(uint32_t rest) const {
-    region_->rank(place_).rest.store(rest, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
-
-  void ring_behind_fence(int peer, News news) const {
-    RankBlock& block = region_->rank(peer);
-    const uint32_t rest = block.rest.load(std::memory_order_relaxed);
+  void ring(Parking& parking, News news) const {
+    const uint32_t wanted = parking.wants();
+    if ((wanted & news) == 0) return;
     // Only the peer that is waited for wakes a sleeper: with more ranks than cores, waking it to
     // find that it must wait for another costs most.
-    const uint32_t awaited = rest >> RankBlock::kPeerShift;
+    const uint32_t awaited = wanted >> RankBlock::kPeerShift;
     if (news == kData && awaited != static_cast<uint32_t>(place_) && awaited != RankBlock::kAnyPeer)
       return;
-    if ((rest & news) != 0) wake(block.bell[rest & RankBlock::kCallerSleeps ? 1 : 0]);
+    parking.wake();
+  }
+
+  /// Whether a core that is given away may be back as soon as the news: where bells do not end the
+  /// sleep, and where more ranks than cores take turns.
+  bool yields(const Sleep& sleep) const {
+    if (!sleep.polled.empty()) return sleep.data;
+    return caller_ && policy_.caller_ns == 0 && yield_policy_.may_yield(now_ns());
+  }
+
+  void yield() const;
+  void count_data_sleep() const {
+    region_->rank(place_).data_sleeps.fetch_add(1, std::memory_order_relaxed);
   }
 
   static void doze(const Sleep& sleep, int64_t nap_ns);
 
-  void wake(std::atomic<uint32_t>& bell) const {
-    bell.fetch_add(1, std::memory_order_release);
-    futex_wake(bell);
-  }
-
   template <class Ready, class Prepare>
   void sleep_until(Ready ready, Prepare prepare) const {
-    std::atomic<uint32_t>& bell = region_->rank(place_).bell[caller_ ? 1 : 0];
+    Parking& parking = caller_ ? region_->rank(place_).caller : engine();
     const int64_t yield_until = now_ns() + kYieldNs;
     int64_t nap = kShortestNapNs;
     for (;;) {
       const Sleep sleep = prepare();
-      if (sleep.data && !sleep.polled.empty() && now_ns() < yield_until) {
-        sched_yield();
+      if (yields(sleep) && now_ns() < yield_until) {
+        yield();
         if (ready()) return;
         check_abort();
         continue;
       }
-      const uint32_t seen = bell.load(std::memory_order_acquire);
-      const uint32_t news = sleep.news();
-      set_rest(caller_ ? news | RankBlock::kCallerSleeps : news);
+      const Parking::Ticket ticket = parking.ticket();
+      parking.park(sleep.news());
       if (!ready() && !aborted()) {
         if (sleep.polled.empty()) {
-          futex_wait(bell, seen, kSleepNs);
+          if (sleep.data) count_data_sleep();
+          parking.sleep(ticket, kSleepNs);
         } else {
           doze(sleep, nap);
           if (!sleep.data) nap = std::min(2 * nap, kLongestNapNs);
         }
       }
-      wake_up();
+      parking.unpark();
       if (ready()) return;
       check_abort();
     }
@@ -178,6 +183,7 @@ class Doorbell {
   int place_;
   SpinPolicy policy_;
   bool caller_ = false;
+  mutable YieldPolicy yield_policy_;  ///< the driver's
 };
 
 }  // namespace sirtaki

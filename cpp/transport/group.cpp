@@ -37,17 +37,17 @@ void Group::acquire(SlotUse& use) {
 }
 
 void Group::end() {
-  counters_[static_cast<size_t>(rank_)]->drained.store(collective_, std::memory_order_release);
+  counters_[static_cast<size_t>(rank_)]->drained.store(collective_);
   tell_members();
 }
 
 void Group::publish() {
-  counters_[static_cast<size_t>(rank_)]->published.store(++published_, std::memory_order_release);
+  counters_[static_cast<size_t>(rank_)]->published.store(++published_);
   tell_members();
 }
 
 void Group::consume() {
-  counters_[static_cast<size_t>(rank_)]->consumed.store(++consumed_, std::memory_order_release);
+  counters_[static_cast<size_t>(rank_)]->consumed.store(++consumed_);
   tell_members();
 }
 
@@ -59,6 +59,19 @@ void Group::skip_published(uint32_t count) {
 void Group::skip_consumed(uint32_t count) {
   consumed_ += count;
   counters_[static_cast<size_t>(rank_)]->consumed.store(consumed_, std::memory_order_release);
+}
+
+/// What it means that `member` (negative: nobody any more) has not counted so far.
+Awaited Group::awaited(Counter counter, uint64_t count, int member) const {
+  if (member < 0) return {};
+  Awaited awaited{Phase::kLeave, ranks_[static_cast<size_t>(member)],
+                  places_[static_cast<size_t>(member)]};
+  if (counter == &Counters::drained) return awaited;
+  const bool written = counter == &Counters::published;
+  awaited.phase = written ? Phase::kWrite : Phase::kRead;
+  awaited.chunk =
+      static_cast<uint32_t>(count - (written ? published_before_ : consumed_before_) - 1);
+  return awaited;
 }
 
 void Group::tell_members() const { endpoint_.doorbell.ring(peers_, kData); }

@@ -55,24 +55,31 @@ class Group {
   static constexpr uint64_t kStream = 2;
 
   struct Reached {
-    const std::atomic<uint64_t>* counter;
+    const Group* group;
+    Counter counter;
+    const std::atomic<uint64_t>* of_member;
     uint64_t count;
-    int place;
-    bool operator()() const { return counter->load(std::memory_order_acquire) >= count; }
-    int peer() const { return place; }
+    int member;
+    bool operator()() const { return of_member->load() >= count; }
+    Awaited awaited() const { return group->awaited(counter, count, member); }
   };
   struct AllReached {
     const Group* group;
     Counter counter;
     uint64_t count;
     bool operator()() const { return group->behind(counter, count) < 0; }
-    int peer() const { return group->behind(counter, count); }
+    Awaited awaited() const {
+      return group->awaited(counter, count, group->behind(counter, count));
+    }
   };
   /// All members have drained the collective that used the slots last.
   struct Free {
     const SlotUse* use;
-    bool operator()() const { return use->group == nullptr || peer() < 0; }
-    int peer() const { return use->group->behind(&Counters::drained, use->collective); }
+    bool operator()() const { return use->group == nullptr || behind() < 0; }
+    Awaited awaited() const {
+      return use->group->awaited(&Counters::drained, use->collective, behind());
+    }
+    int behind() const { return use->group->behind(&Counters::drained, use->collective); }
   };
   class Begin : public Until<Free> {
    public:
@@ -88,18 +95,18 @@ class Group {
     uint64_t slot_;
   };
 
-  /// The place of a member other than this one that has not come so far; Strand::kNobody: none.
+  /// A member other than this one that has not come so far; negative: none.
   int behind(Counter counter, uint64_t count) const {
     for (size_t m = 0; m < counters_.size(); ++m) {
       if (static_cast<int>(m) == rank_) continue;
-      if ((counters_[m]->*counter).load(std::memory_order_acquire) < count) return places_[m];
+      if ((counters_[m]->*counter).load() < count) return static_cast<int>(m);
     }
-    return Strand::kNobody;
+    return Awaited::kNobody;
   }
 
   auto reached(int member, Counter counter, uint64_t count) const {
     const auto index = static_cast<size_t>(member);
-    return Until<Reached>({&(counters_[index]->*counter), count, places_[index]});
+    return Until<Reached>({this, counter, &(counters_[index]->*counter), count, member});
   }
   auto all_reached(Counter counter, uint64_t count) const {
     return Until<AllReached>({this, counter, count});
@@ -163,6 +170,7 @@ class Group {
  private:
   Endpoint::AreaUse& uses() const { return endpoint_.uses[static_cast<size_t>(area_)]; }
   void acquire(SlotUse& use);
+  Awaited awaited(Counter counter, uint64_t count, int member) const;
   void tell_members() const;
 
   Endpoint& endpoint_;

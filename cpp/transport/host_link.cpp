@@ -5,6 +5,10 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
 
 namespace sirtaki {
 
@@ -18,7 +22,11 @@ HostLink::HostLink(Link link)
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-void HostLink::queue(std::string_view message) { sealer_.append(waiting_, message); }
+void HostLink::queue(std::string_view message) {
+  std::string frame(reinterpret_cast<const char*>(&generation_), sizeof generation_);
+  frame.append(message);
+  sealer_.append(waiting_, frame);
+}
 
 void HostLink::flush() {
   constexpr size_t kForget = 1 << 20;
@@ -37,6 +45,7 @@ void HostLink::flush() {
 }
 
 bool HostLink::receive(const Receive& receive) {
+  for (const Early& one : std::exchange(early_, {})) sort(one.generation, one.message, receive);
   char bytes[64 << 10];
   for (;;) {
     const ssize_t got = recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
@@ -44,12 +53,25 @@ bool HostLink::receive(const Receive& receive) {
     if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (got == 0) return false;
     received_.append(bytes, static_cast<size_t>(got));
-    opener_.take(received_, receive);
+    opener_.take(received_, [&](std::string_view frame) {
+      uint32_t generation;
+      if (frame.size() < sizeof generation) {
+        throw Error(ErrorCode::kInternal, "a message between hosts is too short");
+      }
+      std::memcpy(&generation, frame.data(), sizeof generation);
+      sort(generation, frame.substr(sizeof generation), receive);
+    });
     if (static_cast<size_t>(got) < sizeof bytes) return true;
   }
 }
 
+void HostLink::sort(uint32_t generation, std::string_view message, const Receive& receive) {
+  if (generation == generation_) receive(message);
+  if (generation > generation_) early_.push_back({generation, std::string(message)});
+}
+
 void HostLink::close() {
+  if (fd() >= 0) shutdown(fd(), SHUT_RDWR);
   socket_ = Fd();
   waiting_.clear();
   sent_ = 0;

@@ -3,7 +3,9 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/frames.h"
 #include "base/sealed_frames.h"
 #include "transport/watcher.h"
 
@@ -13,6 +15,8 @@ namespace sirtaki {
 /// link's keys.
 ///
 /// Nothing blocks: what the socket does not take waits in memory. One thread at a time may use it.
+/// It outlives the engines that use it: each message is of a generation, late ones of an earlier
+/// one are dropped, and those of a later one wait for it.
 class HostLink {
  public:
   using Receive = std::function<void(std::string_view message)>;
@@ -23,6 +27,11 @@ class HostLink {
   int rank() const { return rank_; }
   /// To be polled; negative once closed.
   int fd() const { return socket_.get(); }
+
+  /// From here on messages are of this generation.
+  void begin(uint32_t generation) { generation_ = generation; }
+  /// Messages have come before their generation had begun: `receive` has something.
+  bool has_early() const { return !early_.empty(); }
 
   void queue(std::string_view message);
   void send(std::string_view message) {
@@ -35,10 +44,17 @@ class HostLink {
 
   /// Hands over the messages that arrived; false if the other end is gone. Throws Altered.
   bool receive(const Receive& receive);
-  /// Forgets the connection.
+  /// Hangs up, whoever else has the socket, and forgets the connection.
   void close();
 
  private:
+  struct Early {
+    uint32_t generation;
+    std::string message;
+  };
+
+  void sort(uint32_t generation, std::string_view message, const Receive& receive);
+
   int rank_;
   Fd socket_;
   FrameSealer sealer_;
@@ -46,6 +62,8 @@ class HostLink {
   std::string waiting_;
   size_t sent_ = 0;  ///< bytes at the front of `waiting_` that are on their way
   std::string received_;
+  uint32_t generation_ = kFirstGeneration;
+  std::vector<Early> early_;
 };
 
 }  // namespace sirtaki

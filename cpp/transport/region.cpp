@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -17,6 +18,16 @@ constexpr size_t kPage = 4096;
 
 size_t page_align(size_t offset) { return (offset + kPage - 1) / kPage * kPage; }
 
+/// A rank's rings together take about this much, as long as each has the least.
+constexpr size_t kPairBytes = 1 << 20;
+constexpr size_t kLeastRing = 4 << 10;
+constexpr size_t kMostRing = 64 << 10;
+
+uint32_t pair_ring_bytes(int ranks) {
+  const size_t share = std::bit_floor(kPairBytes / static_cast<size_t>(ranks));
+  return static_cast<uint32_t>(std::clamp(share, kLeastRing, kMostRing));
+}
+
 }  // namespace
 
 Region::Layout::Layout(int rank_count) {
@@ -25,8 +36,13 @@ Region::Layout::Layout(int rank_count) {
   ranks = page_align(leader + sizeof(LeaderBlock));
   up = page_align(ranks + n * sizeof(RankBlock));
   down = page_align(up + n * sizeof(ByteRing));
-  sets = page_align(down + n * sizeof(ByteRing));
-  slots = page_align(sets + kMaxSets * n * sizeof(Counters));
+  pairs = page_align(down + n * sizeof(ByteRing));
+  pair_flags = pairs + n * sizeof(PairBlock);
+  pair_rings = page_align(pair_flags + n * (((n + 63) / 64 * sizeof(uint64_t) + 127) / 128 * 128));
+  const size_t ring = sizeof(PairRing::Positions) + pair_ring_bytes(rank_count);
+  sets = page_align(pair_rings + n * (n - 1) * ring);
+  records = page_align(sets + kMaxSets * n * sizeof(Counters));
+  slots = page_align(records + n * kRecords * sizeof(FlightRecord));
   total = page_align(slots + n * kSlotBytes);
 }
 
@@ -66,12 +82,32 @@ Region::Region(int fd, int ranks) : layout_(ranks), ranks_(ranks) {
 
 Region::~Region() { munmap(base_, layout_.total); }
 
+void Region::clear() {
+  const size_t slots_end = layout_.slots + static_cast<size_t>(ranks_) * kSlotBytes;
+  std::memset(base_, 0, layout_.slots);
+  std::memset(base_ + slots_end, 0, layout_.total - slots_end);
+}
+
+PairRing::Positions& Region::pair_ring_positions(int from, int to) const {
+  const auto column = static_cast<size_t>(from < to ? from : from - 1);  // there is none to itself
+  const size_t index = static_cast<size_t>(to) * static_cast<size_t>(ranks_ - 1) + column;
+  const size_t each = sizeof(PairRing::Positions) + pair_ring_bytes(ranks_);
+  return *at<PairRing::Positions>(layout_.pair_rings + index * each);
+}
+
+PairRing Region::pair_ring(int from, int to, PairRing::End end) const {
+  PairRing::Positions& positions = pair_ring_positions(from, to);
+  return {&positions, reinterpret_cast<std::byte*>(&positions + 1), pair_ring_bytes(ranks_), end};
+}
+
 Loss Region::loss() const {
   const uint64_t said = at<Abort>(0)->lost.load(std::memory_order_acquire);
   // Others can write here, so nothing is read past its end.
   const RankBlock& block = rank(static_cast<int>((said >> 32) % static_cast<uint64_t>(ranks_)));
   const size_t length = strnlen(block.loss_reason, sizeof block.loss_reason);
-  return {lost_rank(), block.loss_reporter, std::string(block.loss_reason, length)};
+  const bool late = block.loss_code == static_cast<int32_t>(ErrorCode::kTimeout);
+  return {lost_rank(), block.loss_reporter, std::string(block.loss_reason, length),
+          late ? ErrorCode::kTimeout : ErrorCode::kPeerLost};
 }
 
 void Region::set_loss(int place, const Loss& loss) {
@@ -80,6 +116,7 @@ void Region::set_loss(int place, const Loss& loss) {
   if (lost_rank() >= 0) return;
   RankBlock& block = rank(place);
   block.loss_reporter = loss.reporter;
+  block.loss_code = static_cast<int32_t>(loss.code);
   block.loss_reason[loss.reason.copy(block.loss_reason, sizeof block.loss_reason - 1)] = 0;
   uint64_t none = 0;
   const uint64_t said = static_cast<uint64_t>(place) << 32 | static_cast<uint32_t>(loss.rank + 1);

@@ -92,35 +92,43 @@ bool Flow::has_moved(uint64_t until) const {
   return true;
 }
 
+namespace {
+
+struct Opened {
+  const Opener* opener;
+  bool operator()() const { return opener->done(); }
+  Awaited awaited() const { return {}; }
+};
+
+}  // namespace
+
 Task Sockets::open(std::vector<int> ranks) {
   std::erase_if(ranks, [&](int rank) { return connections_.count(rank) != 0; });
-  std::sort(ranks.begin(), ranks.end());
-  for (int rank : ranks) {
-    std::vector<Fd> sockets;
-    for (int lane = 0; lane < per_peer_; ++lane) {
-      sockets.push_back(connect_to(rank, first_lane_ + lane));
-    }
-    connections_[rank] = std::make_unique<Connection>(rank, std::move(sockets));
-  }
-  co_return;
-}
-
-Fd Sockets::connect_to(int rank, int lane) {
-  doorbell_.check_abort();
-  try {
-    // The function may be kept for longer than this call takes.
-    Fd socket = connect_.open(rank, lane, [bell = doorbell_] { return bell.aborted(); });
+  if (ranks.empty()) co_return;
+  opener_ = std::make_unique<Opener>(connect_, doorbell_, std::move(ranks), first_lane_, per_peer_);
+  co_await Until(Opened{opener_.get()});
+  const std::unique_ptr<Opener> opener = std::move(opener_);
+  require_open(*opener);
+  for (size_t i = 0; i < opener->ranks().size(); ++i) {
+    std::vector<Fd>& sockets = opener->opened()[i];
     // Sockets of other families have no such delay.
     const int on = 1;
-    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return socket;
-  } catch (const std::exception& failed) {
-    doorbell_.check_abort();
-    // The other ranks of the operation would wait for this one.
-    doorbell_.abort({rank, rank_, failed.what()});
-    throw Error(ErrorCode::kPeerLost,
-                "cannot connect to rank " + std::to_string(rank) + ": " + failed.what());
+    for (const Fd& socket : sockets) {
+      setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+    const int rank = opener->ranks()[i];
+    connections_[rank] = std::make_unique<Connection>(rank, std::move(sockets));
   }
+}
+
+void Sockets::require_open(const Opener& opener) const {
+  if (opener.failure().empty()) return;
+  doorbell_.check_abort();
+  const int rank = opener.failed_rank();
+  // The other ranks of the operation would wait for this one.
+  doorbell_.abort({rank, rank_, opener.failure()});
+  throw Error(ErrorCode::kPeerLost,
+              "cannot connect to rank " + std::to_string(rank) + ": " + opener.failure());
 }
 
 void Sockets::greet(int rank, const Greeting& greeting) {
@@ -154,6 +162,24 @@ Mark Sockets::receive(int rank, std::byte* data, size_t bytes) {
   return {&connection.in, connection.in.added()};
 }
 
+Awaited Sockets::awaited(const Mark& mark, uint32_t chunk) const {
+  for (const Connection* connection : busy_) {
+    if (mark.flow == &connection->in) {
+      return {Phase::kSend, connection->rank, Awaited::kNobody, chunk};
+    }
+    if (mark.flow == &connection->out) {
+      return {Phase::kTake, connection->rank, Awaited::kNobody, chunk};
+    }
+  }
+  return {};
+}
+
+Awaited Sockets::awaited() const {
+  if (busy_.empty()) return {};
+  const Connection& first = *busy_.front();
+  return {first.in.empty() ? Phase::kTake : Phase::kSend, first.rank};
+}
+
 void Sockets::list(Connection& connection) {
   if (connection.busy || (connection.in.empty() && connection.out.empty())) return;
   connection.busy = true;
@@ -167,6 +193,7 @@ void Sockets::start() {
 }
 
 bool Sockets::progress() {
+  if (broken_.rank >= 0) settle();
   bool moved = false;
   for (size_t i = 0; i < busy_.size();) {
     Connection& connection = *busy_[i];
@@ -202,24 +229,28 @@ void Sockets::check_patience() {
 
 bool Sockets::push(Connection& connection, size_t socket) {
   Pieces& pieces = connection.out.of(socket);
-  if (pieces.empty()) return false;
+  if (pieces.empty() || connection.rank == broken_.rank) return false;
   const msghdr message = message_of(pieces);
   const int fd = connection.sockets[socket].get();
   const ssize_t bytes = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (bytes < 0 && is_passing(errno)) return false;
-  if (bytes < 0) lose(connection.rank, std::strerror(errno));
+  if (bytes < 0) {
+    if (!is_passing(errno)) lose(connection.rank, std::strerror(errno));
+    return false;
+  }
   pieces.advance(static_cast<size_t>(bytes));
   return true;
 }
 
 bool Sockets::pull(Connection& connection, size_t socket) {
   Pieces& pieces = connection.in.of(socket);
-  if (pieces.empty()) return false;
+  if (pieces.empty() || connection.rank == broken_.rank) return false;
   msghdr message = message_of(pieces);
   const ssize_t bytes = recvmsg(connection.sockets[socket].get(), &message, MSG_DONTWAIT);
-  if (bytes < 0 && is_passing(errno)) return false;
-  if (bytes < 0) lose(connection.rank, std::strerror(errno));
-  if (bytes == 0) lose(connection.rank, "it was closed at the other end");
+  if (bytes <= 0) {
+    if (bytes == 0) lose(connection.rank, "it was closed at the other end");
+    if (bytes < 0 && !is_passing(errno)) lose(connection.rank, std::strerror(errno));
+    return false;
+  }
   pieces.advance(static_cast<size_t>(bytes));
   if (connection.checked_at != 0) check_greeting(connection);
   return true;
@@ -243,15 +274,17 @@ void Sockets::check_greeting(Connection& connection) {
                                         "): do all hosts have the same version?");
 }
 
-void Sockets::add_polled(std::vector<pollfd>& polled) const {
+void Sockets::prepare(Sleep& sleep) const {
+  if (opener_ != nullptr) sleep.messages |= kControl;
   for (const Connection* connection : busy_) {
+    if (connection->rank == broken_.rank) continue;
     for (size_t i = 0; i < connection->sockets.size(); ++i) {
       const bool in = !connection->in.of(i).empty();
       const bool out = !connection->out.of(i).empty();
       const int events = (in ? POLLIN : 0) | (out ? POLLOUT : 0);
       // Of a socket without work only its end would be news, again and again.
       if (events != 0)
-        polled.push_back({connection->sockets[i].get(), static_cast<short>(events), 0});
+        sleep.polled.push_back({connection->sockets[i].get(), static_cast<short>(events), 0});
     }
   }
 }
@@ -267,20 +300,34 @@ void Sockets::check_silence() {
 }
 
 /// The other end may only have given up on account of a third rank: who watches processes and hosts
-/// knows which.
+/// knows which, and is given time to say so.
 void Sockets::lose(int rank, const std::string& reason) {
-  const int64_t limit = now_ns() + kSettleNs;
-  while (!doorbell_.aborted() && now_ns() < limit) usleep(1000);
-  const std::string why = connect_.why_broken ? connect_.why_broken(rank) : "";
-  doorbell_.abort({rank, rank_, why.empty() ? reason : why});
-  // Names whoever was lost first.
+  if (broken_.rank >= 0) return;
+  broken_ = {rank, rank_, reason};
+  settled_ns_ = now_ns() + kSettleNs;
+}
+
+/// Ends the world for a broken connection unless it has ended already; who was lost first is named.
+void Sockets::settle() {
   doorbell_.check_abort();
-  throw PeerLost(rank);
+  if (now_ns() < settled_ns_) return;
+  const std::string why = connect_.why_broken ? connect_.why_broken(broken_.rank) : "";
+  if (!why.empty()) broken_.reason = why;
+  doorbell_.abort(broken_);
+  doorbell_.check_abort();
 }
 
 void Sockets::drop() {
+  opener_.reset();
   busy_.clear();
-  if (!doorbell_.aborted()) return connections_.clear();
+  broken_.rank = -1;
+  if (!doorbell_.aborted()) {
+    for (const auto& [rank, connection] : connections_) {
+      // Whoever else has the socket, so that the peer notices it.
+      for (const Fd& socket : connection->sockets) shutdown(socket.get(), SHUT_RDWR);
+    }
+    return connections_.clear();
+  }
   for (auto& [rank, connection] : connections_) {
     connection->in = Flow(connection->sockets.size());
     connection->out = Flow(connection->sockets.size());

@@ -13,6 +13,7 @@
 #include "base/task.h"
 #include "transport/doorbell.h"
 #include "transport/hosts.h"
+#include "transport/opener.h"
 
 namespace sirtaki {
 
@@ -97,6 +98,32 @@ struct Mark {
 /// directions are busy at once and no order of waiting can block two ranks for ever. Bytes carry no
 /// tags: both ends name their pieces in the same order.
 class Sockets {
+  struct Reached {
+    const Sockets* sockets;
+    Mark mark;
+    uint32_t chunk;
+    bool operator()() const { return mark.reached(); }
+    Awaited awaited() const { return sockets->awaited(mark, chunk); }
+  };
+  struct AllReached {
+    const Sockets* sockets;
+    const std::vector<Mark>* marks;
+    uint32_t chunk;
+    bool operator()() const { return behind() == marks->end(); }
+    Awaited awaited() const {
+      const auto first = behind();
+      return first == marks->end() ? Awaited{} : sockets->awaited(*first, chunk);
+    }
+    std::vector<Mark>::const_iterator behind() const {
+      return std::find_if(marks->begin(), marks->end(), [](const Mark& m) { return !m.reached(); });
+    }
+  };
+  struct Idle {
+    const Sockets* sockets;
+    bool operator()() const { return !sockets->busy(); }
+    Awaited awaited() const { return sockets->awaited(); }
+  };
+
  public:
   /// `per_peer` sockets make a connection, as many on all ranks: several carry more where one alone
   /// is held back by its window or by the core that serves it. They are lanes `first_lane` and up.
@@ -107,8 +134,8 @@ class Sockets {
         first_lane_(first_lane),
         per_peer_(per_peer) {}
 
-  /// Connects to those of `ranks` that are not connected yet. Every rank must name its peers at the
-  /// same operation; they are taken in ascending order, so that nobody waits in a circle.
+  /// Awaited, connects to those of `ranks` that are not connected yet. Every rank must name its
+  /// peers at the same operation.
   Task open(std::vector<int> ranks);
 
   /// Begins an operation with a peer, in one direction: disagreement about it becomes an error.
@@ -122,27 +149,21 @@ class Sockets {
   /// Gives the kernel what it takes at once.
   void start();
 
-  /// Awaited: the mark is reached.
-  auto reached(Mark mark) const {
-    return Until([mark] { return mark.reached(); });
-  }
+  /// Awaited: the mark is reached, which is of the operation's chunk with that number.
+  auto reached(Mark mark, uint32_t chunk) const { return Until<Reached>({this, mark, chunk}); }
   /// Awaited: all marks are reached; the list stays where it is meanwhile.
-  auto all_reached(const std::vector<Mark>& marks) const {
-    return Until([&marks] {
-      return std::all_of(marks.begin(), marks.end(), [](const Mark& m) { return m.reached(); });
-    });
+  auto all_reached(const std::vector<Mark>& marks, uint32_t chunk) const {
+    return Until<AllReached>({this, &marks, chunk});
   }
   /// Awaited: nothing waits to be moved.
-  auto idle() const {
-    return Until([this] { return !busy(); });
-  }
+  auto idle() const { return Until<Idle>({this}); }
 
   /// Something waits to be moved.
   bool busy() const { return !busy_.empty(); }
   /// Moves what can be moved now; false if that was nothing.
   bool progress();
   /// Adds what becomes ready once more can be moved.
-  void add_polled(std::vector<pollfd>& polled) const;
+  void prepare(Sleep& sleep) const;
 
   /// Forgets what was noted, after an error. Where the world has not ended because of it, closes
   /// the connections, which peers notice; else they stay open, so that no peer takes this rank for
@@ -153,6 +174,9 @@ class Sockets {
   static constexpr int64_t kPatienceNs = 4'000'000'000;
   static constexpr int64_t kLookAgainNs = 250'000'000;
 
+  /// What `reached` and `idle` wait for, as long as they do.
+  Awaited awaited(const Mark& mark, uint32_t chunk) const;
+  Awaited awaited() const;
   Connection& to(int rank) { return *connections_.at(rank); }
   void list(Connection& connection);
   bool push(Connection& connection, size_t socket);
@@ -160,16 +184,20 @@ class Sockets {
   void check_greeting(Connection& connection);
   void check_patience();
   void check_silence();
-  [[noreturn]] void lose(int rank, const std::string& reason);
-  Fd connect_to(int rank, int lane);
+  void lose(int rank, const std::string& reason);
+  void settle();
+  void require_open(const Opener& opener) const;
 
   int rank_;
   const Doorbell& doorbell_;
   Connect connect_;
   int first_lane_;
   int per_peer_;
+  std::unique_ptr<Opener> opener_;  ///< while connections are being opened
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> busy_;
+  Loss broken_{-1};         ///< the first connection that broke; its rank is negative: none has
+  int64_t settled_ns_ = 0;  ///< until when others may say that the world ended for another reason
   int64_t look_at_ns_ = 0;  ///< when to ask whether the other hosts answer; 0: something has moved
 };
 

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 
@@ -16,7 +17,25 @@ namespace {
 
 constexpr useconds_t kPauseMicros = 10'000;
 
-/// Children that a peer forked may keep its socket open after it died; its pidfd tells the truth.
+enum class Heard { kNothing, kEnd, kLater };
+
+/// A peer writes zeros to its link to wake this end. Anything else it says when its engine has
+/// ended, to who comes after the watcher.
+Heard hear(int socket) {
+  char bytes[64];
+  for (;;) {
+    const ssize_t got = recv(socket, bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK);
+    if (got == 0) return Heard::kEnd;
+    if (got < 0) return errno == EAGAIN || errno == EINTR ? Heard::kNothing : Heard::kEnd;
+    const char* const end = std::find_if(bytes, bytes + got, [](char byte) { return byte != 0; });
+    if (end == bytes) return Heard::kLater;
+    [[maybe_unused]] const ssize_t taken =
+        recv(socket, bytes, static_cast<size_t>(end - bytes), MSG_DONTWAIT);
+  }
+}
+
+}  // namespace
+
 Fd process_of(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -24,17 +43,8 @@ Fd process_of(int socket) {
   return Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
-/// A peer writes to its link only to wake this end.
-bool closed(int socket) {
-  char bytes[64];
-  const ssize_t got = recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
-  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-}  // namespace
-
-Watcher::Watcher(std::vector<Link> links, std::function<void(int)> lost, Service* service)
-    : links_(std::move(links)),
+Watcher::Watcher(std::span<const Link> links, std::function<void(int)> lost, Service* service)
+    : links_(links),
       lost_(std::move(lost)),
       service_(service),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -81,9 +91,10 @@ void Watcher::watch() {
       [[maybe_unused]] const ssize_t got = read(wake_.get(), &times, sizeof times);
     }
     for (size_t i = 0; i < count; ++i) {
-      const bool hung_up = polled[i].revents != 0 && closed(polled[i].fd);
+      const Heard heard = polled[i].revents != 0 ? hear(polled[i].fd) : Heard::kNothing;
+      if (heard == Heard::kLater) polled[i].fd = -1;
       const bool exited = polled[count + i].revents != 0;
-      if (!hung_up && !exited) continue;
+      if (heard != Heard::kEnd && !exited) continue;
       polled[i].fd = polled[count + i].fd = -1;  // poll ignores negative descriptors
       lost_(links_[i].rank);
     }

@@ -20,14 +20,9 @@ struct Link {
   SealKeys keys = {};  ///< only messages between hosts are sealed
 };
 
-/// The connections that a rank is given at its start.
-struct LinkSet {
-  /// Unix sockets, between the host's leader and each other rank of the host. They close when the
-  /// peer's process ends.
-  std::vector<Link> local;
-  /// TCP sockets, between rank 0 and the leader of each other host.
-  std::vector<Link> hosts;
-};
+/// The process at the other end of a Unix socket, as a descriptor that is readable once it has
+/// ended; empty where the kernel gives none. Children that it forked may keep the socket open.
+Fd process_of(int socket);
 
 /// Tells when a peer process of this host is gone. Sleeps in poll() until then.
 class Watcher {
@@ -43,9 +38,10 @@ class Watcher {
     virtual void serve(std::span<const pollfd> polled) = 0;
   };
 
-  /// `lost(rank)` is called from the watcher's thread, at most once a peer. The service must live
-  /// longer than the watcher.
-  Watcher(std::vector<Link> links, std::function<void(int rank)> lost, Service* service = nullptr);
+  /// `lost(rank)` is called from the watcher's thread, at most once a peer. The links, and the
+  /// service, must live longer than the watcher.
+  Watcher(std::span<const Link> links, std::function<void(int rank)> lost,
+          Service* service = nullptr);
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -58,8 +54,8 @@ class Watcher {
  private:
   void watch();
 
-  std::vector<Link> links_;
-  std::vector<Fd> processes_;  ///< pidfd of each link's peer, or empty where the kernel gives none
+  const std::span<const Link> links_;
+  std::vector<Fd> processes_;  ///< of each link's peer
   std::function<void(int)> lost_;
   Service* service_;
   Fd wake_;

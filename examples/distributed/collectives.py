@@ -1,6 +1,6 @@
 """Every collective once, on small tensors that show what it does.
 
-    torchrun --nproc-per-node 3 examples/distributed/collectives.py
+torchrun --nproc-per-node 3 examples/distributed/collectives.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Messages from one process to another: blocking, and while something else is done.
 
-    torchrun --nproc-per-node 2 examples/distributed/point_to_point.py
-    python examples/distributed/point_to_point.py --backend gloo
+torchrun --nproc-per-node 2 examples/distributed/point_to_point.py
+python examples/distributed/point_to_point.py --backend gloo
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         remove_process_set,
     )
     from sirtaki.core.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+    from sirtaki.core.snapshot import snapshot
     from sirtaki.core.state import (
         cross_rank,
         cross_size,
@@ -57,6 +58,15 @@ if TYPE_CHECKING:
         reducescatter_async,
         synchronize,
     )
+    from sirtaki.numpy_pairs import ANY_SOURCE, irecv, isend, recv, send
+    from sirtaki.numpy_rooted import (
+        gather,
+        gather_async,
+        reduce,
+        reduce_async,
+        scatter,
+        scatter_async,
+    )
 
     __version__: str
 
@@ -83,6 +93,7 @@ _MODULES = {
         "Product",
         "Sum",
     ),
+    "sirtaki.core.snapshot": ("snapshot",),
     "sirtaki.core.state": (
         "cross_rank",
         "cross_size",
@@ -116,6 +127,15 @@ _MODULES = {
         "reducescatter_async",
         "synchronize",
     ),
+    "sirtaki.numpy_pairs": ("ANY_SOURCE", "irecv", "isend", "recv", "send"),
+    "sirtaki.numpy_rooted": (
+        "gather",
+        "gather_async",
+        "reduce",
+        "reduce_async",
+        "scatter",
+        "scatter_async",
+    ),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -133,6 +153,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "ANY_SOURCE",
     "Adasum",
     "Average",
     "CollectiveTimeoutError",
@@ -158,22 +179,33 @@ __all__ = [
     "broadcast_async",
     "cross_rank",
     "cross_size",
+    "gather",
+    "gather_async",
     "global_process_set",
     "grouped_allreduce",
     "init",
+    "irecv",
     "is_homogeneous",
     "is_initialized",
+    "isend",
     "join",
     "local_rank",
     "local_size",
     "poll",
     "rank",
+    "recv",
+    "reduce",
+    "reduce_async",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
     "run",
+    "scatter",
+    "scatter_async",
+    "send",
     "shutdown",
     "size",
+    "snapshot",
     "start_timeline",
     "stop_timeline",
     "synchronize",

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 KINDS: dict[str, int]
 DTYPES: dict[str, int]
+DTYPE_BYTES: tuple[int, ...]
 REDUCIBLE_DTYPES: int
 REDUCTIONS: dict[str, int]
 
@@ -31,7 +32,9 @@ class EngineOptions:
     log_level: int
     log_time: bool
     autotune: AutotuneOptions
+    single_copy: bool
     hosts: list[str]
+    data_timeout_seconds: float
     host_timeout_seconds: float
     sockets_per_peer: int
     def __init__(self) -> None: ...
@@ -39,6 +42,8 @@ class EngineOptions:
 class Handle:
     received_splits: list[int]
     value: int
+    source: int
+    bytes: int
     def done(self) -> bool: ...
     def outputs(self) -> list[tuple[NDArray[uint8], tuple[int, ...]]]: ...
 
@@ -73,7 +78,24 @@ class Request:
         number: int = 0,
     ) -> None: ...
 
-class Engine:
+class Recorded:
+    number: int
+    kind: str
+    dtype: str
+    stage: str
+    set: int
+    bytes: int
+    shown: str
+    submitted_ns: int
+    agreed_ns: int
+    begun_ns: int
+    ended_ns: int
+    phase: str
+    peer: int
+    chunk: int
+    waits_since_ns: int
+
+class Links:
     def __init__(
         self,
         rank: int,
@@ -83,19 +105,49 @@ class Engine:
         host_links: Sequence[tuple[int, int, bytes, bytes]],
         connect: Callable[[int, int, Callable[[], bool]], int] | None,
         why_broken: Callable[[int], str] | None,
-        options: EngineOptions,
-        backend: object | None = None,
+        patience: float,
+    ) -> None: ...
+    def renew(self, timeout: float) -> tuple[int, list[int]]: ...
+    def close(self) -> None: ...
+
+class Engine:
+    def __init__(
+        self, links: Links, options: EngineOptions, backend: object | None = None
     ) -> None: ...
     def submit(self, request: Request) -> Handle: ...
+    def send(
+        self,
+        address: int,
+        bytes: int,
+        rank: int,
+        tag: int,
+        set: int,
+        waits: bool,
+        completions: Completions | None = None,
+        number: int = 0,
+    ) -> Handle: ...
+    def receive(
+        self,
+        address: int,
+        bytes: int,
+        rank: int,
+        tag: int,
+        set: int,
+        waits: bool,
+        completions: Completions | None = None,
+        number: int = 0,
+    ) -> Handle: ...
     def wait(self, handle: Handle, timeout: float | None = None) -> bool: ...
     def require_own_process(self) -> None: ...
-    def shutdown(self) -> None: ...
+    def shutdown(self) -> bool: ...
     def abort(self, why: str) -> None: ...
     def start_timeline(self, path: str, mark_cycles: bool) -> None: ...
     def stop_timeline(self) -> None: ...
+    def snapshot(self, most: int) -> list[tuple[int, list[Recorded]]]: ...
     def process_sets(self) -> dict[int, list[int]]: ...
     def backend_name(self) -> str: ...
     def time_allreduce(self, address: int, count: int, repeats: int) -> list[float]: ...
+    def time_round_trip(self, rank: int, address: int, bytes: int, repeats: int) -> list[float]: ...
 
 def set_current_engine(engine: Engine | None) -> None: ...
 def ffi_address() -> int: ...

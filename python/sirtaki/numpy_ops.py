@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sirtaki import _core
 from sirtaki.core import dtypes
-from sirtaki.core.collectives import Collectives
+from sirtaki.core.collectives import Collectives, Tensors
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average
 
@@ -64,7 +64,8 @@ class _NumpyTensors:
         return np.asarray(received, like.dtype if isinstance(like, np.ndarray) else np.int32)
 
 
-_ops: Collectives[Array] = Collectives(_NumpyTensors())
+TENSORS: Final[Tensors[Array]] = _NumpyTensors()
+_ops: Collectives[Array] = Collectives(TENSORS)
 poll = _ops.poll
 
 

@@ -228,6 +228,25 @@ TEST_CASE("a callback that throws harms neither its operation nor later ones") {
   });
 }
 
+TEST_CASE("a callback in the engine's own thread may be the last to let go of the engine") {
+  const auto region = Region::anonymous(2);
+  std::atomic<bool> alone{false};
+  std::vector<Floats> values(2, Floats(10, 1.0f));
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto engine = Engine::share(std::make_unique<Engine>(
+        rank, HostMap::single(2), region, LinkSet{}, Connect{}, testing::quick_options()));
+    engine->submit(with_callback("last", values[static_cast<size_t>(rank)],
+                                 [&alone, owner = engine](const Handle&) mutable {
+                                   while (!alone) testing::sleep_ms(1);
+                                   owner.reset();
+                                 }));
+  }
+  alone = true;
+  while (region.use_count() > 1) testing::sleep_ms(1);  // until nothing of the engines is left
+  for (int rank = 0; rank < 2; ++rank) CHECK(region->rank(rank).bye.load() == 1);
+  CHECK(values[0] == Floats(10, 2.0f));
+}
+
 // ---- Results in the caller's memory ----
 
 Submission gather(Floats& values, Allocate allocate) {

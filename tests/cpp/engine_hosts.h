@@ -15,6 +15,7 @@
 
 #include "backends/immediate.h"
 #include "engines.h"
+#include "switchboard.h"
 
 // Worlds of several hosts in one process: a region for each host, socket pairs between them.
 namespace sirtaki::testing {
@@ -118,6 +119,12 @@ inline std::pair<Fd, Fd> socket_pair() {
   return {Fd(fds[0]), Fd(fds[1])};
 }
 
+/// A rank's ends of its links, before it has them.
+struct RankLinks {
+  std::vector<Link> local;
+  std::vector<Link> hosts;
+};
+
 /// What the ranks of a world on several hosts are started with.
 class VirtualHosts {
  public:
@@ -127,9 +134,9 @@ class VirtualHosts {
       const std::vector<int>& local = hosts.ranks_on(host);
       regions.push_back(Region::anonymous(static_cast<int>(local.size())));
       for (const int rank : local) {
-        if (rank != local.front()) connect(local.front(), rank, &LinkSet::local);
+        if (rank != local.front()) connect(local.front(), rank, &RankLinks::local);
       }
-      if (host > 0) connect(0, local.front(), &LinkSet::hosts);
+      if (host > 0) connect(0, local.front(), &RankLinks::hosts);
     }
   }
 
@@ -140,18 +147,28 @@ class VirtualHosts {
     const auto make = [this](Endpoint& endpoint, const HostMap&, Connect) {
       return std::make_unique<MeetingBackend>(meeting, endpoint);
     };
-    return std::make_unique<Engine>(rank, hosts, region_of(rank), std::move(links_of(rank)),
-                                    Connect(), options, make);
+    const auto links = make_links(rank, switchboard.of(rank));
+    return std::make_unique<Engine>(rank, hosts, region_of(rank), Links::lend(links),
+                                    links->connect(), options, make);
+  }
+
+  /// What the rank has, which is no more ours.
+  std::shared_ptr<Links> make_links(int rank, Connect connect = {}) {
+    RankLinks& own = links_of(rank);
+    return std::make_shared<Links>(rank, hosts, region_of(rank), std::move(own.local),
+                                   std::move(own.hosts), std::move(connect), 10);
   }
 
   /// As if the network between rank 0 and the host were gone, with a reset.
   void cut(int host) { shutdown(spare_.at(host).get(), SHUT_RDWR); }
 
   /// Speaks as the leader `as`, which has no engine, to the other end of its first link.
-  void speak(int as, const std::string& message) {
+  void speak(int as, const std::string& message, uint32_t generation = kFirstGeneration) {
     const Link& link = links_of(as).hosts.at(0);
     std::string stream;
-    sealers_.try_emplace(as, link.keys.sending).first->second.append(stream, message);
+    const std::string frame =
+        std::string(reinterpret_cast<const char*>(&generation), sizeof generation) + message;
+    sealers_.try_emplace(as, link.keys.sending).first->second.append(stream, frame);
     if (::send(link.socket.get(), stream.data(), stream.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(stream.size())) {
       throw std::runtime_error("nothing said");
@@ -166,25 +183,27 @@ class VirtualHosts {
   }
 
   void abort_all(int rank) {
+    switchboard.close();
     for (const auto& region : regions) Doorbell(region, 0, SpinPolicy{}).abort(rank);
   }
 
   const std::shared_ptr<Region>& region_of(int rank) {
     return regions[static_cast<size_t>(hosts.host_of(rank))];
   }
-  LinkSet& links_of(int rank) { return links[static_cast<size_t>(rank)]; }
+  RankLinks& links_of(int rank) { return links[static_cast<size_t>(rank)]; }
 
   HostMap hosts;
   std::vector<std::shared_ptr<Region>> regions;
   Meeting meeting;
-  std::vector<LinkSet> links;
+  std::vector<RankLinks> links;
+  Switchboard switchboard;
 
  private:
   size_t hosts_size() const { return static_cast<size_t>(hosts.size()); }
 
-  void connect(int a, int b, std::vector<Link> LinkSet::* kind) {
+  void connect(int a, int b, std::vector<Link> RankLinks::* kind) {
     auto [left, right] = socket_pair();
-    if (kind == &LinkSet::hosts) spare_[hosts.host_of(b)] = Fd(dup(left.get()));
+    if (kind == &RankLinks::hosts) spare_[hosts.host_of(b)] = Fd(dup(left.get()));
     const SipKey to_b{std::byte{1}};
     const SipKey to_a{std::byte{2}};
     (links_of(a).*kind).push_back({b, std::move(left), {to_b, to_a}});

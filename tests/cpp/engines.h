@@ -21,6 +21,7 @@ inline EngineOptions quick_options() {
   options.caller_spin_ns = 0;
   options.engine_spin_ns = 0;
   options.chunk_bytes = static_cast<int64_t>(kSmallestChunk);
+  options.autotune.chunk_fixed = true;
   return options;
 }
 

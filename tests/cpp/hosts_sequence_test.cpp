@@ -129,6 +129,12 @@ Fd broken_socket() {
   return Fd(pair[0]);
 }
 
+/// Connects to rank 0.
+void open(Sockets& sockets) {
+  Strand strand(sockets.open({0}));
+  while (!strand.advance()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 /// From rank 0 to all.
 void pass(HostedMember& member, Bytes& buffer) {
   Op op = op_of(Kind::kBroadcast, Dtype::kU8, 0);
@@ -185,19 +191,42 @@ TEST_CASE("a closed socket ends the operation of both ends") {
   CHECK(failed == 1);
 }
 
-TEST_CASE("who made a connection knows better than its socket why it broke") {
-  const HostMap hosts({0, 1});
-  const auto region = Region::anonymous(1);
-  Endpoint endpoint(region, 1, 0, SpinPolicy{0, 0});
-  Connect connect;
-  connect.open = [](int, int, const Connect::Ended&) { return broken_socket(); };
-  connect.why_broken = [](int rank) { return "the certificate of rank " + std::to_string(rank); };
-  Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
-  REQUIRE(Strand(sockets.open({0})).advance());
+/// Rank 1, whose only connection, to rank 0, breaks when it is used.
+struct Broken {
+  Broken() {
+    open(sockets);
+    sockets.receive(0, &byte, 1);
+  }
+
+  std::shared_ptr<Region> region = Region::anonymous(1);
+  Endpoint endpoint{region, 1, 0, SpinPolicy{0, 0}};
+  Sockets sockets{1,
+                  endpoint.doorbell,
+                  {[](int, int, const Connect::Ended&) { return broken_socket(); },
+                   [](int rank) { return "the certificate of rank " + std::to_string(rank); }},
+                  0,
+                  1};
   std::byte byte{};
-  sockets.receive(0, &byte, 1);
-  CHECK_THROWS_AS(sockets.progress(), PeerLost);
-  CHECK(region->loss().reason == "the certificate of rank 0");
+};
+
+TEST_CASE("who made a connection knows better than its socket why it broke") {
+  Broken broken;
+  const auto use_until_lost = [&] {
+    for (;;) broken.sockets.progress();
+  };
+  CHECK_THROWS_WITH_AS(use_until_lost(), "lost rank 0", PeerLost);
+  CHECK(broken.region->loss().reason == "the certificate of rank 0");
+}
+
+TEST_CASE("a connection that breaks because of a third rank does not name its other end") {
+  Broken broken;
+  CHECK_FALSE(broken.sockets.progress());  // others are given time to say more
+  CHECK(broken.sockets.busy());
+  Sleep sleep;
+  broken.sockets.prepare(sleep);
+  CHECK(sleep.polled.empty());
+  broken.endpoint.doorbell.abort(2);
+  CHECK_THROWS_WITH_AS(broken.sockets.progress(), "lost rank 2", PeerLost);
 }
 
 TEST_CASE("opening a connection ends with the world, and names whoever was lost first") {
@@ -211,7 +240,31 @@ TEST_CASE("opening a connection ends with the world, and names whoever was lost 
     throw std::runtime_error("the world has ended");
   };
   Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
-  CHECK_THROWS_WITH_AS(Strand(sockets.open({0})).advance(), "lost rank 2", PeerLost);
+  CHECK_THROWS_WITH_AS(open(sockets), "lost rank 2", PeerLost);
+}
+
+TEST_CASE("who waits for a connection hears of a lost world") {
+  const auto region = Region::anonymous(1);
+  Endpoint endpoint(region, 1, 0, SpinPolicy{0, 0});
+  Connect connect;
+  connect.open = [&](int, int, const Connect::Ended& ended) -> Fd {
+    endpoint.doorbell.abort(2);
+    while (!ended()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    throw std::runtime_error("given up");
+  };
+  Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
+  Strand strand(sockets.open({0}));
+  const auto wait = [&] {
+    while (!strand.advance()) {
+      endpoint.doorbell.wait([&] { return strand.is_ready(); },
+                             [&] {
+                               Sleep sleep;
+                               sockets.prepare(sleep);
+                               return sleep;
+                             });
+    }
+  };
+  CHECK_THROWS_WITH_AS(wait(), "lost rank 2", PeerLost);
 }
 
 TEST_CASE("a rank that waits for a silent host ends when the world does") {

@@ -85,13 +85,14 @@ TEST_CASE("a frame that announces more than any message has is refused, not wait
 // ---- Memory that another process writes ----
 
 struct RingPositions {
-  uint32_t& head;
-  uint32_t& tail;
+  std::atomic<uint32_t>& head;
+  std::atomic<uint32_t>& tail;
 };
 
 RingPositions positions_of(ByteRing& ring) {
   auto* bytes = reinterpret_cast<char*>(&ring);
-  return {*reinterpret_cast<uint32_t*>(bytes), *reinterpret_cast<uint32_t*>(bytes + 128)};
+  return {*reinterpret_cast<std::atomic<uint32_t>*>(bytes),
+          *reinterpret_cast<std::atomic<uint32_t>*>(bytes + 128)};
 }
 
 TEST_CASE("a ring whose positions cannot be is an error to read and to write") {
@@ -372,6 +373,16 @@ TEST_CASE("a leader that lies is lost, with the reason") {
   SUBCASE("about who is lost") { Writer(message).put(Hop::kLost).put(int32_t{-1}); }
   SUBCASE("about a rank that is not") { Writer(message).put(Hop::kLost).put(int32_t{3}); }
   SUBCASE("about who it is") { message = hop_with(Hop::kDown, {}, std::string(1, '\2')); }
+  SUBCASE("about what a rank of another host does") {
+    Writer(message).put(Hop::kTell).put(int32_t{0}).put_string("in no operation");
+  }
+  SUBCASE("about what a rank does that is not") {
+    Writer(message).put(Hop::kTell).put(int32_t{3}).put_string("in no operation");
+  }
+  SUBCASE("about how much it tells") {
+    Writer(message).put(Hop::kTell).put(int32_t{1}).put(uint32_t{1 << 30});
+  }
+  SUBCASE("about who asks") { message = hop_with(Hop::kAsk, {1}, ""); }
   SUBCASE("with an unknown message") { message = "\x07"; }
   world.speak(1, message);
   const auto engine = world.start(0, testing::quick_options());
@@ -387,6 +398,9 @@ TEST_CASE("rank 0 that lies to a leader is lost, with the reason") {
   SUBCASE("about places") { message = hop_with(Hop::kDown, {2}, std::string(1, '\2')); }
   SUBCASE("about a place below all") { message = hop_with(Hop::kDown, {-1}, std::string(1, '\2')); }
   SUBCASE("about who it is") { message = hop_with(Hop::kUp, {}, std::string(1, '\2')); }
+  SUBCASE("about whom it asks") { message = hop_with(Hop::kAsk, {1, 0}, ""); }
+  SUBCASE("about a rank that is not") { message = hop_with(Hop::kAsk, {3}, ""); }
+  SUBCASE("about who tells") { message = std::string(1, static_cast<char>(Hop::kTell)); }
   SUBCASE("to the aggregator") {
     message = hop_with(Hop::kDown, {}, std::string("\0\1\0\0\0\1", 6));
   }

@@ -91,7 +91,7 @@ TEST_CASE("a stream that ends early hands over whole messages only") {
 }
 
 TEST_CASE("frames longer than any message are refused before they are waited for") {
-  std::string stream("\xff\xff\xff\xff", 4);
+  std::string stream("\xff\xff\xff\xff\1\0\0\0", sizeof(FrameHead));
   CHECK_THROWS_AS(take_frames(stream, [](std::string_view) {}), Error);
 }
 

@@ -69,7 +69,9 @@ class Client {
               ++flushes;
               answer(message);
             },
-            [](int64_t) {}, [this](int rank) { left.push_back(rank); }};
+            [](int64_t) {},
+            [](int) {},
+            [this](int rank) { left.push_back(rank); }};
   }
 
   void run(std::vector<Item> items) {

@@ -11,46 +11,10 @@
 #include <vector>
 
 #include "ranks.h"
+#include "switchboard.h"
 
 // Ranks as threads, on several hosts that this process plays: one region a host, sockets between.
 namespace sirtaki::testing {
-
-/// Hands both ends of a pair the two sides of a socketpair, as soon as both have asked.
-class Switchboard {
- public:
-  Fd connect(int rank, int peer, int lane) {
-    std::unique_lock lock(mutex_);
-    const auto key = std::make_tuple(std::min(rank, peer), std::max(rank, peer), lane);
-    const auto waiting = sides_.find(key);
-    if (waiting != sides_.end()) {
-      Fd side = std::move(waiting->second);
-      sides_.erase(waiting);
-      changed_.notify_all();
-      return side;
-    }
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-      throw std::runtime_error("no socketpair");
-    }
-    sides_[key] = Fd(pair[1]);
-    changed_.wait(lock, [&] { return closed_ || sides_.count(key) == 0; });
-    if (closed_) throw std::runtime_error("the test is over");
-    return Fd(pair[0]);
-  }
-
-  /// Nobody waits any longer for a peer that does not come.
-  void close() {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::tuple<int, int, int>, Fd> sides_;
-  bool closed_ = false;
-};
 
 /// One rank with its backend, driven by the test's thread.
 struct HostedMember {
@@ -99,11 +63,7 @@ inline void run_on_hosts(const std::vector<int>& host_of, size_t chunk_bytes,
   run_threads(
       hosts.size(),
       [&](int r) {
-        Connect connect;
-        connect.open = [&, r](int peer, int lane, const Connect::Ended&) {
-          return switchboard.connect(r, peer, lane);
-        };
-        HostedMember member(hosts, region_of(r), r, chunk_bytes, connect, sockets);
+        HostedMember member(hosts, region_of(r), r, chunk_bytes, switchboard.of(r), sockets);
         member.tell_hosts = tell_hosts;
         body(member);
       },

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from sirtaki.rendezvous.tcp_store import TcpStoreServer
+from tests.faults.named_hosts import run_ranks
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -32,44 +28,8 @@ def grad():
 
 def errors_of(code: str, folder: Path, size: int, tls: bool = False) -> Sequence[str]:
     """Run ranks with a host each; return the last line that each wrote to its errors."""
-    secret = os.urandom(32)
-    (folder / "secret").write_bytes(secret)
-    (folder / "secret").chmod(0o600)
-    started = ("HOROVOD_", "SIRTAKI_", "OMPI_", "PMI", "SLURM")
-    base = {name: value for name, value in os.environ.items() if not name.startswith(started)}
-    base |= {
-        "HOROVOD_SIZE": str(size),
-        "HOROVOD_LOCAL_RANK": "0",
-        "HOROVOD_LOCAL_SIZE": "1",
-        "HOROVOD_CROSS_SIZE": str(size),
-        "HOROVOD_START_TIMEOUT": str(START_TIMEOUT),
-        "SIRTAKI_IFACE": "lo",
-        "SIRTAKI_SECRET_FILE": str(folder / "secret"),
-    }
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(TcpStoreServer(["127.0.0.1"], secret, tls=tls))
-        ranks = []
-        for rank in range(size):
-            place = {
-                "HOROVOD_RANK": str(rank),
-                "HOROVOD_CROSS_RANK": str(rank),
-                "SIRTAKI_HOST_ID": f"host {rank}",
-                "SIRTAKI_RENDEZVOUS": server.address,
-            }
-            ranks.append(
-                stack.enter_context(
-                    subprocess.Popen(
-                        [sys.executable, "-c", PRELUDE + code],
-                        env={**base, **place},
-                        stdin=subprocess.DEVNULL,
-                        stderr=subprocess.PIPE,
-                        text=True,
-                    )
-                )
-            )
-            stack.callback(ranks[-1].kill)
-        written = [process.communicate(timeout=LIMIT)[1] for process in ranks]
-    return [(text.strip().splitlines() or [""])[-1] for text in written]
+    done = run_ranks(PRELUDE + code, folder, range(size), LIMIT, START_TIMEOUT, tls)
+    return [(rank.stderr.strip().splitlines() or [""])[-1] for rank in done]
 
 
 def test_a_rank_that_dies_before_its_link_is_up_is_named_at_once(tmp_path: Path) -> None:

@@ -209,9 +209,10 @@ void aggregator(Data& data) {
 std::string some_hop(Data& data) {
   std::string message;
   Writer out(message);
-  const auto hop = static_cast<Hop>(data.ConsumeIntegralInRange(0, 5));
+  const auto hop = static_cast<Hop>(data.ConsumeIntegralInRange(0, 7));
   out.put(hop);
   if (hop == Hop::kLost) out.put(data.ConsumeIntegral<int32_t>());
+  if (hop == Hop::kAsk || hop == Hop::kTell) out.put(data.ConsumeIntegral<uint32_t>());
   if (hop != Hop::kUp && hop != Hop::kDown) return message;
   std::vector<int32_t> numbers(data.ConsumeIntegralInRange<size_t>(0, 2));
   for (int32_t& number : numbers) number = data.ConsumeIntegralInRange(-1, 4);

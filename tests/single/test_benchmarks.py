@@ -51,16 +51,20 @@ def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: Modul
     assert "160 gradients of 4 KB: 0.2 M parameters" in shown
     case = json.loads((tmp_path / "train_step.json").read_text())["cases"]["160 gradients of 4 KB"]
     assert case["parameters"] == 160 * 1024
-    assert {"alone", "DDP, Gloo", "Sirtaki"} < set(case["seconds"])
-    assert all(quantiles["median"] > 0 for quantiles in case["seconds"].values())
-    alone, ours = (case["seconds"][name]["median"] for name in ("alone", "Sirtaki"))
-    assert case["efficiency"]["Sirtaki"] == alone / ours
+    assert list(case["seconds"]) == ["memory kept", "memory given back"]
+    for memory, seconds in case["seconds"].items():
+        assert {"alone", "barrier only", "DDP, Gloo", "Sirtaki"} < set(seconds)
+        assert {"Sirtaki, after backward", "grouped_allreduce_, Sirtaki"} < set(seconds)
+        assert all(quantiles["median"] > 0 for quantiles in seconds.values())
+        alone, ours = (seconds[name]["median"] for name in ("alone", "Sirtaki"))
+        assert case["efficiency"][memory]["Sirtaki"] == alone / ours
     assert "| Sirtaki | " in summary.write_summary(tmp_path).read_text()
 
 
 def test_overheads_are_measured(tmp_path: Path, summary: ModuleType) -> None:
     shown = benchmark("overheads.py", "--mib=1", "--rounds=1", "--output", str(tmp_path))
     assert "105 times init() and shutdown(), 2 ranks" in shown
+    assert "init() on the links of the last world, 4 ranks" in shown
     tables = json.loads((tmp_path / "overheads.json").read_text())["tables"]
     assert {"Sum", "Adasum"} == set(tables["1 MiB of float32, 2 ranks"])
     assert all(taken["median"] > 0 for table in tables.values() for taken in table.values())
@@ -79,6 +83,20 @@ def test_allreduce_is_measured_beside_its_peers(tmp_path: Path, summary: ModuleT
     assert "| Bytes | core | numpy |" in summary.write_summary(tmp_path).read_text()
 
 
+def test_messages_are_measured_beside_their_peers(tmp_path: Path, summary: ModuleType) -> None:
+    pytest.importorskip("mpi4py")
+    arguments = ("--max-bytes=16", "--rounds=1", "--no-hosts", "--output", str(tmp_path))
+    shown = benchmark("pairs.py", *arguments)
+    assert "4 B there and back, of Open MPI's time, at most 1.2" in shown
+    result = json.loads((tmp_path / "pairs.json").read_text())
+    timings = result["cases"]["one host"]
+    assert list(timings) == ["4", "16"]
+    assert all(
+        list(by_name) == ["core", "numpy", "Open MPI", "Gloo"] for by_name in timings.values()
+    )
+    assert "| Bytes | core | numpy | Open MPI |" in summary.write_summary(tmp_path).read_text()
+
+
 @pytest.mark.parametrize(
     ("gloo", "met", "measured"), [(2.5, True, "2.50 at 1 MiB"), (2.4, False, "2.40 at 1 MiB")]
 )
@@ -88,6 +106,34 @@ def test_a_ratio_is_met_from_its_least_value_on(
     check = targets.check_allreduce(timings(1 << 20, Gloo=gloo), ranks=2, cores=2)[0]
     assert check.target == "torch at least 2.5 times as fast as Gloo from 1 MiB"
     assert (check.met, check.measured) == (met, measured)
+
+
+def steps(**medians: float) -> dict[str, object]:
+    """A case of train_step.py in which each contender takes that long."""
+    seconds = {
+        "barrier only": {"median": medians.get("barrier", 100.0)},
+        "grouped_allreduce_, Sirtaki": {"median": medians.get("bytes", 20.0)},
+        "Sirtaki, after backward": {"median": medians.get("after", 120.0)},
+        "DDP, Gloo": {"median": medians.get("ddp", 300.0)},
+        "Sirtaki": {"median": medians.get("ours", 120.0)},
+    }
+    return {"seconds": {"memory kept": seconds}}
+
+
+@pytest.mark.parametrize(
+    ("medians", "met"),
+    [
+        ({"ours": 124.0, "ddp": 285.2}, [True, True, True]),
+        ({"ours": 127.0, "ddp": 300.0, "bytes": 30.0}, [False, True, True]),
+        ({"ours": 125.0, "ddp": 300.0}, [True, False, True]),
+        ({"ours": 120.0, "ddp": 275.0}, [True, True, False]),
+    ],
+)
+def test_overlapping_is_to_cost_nothing(
+    targets: ModuleType, medians: dict[str, float], met: list[bool]
+) -> None:
+    checks = targets.check_train_step({"MLP, 6 layers": steps(**medians), "other": steps(ours=1e9)})
+    assert [check.met for check in checks] == met
 
 
 def test_the_worst_size_decides(targets: ModuleType) -> None:

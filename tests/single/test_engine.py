@@ -33,8 +33,10 @@ fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 ends = [end.detach() for end in socket.socketpair()]
 engines = [
     _core.Engine(
-        rank=rank, host_of=[0, 0], memfd=os.dup(memfd), local_links=[(1 - rank, ends[rank])],
-        host_links=[], connect=None, why_broken=None,
+        _core.Links(
+            rank=rank, host_of=[0, 0], memfd=os.dup(memfd), local_links=[(1 - rank, ends[rank])],
+            host_links=[], connect=None, why_broken=None, patience=30,
+        ),
         options=_core.EngineOptions(), backend=Backend(),
     )
     for rank in range(2)
@@ -66,13 +68,13 @@ def test_memory_that_another_process_could_cut_off_is_refused(seals: int) -> Non
     os.ftruncate(memfd, _core.region_bytes(2))
     fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, seals)
     with pytest.raises(HorovodInternalError, match="shared memory is not sealed"):
-        _core.Engine(
+        _core.Links(
             rank=0,
             host_of=[0, 0],
-            memfd=memfd,  # the engine closes it
+            memfd=memfd,  # they close it
             local_links=[],
             host_links=[],
             connect=None,
             why_broken=None,
-            options=_core.EngineOptions(),
+            patience=30,
         )

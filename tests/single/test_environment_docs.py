@@ -49,6 +49,7 @@ EFFECTS = {
     "HOROVOD_DYNAMIC_PROCESS_SETS": ("1", "dynamic_process_sets", True),
     "SIRTAKI_IFACE": ("eth0, ib0", "interfaces", ("eth0", "ib0")),
     "HOROVOD_GLOO_IFACE": ("eth0,ib0", "interfaces", ("eth0", "ib0")),
+    "SIRTAKI_DATA_TIMEOUT_SECONDS": ("20", "data_timeout", 20.0),
     "SIRTAKI_HOST_TIMEOUT_SECONDS": ("20", "host_timeout", 20.0),
     "SIRTAKI_SOCKETS_PER_PEER": ("4", "sockets_per_peer", 4),
     "SIRTAKI_SECRET_FILE": ("/run/secret", "secret_file", "/run/secret"),
@@ -65,6 +66,7 @@ EFFECTS = {
     "SIRTAKI_BACKEND": ("mpi", "backend", "mpi"),
     "HOROVOD_CPU_OPERATIONS": ("MPI", "backend", "mpi"),
     "HOROVOD_MPI_THREADS_DISABLE": ("1", "mpi_threads", False),
+    "SIRTAKI_KEEP_MEMORY": ("0", "keep_memory", False),
     "HOROVOD_LOG_LEVEL": ("DEBUG", "log_level", 1),
     "HOROVOD_LOG_HIDE_TIME": ("1", "log_time", False),
 }
@@ -178,7 +180,8 @@ def test_every_setting_has_a_variable() -> None:
     settings = {field.name for field in fields(Config)} | {
         f"autotune.{field.name}" for field in fields(Autotune)
     }
-    # Whether a value was given at all, and what the launcher sets, or nobody yet.
+    # Whether a value was given at all, what is set for the C library, and what nobody sets yet.
     derived = {"autotune", "autotune.chunk_fixed", "autotune.fusion_fixed", "elastic"}
+    derived.add("malloc_settings")
     placed = {"topology", "hostname", "rendezvous", "start"}
     assert settings - derived - placed == {field for _, field, _ in EFFECTS.values()}

@@ -180,9 +180,34 @@ def test_a_warning_names_the_tensor_that_waits_and_the_missing_ranks() -> None:
     assert done.returncode == 0
     warnings = re.findall(r"stalled: (.*)", done.stderr)
     assert len(warnings) == 1
-    waits = r"allreduce 'gradient' has waited for \d+ s; missing ranks: 1 \(localhost\)"
+    waits = (
+        r"allreduce 'gradient' has waited for \d+ s; missing ranks: 1 \(localhost\)\. "
+        r"Rank 1: in no operation; there was none before\. All ranks must"
+    )
     assert re.match(waits, warnings[0])
     assert sorted(done.stdout.split()) == ["[0]<stdout>:reduced", "[1]<stdout>:reduced"]
+
+
+DIFFERENT_WAYS = """if True:
+    import numpy, sirtaki as hvd
+    hvd.init()
+    hvd.allreduce(numpy.ones(2), name="common")
+    try:
+        hvd.allreduce(numpy.ones(2), name="mine" if hvd.rank() == 0 else "yours")
+    except hvd.CollectiveTimeoutError as error:
+        print(error)
+"""
+
+
+def test_ranks_that_have_gone_different_ways_are_told_where() -> None:
+    flags = ("--stall-check-warning-time-seconds", "1", "--stall-check-shutdown-time-seconds", "4")
+    done = Job().run("-np", "2", *flags, *python(DIFFERENT_WAYS))
+    failed = []
+    for mine, yours, rank in (("mine", "yours", 1), ("yours", "mine", 0)):
+        state = rf"Rank {rank}: waiting with allreduce '{yours}', submitted \d+\.\d s ago, for o"
+        assert re.search(rf"stalled: allreduce '{mine}' .*{state}", done.stderr)
+        failed += re.findall(rf"allreduce '{mine}': not submitted within .*{state}", done.stdout)
+    assert failed  # the second one may hear that the first has left
 
 
 def test_no_warning_without_stall_check() -> None:

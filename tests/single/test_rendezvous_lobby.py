@@ -108,6 +108,52 @@ def test_a_lane_that_is_taken_and_open_is_refused_a_second_time(lobby: Lobby) ->
     other.close()
 
 
+def test_a_lane_that_an_earlier_engine_left_open_can_be_opened_again(lobby: Lobby) -> None:
+    other = caller(lobby)
+    ends = [other.connect(1, 0), lobby.connect(2, 0)]
+    for one in (lobby, other):
+        one.begin(3)
+    ends += [other.connect(1, 0), lobby.connect(2, 0)]
+    os.write(ends[2], b"x")
+    assert read(ends[3], 1) == b"x"
+    for descriptor in ends:
+        os.close(descriptor)
+    other.close()
+
+
+def test_who_is_an_engine_ahead_is_waited_for_until_its_engine_begins(lobby: Lobby) -> None:
+    other = caller(lobby)
+    other.begin(3)
+    there = other.connect(1, 0)
+    with pytest.raises(TimeoutError, match="rank 2"):
+        lobby.connect(2, 0)
+    lobby.begin(3)
+    here = lobby.connect(2, 0)
+    os.write(there, b"x")
+    assert read(here, 1) == b"x"
+    os.close(there)
+    os.close(here)
+    other.close()
+
+
+def test_who_connects_for_an_engine_that_has_ended_is_refused(lobby: Lobby) -> None:
+    other = caller(lobby)
+    lobby.begin(3)
+    with pytest.raises(ConnectionError, match="refused our connection"):
+        other.connect(1, 0)
+    assert "an engine that has ended" in lobby.log[0]  # type: ignore[attr-defined]
+    other.close()
+
+
+def test_what_an_engine_has_not_taken_is_closed_when_the_next_begins(lobby: Lobby) -> None:
+    other = caller(lobby)
+    there = other.connect(1, 0)
+    lobby.begin(3)
+    assert read(there, 1) == b""
+    os.close(there)
+    other.close()
+
+
 def test_a_wrong_secret_does_not_get_past_the_lobby(lobby: Lobby) -> None:
     other = caller(lobby, secret=os.urandom(32))
     with pytest.raises(auth.WrongSecretError, match=r"rank 1 \(node-1\) from rank 2"):

@@ -14,7 +14,17 @@ CPP_LINES = 600
 PYTHON_LINES = 500
 FUNCTION_LINES = 60
 # A folder of cpp/ may include from those before it and from itself.
-CPP_LAYERS = ["base", "math", "transport", "collectives", "backends", "engine", "ffi", "python"]
+CPP_LAYERS = [
+    "base",
+    "math",
+    "transport",
+    "pairs",
+    "collectives",
+    "backends",
+    "engine",
+    "ffi",
+    "python",
+]
 
 
 def files(*patterns: str) -> list[Path]:

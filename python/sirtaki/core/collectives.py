@@ -74,15 +74,15 @@ class Collectives(Generic[T]):
             targets, target_shapes, target_dtype = self._views(outputs)
             if shapes != target_shapes or dtype != target_dtype:
                 raise ValueError("outputs must have the shapes and dtype of the inputs")
-        _check_op(op)
+        check_op(op)
         if op == Adasum and dtype not in FLOATING:
             raise ValueError("Adasum needs floating point tensors")
         request = _core.Request(
             kinds.ALLREDUCE,
-            name=_full_name("allreduce", name),
+            name=full_name("allreduce", name),
             dtype=dtype,
             reduce=op,
-            set=_set_id(process_set),
+            set=set_id(process_set),
             prescale=prescale_factor,
             postscale=postscale_factor,
             shapes=shapes,
@@ -115,7 +115,7 @@ class Collectives(Generic[T]):
         waits: bool = False,
     ) -> int:
         """Reduce, and give each member its block of rows; the first members get one row more."""
-        _check_op(op)
+        check_op(op)
         for tensor in tensors:
             if not self._tensors.view(tensor)[1]:
                 raise ValueError("reducescatter needs rows to scatter, but got a scalar")
@@ -141,10 +141,10 @@ class Collectives(Generic[T]):
         pointers, shapes, dtype = self._views(inputs)
         request = _core.Request(
             kind,
-            name=_full_name(verb, name),
+            name=full_name(verb, name),
             dtype=dtype,
             reduce=op,
-            set=_set_id(process_set),
+            set=set_id(process_set),
             prescale=scale[0],
             postscale=scale[1],
             shapes=shapes,
@@ -167,21 +167,16 @@ class Collectives(Generic[T]):
     ) -> int:
         """Give every member the root's tensor; `root_rank` is always a rank of the world."""
         world = world_for_operation()
-        if isinstance(root_rank, bool) or not hasattr(root_rank, "__index__"):
-            raise TypeError(f"root_rank must be an int, not {type(root_rank).__name__}")
-        root = int(root_rank)
-        members = process_set.ranks
-        if process_set.process_set_id and members is not None and root not in members:
-            raise ValueError(f"root_rank {root} is not in the process set {members}")
+        root = rank_of("root_rank", root_rank, process_set)
         source = self._tensors.contiguous(tensor)
         target = self._tensors.empty_like(source) if output is None else output
         pointers, shapes, dtype = self._views([source])
         request = _core.Request(
             kinds.BROADCAST,
-            name=_full_name("broadcast", name),
+            name=full_name("broadcast", name),
             dtype=dtype,
             root=root,
-            set=_set_id(process_set),
+            set=set_id(process_set),
             shapes=shapes,
             inputs=pointers,
             outputs=[self._tensors.view(target)[0]],
@@ -202,12 +197,12 @@ class Collectives(Generic[T]):
         world = world_for_operation()
         source = self._tensors.contiguous(tensor)
         pointers, shapes, dtype = self._views([source])
-        rows = self._rows_to_members(splits, shapes[0], _members(world, process_set))
+        rows = self._rows_to_members(splits, shapes[0], members_of(world, process_set))
         request = _core.Request(
             kinds.ALLTOALL,
-            name=_full_name("alltoall", name),
+            name=full_name("alltoall", name),
             dtype=dtype,
-            set=_set_id(process_set),
+            set=set_id(process_set),
             shapes=shapes,
             splits=rows,
             inputs=pointers,
@@ -242,13 +237,13 @@ class Collectives(Generic[T]):
     def barrier(self, process_set: ProcessSet) -> None:
         """Return once every member has called it."""
         engine = world_for_operation().engine
-        request = _core.Request(kinds.BARRIER, set=_set_id(process_set), waits=True)
+        request = _core.Request(kinds.BARRIER, set=set_id(process_set), waits=True)
         handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
     def join(self, process_set: ProcessSet) -> int:
         """Contribute zeros to the others' allreduces until all join; return the last rank."""
         engine = world_for_operation().engine
-        number = _set_id(process_set)
+        number = set_id(process_set)
         request = _core.Request(kinds.JOIN, name=f"join.{number}", set=number, waits=True)
         [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))
         return int(last)
@@ -281,12 +276,14 @@ class Collectives(Generic[T]):
         ]
 
 
-def _check_op(op: int) -> None:
+def check_op(op: int) -> None:
+    """Raise ValueError for what is no reduction."""
     if op not in NAMES:
         raise ValueError(f"op={op!r} is not a reduction; use one of {', '.join(NAMES.values())}")
 
 
-def _full_name(verb: str, name: str | None) -> str:
+def full_name(verb: str, name: str | None) -> str:
+    """Return the name of an operation among the ranks; "": matched by order."""
     if name is None:
         return ""
     if not isinstance(name, str):
@@ -294,7 +291,19 @@ def _full_name(verb: str, name: str | None) -> str:
     return f"{verb}.{name}"
 
 
-def _set_id(process_set: ProcessSet) -> int:
+def rank_of(name: str, rank: int, process_set: ProcessSet) -> int:
+    """Return the rank of the world that an argument says; TypeError, ValueError if it is none."""
+    if isinstance(rank, bool) or not hasattr(rank, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(rank).__name__}")
+    number = int(rank)
+    members = process_set.ranks
+    if process_set.process_set_id and members is not None and number not in members:
+        raise ValueError(f"{name} {number} is not in the process set {members}")
+    return number
+
+
+def set_id(process_set: ProcessSet) -> int:
+    """Return the number of a registered process set; ValueError if it is not registered."""
     number = process_set.process_set_id
     if number is None:
         raise ValueError(
@@ -303,5 +312,6 @@ def _set_id(process_set: ProcessSet) -> int:
     return number
 
 
-def _members(world: World, process_set: ProcessSet) -> int:
+def members_of(world: World, process_set: ProcessSet) -> int:
+    """Return how many ranks the set has."""
     return len(process_set.ranks) if process_set.ranks is not None else world.topology.size

@@ -14,7 +14,7 @@ __all__ = ["Autotune", "Config", "Topology"]
 
 _TOPOLOGY = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 _TRUE = frozenset(("1", "true", "yes", "on"))
-_FALSE = frozenset(("", "0", "false", "no", "off"))
+_FALSE = frozenset(("0", "false", "no", "off"))
 _DEFAULT_STALL_WARNING_SECONDS = 10.0
 _CPU_OPERATIONS = ("native", "gloo", "mpi", "ccl")
 _LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
@@ -50,7 +50,9 @@ class Config:
     host_id: str = ""
     tls: bool = False
     host_timeout: float = 5.0
+    data_timeout: float = 0.0
     sockets_per_peer: int = 1
+    single_copy: bool = True
     start_timeout: float = 30.0
     fusion_threshold: int = 128 << 20
     chunk_bytes: int = 96 << 10
@@ -66,6 +68,8 @@ class Config:
     autotune: Autotune = field(default_factory=Autotune)
     backend: str = "native"
     mpi_threads: bool = True
+    keep_memory: bool = True
+    malloc_settings: tuple[str, ...] = ()
 
     @staticmethod
     def from_env(environ: Mapping[str, str] | None = None) -> Config:
@@ -92,7 +96,9 @@ class Config:
             host_id=env.text("HOST_ID", "") or start.node,
             tls=env.flag("TLS"),
             host_timeout=env.number("HOST_TIMEOUT_SECONDS", 5.0),
+            data_timeout=env.number("DATA_TIMEOUT_SECONDS", 0.0),
             sockets_per_peer=env.integer("SOCKETS_PER_PEER", 1, least=1),
+            single_copy=env.integer("SINGLE_COPY", 1) != 0,
             start_timeout=max(
                 env.number("START_TIMEOUT", 30.0), env.number("GLOO_TIMEOUT_SECONDS", 0.0)
             ),
@@ -110,6 +116,8 @@ class Config:
             autotune=_read_autotune(env),
             backend=_read_backend(env),
             mpi_threads=not env.flag("MPI_THREADS_DISABLE"),
+            keep_memory=env.flag("KEEP_MEMORY", default=True),
+            malloc_settings=env.malloc_settings(),
         )
 
 
@@ -161,9 +169,18 @@ class _Reader:
             raise ValueError(f"{variable}={value} must be >= {least}")
         return number
 
-    def flag(self, name: str) -> bool:
+    def malloc_settings(self) -> tuple[str, ...]:
+        """The variables by which a user sets glibc's malloc himself."""
+        own = [name for name in self._environ if name.startswith("MALLOC_")]
+        if "glibc.malloc." in self._environ.get("GLIBC_TUNABLES", ""):
+            own.append("GLIBC_TUNABLES")
+        return tuple(own)
+
+    def flag(self, name: str, default: bool = False) -> bool:
         variable, value = self._find(name)
-        word = (value or "").lower()
+        if not value:
+            return default
+        word = value.lower()
         if word not in _TRUE | _FALSE:
             raise ValueError(f"{variable}={value!r} must be 0 or 1")
         return word in _TRUE

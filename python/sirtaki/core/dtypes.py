@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sirtaki._core import DTYPES, REDUCIBLE_DTYPES
+from sirtaki._core import DTYPE_BYTES, DTYPES, REDUCIBLE_DTYPES
 
 BOOL: Final = DTYPES["bool"]
 U8: Final = DTYPES["uint8"]
@@ -19,5 +19,8 @@ F64: Final = DTYPES["float64"]
 
 # Types that are moved but not reduced, by the name that frameworks have for them.
 MOVED: Final = {name: code for name, code in DTYPES.items() if code >= REDUCIBLE_DTYPES}
+
+# Of an element, by its code.
+BYTES: Final = DTYPE_BYTES
 
 FLOATING: Final = frozenset((F16, BF16, F32, F64))

@@ -58,11 +58,28 @@ def start(
     except KeyboardInterrupt:
         _abandoned.append((keep, finish))  # the engine may still read and write them
         raise
-    number = next(_numbers)
-    _pending[number] = _Pending(engine, handle, keep, finish, key, _news)
+    number = follow(engine, handle, keep, finish, key)
     if key is not None:
         _by_key[key] = number
     return number
+
+
+def follow(
+    engine: _core.Engine,
+    handle: _core.Handle,
+    keep: object,
+    finish: Callable[[_core.Handle], list[Any]],
+    key: tuple[str, int] | None = None,
+) -> int:
+    """Return a new handle for what has been started already; arguments as `start`."""
+    number = next(_numbers)
+    _pending[number] = _Pending(engine, handle, keep, finish, key, _news)
+    return number
+
+
+def abandon(keep: object) -> None:
+    """Keep tensors for ever: a wait for what uses them was interrupted."""
+    _abandoned.append(keep)
 
 
 def _require_unused(engine: _core.Engine, key: tuple[str, int]) -> None:

@@ -14,9 +14,7 @@ Max: Final = REDUCTIONS["Max"]
 Product: Final = REDUCTIONS["Product"]
 
 # What Horovod's functions take.
-NAMES: Final = {
-    number: name for name, number in REDUCTIONS.items() if not name.startswith("Bit")
-}
+NAMES: Final = {number: name for name, number in REDUCTIONS.items() if not name.startswith("Bit")}
 
 # For interfaces that have them, on integers and bools.
 BitAnd: Final = REDUCTIONS["BitAnd"]

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from sirtaki import _core
 from sirtaki.backends import mpi
+from sirtaki.core import memory
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.links import Links
 from sirtaki.core.world import World, make_world, start_mpi
 from sirtaki.rendezvous import meeting
 from sirtaki.rendezvous.meeting import Meeting
@@ -26,6 +28,7 @@ class _Process:
 
     world: World | None = None
     meeting: Meeting | None = None
+    links: Links | None = None
     worlds_joined = 0
     owner_pid = 0
     exit_hook_registered = False
@@ -59,19 +62,28 @@ def init(
     dynamic = config.dynamic_process_sets or process_sets == "dynamic"
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(f'process_sets={process_sets!r} must be a list of sets or "dynamic"')
+    memory.keep(config)
     library = start_mpi(config)
     if topology.size > 1 and _Process.meeting is None:
         _Process.meeting = _meet(config)
     _Process.worlds_joined += 1
     group = "" if ranks is None else "." + ".".join(map(str, ranks))
-    prefix = f"world/{_Process.worlds_joined}{group}"
+    kept, _Process.links = _Process.links, None
     _Process.owner_pid = os.getpid()
     if not _Process.exit_hook_registered:
         atexit.register(_leave)
         _Process.exit_hook_registered = True
     launched_as = ranks or range(topology.size)
     _Process.world = make_world(
-        config, topology, _Process.meeting, prefix, dynamic, launched_as, library
+        config,
+        topology,
+        _Process.meeting,
+        kept,
+        _Process.worlds_joined,
+        group,
+        dynamic,
+        launched_as,
+        library,
     )
     _core.set_current_engine(_Process.world.engine)
     _start(config, [] if process_sets is None or isinstance(process_sets, str) else process_sets)
@@ -93,6 +105,9 @@ def _meet(config: Config) -> Meeting:
 def _leave() -> None:
     """Do what is left to do when the process ends."""
     shutdown()
+    if _Process.links is not None:
+        _Process.links.close()
+        _Process.links = None
     if _Process.meeting is not None and _Process.owner_pid == os.getpid():
         _Process.meeting.close()
 
@@ -147,7 +162,7 @@ def shutdown() -> None:
     if _Process.owner_pid != os.getpid():
         return  # a forked child has no engine thread and must not speak for its parent
     sets._on_shutdown()
-    world.close()
+    _Process.links = world.close()
     _core.set_current_engine(None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ from sirtaki import _core
 from sirtaki.backends import mpi
 from sirtaki.core import kinds
 from sirtaki.core.config import Config, Topology
+from sirtaki.core.links import Links, Plan, connect
 from sirtaki.core.vouching import Vouching
-from sirtaki.rendezvous.join import Joined, Settings, join_world
+from sirtaki.rendezvous.join import Joined, Settings
 from sirtaki.rendezvous.meeting import Meeting
 
 
@@ -20,7 +21,7 @@ from sirtaki.rendezvous.meeting import Meeting
 class World:
     """A running world, from ``init()`` to ``shutdown()``.
 
-    homogeneous: whether every host has the same number of ranks.
+    links: what it runs on; closed with it unless another world may use them.
     """
 
     topology: Topology
@@ -28,13 +29,19 @@ class World:
     engine: _core.Engine
     vouching: Vouching
     dynamic_process_sets: bool
-    homogeneous: bool = True
-    close_lobby: Callable[[], None] = lambda: None
+    links: Links
 
-    def close(self) -> None:
-        """Leave: what others still wait for fails there."""
-        self.engine.shutdown()
-        self.close_lobby()
+    @property
+    def homogeneous(self) -> bool:
+        """Whether every host has the same number of ranks."""
+        return self.links.joined.homogeneous
+
+    def close(self) -> Links | None:
+        """Leave: what others still wait for fails there. Return what another world may use."""
+        if self.engine.shutdown():
+            return self.links
+        self.links.close()
+        return None
 
     def add_process_set(self, ranks: Sequence[int]) -> int:
         """Register a set on all ranks; return its id."""
@@ -54,7 +61,9 @@ def make_world(
     config: Config,
     topology: Topology,
     meeting: Meeting | None,
-    prefix: str,
+    kept: Links | None,
+    number: int,
+    group: str,
     dynamic: bool,
     launched_as: Sequence[int],
     library: Any,
@@ -65,7 +74,9 @@ def make_world(
         config: The settings.
         topology: This rank's place.
         meeting: Where the ranks meet.
-        prefix: Of the keys there, different for every world.
+        kept: Links of an earlier world, closed where they do not serve this one.
+        number: How many worlds this process has joined, with this one.
+        group: The starter's ranks that form it, "" for all.
         dynamic: Whether process sets may be added and removed later.
         launched_as: The starter's rank of each rank of this world.
         library: What `start_mpi` returned.
@@ -85,34 +96,22 @@ def make_world(
         tls=config.tls,
         sockets=config.sockets_per_peer,
     )
-    store = meeting.store if meeting else None
-    try:
-        joined = join_world(settings, topology, store, prefix, _core.region_bytes)
-    except TimeoutError as error:
-        if meeting and meeting.advice:
-            raise TimeoutError(f"{error}; {meeting.advice}") from error
-        raise
+    plan = Plan(settings, topology, config.start, config.rendezvous, group)
+    links = connect(plan, kept, meeting, f"world/{number}{group}")
+    joined = links.joined
     try:
         if library and config.tls:
             _require_one_host(joined.host_of)
         engine = _core.Engine(
-            rank=joined.topology.rank,
-            host_of=joined.host_of,
-            memfd=joined.memfd,
-            local_links=joined.local_links,
-            host_links=joined.host_links,
-            connect=joined.connect,
-            why_broken=joined.why_broken,
+            links.core,
             options=_options(config, joined),
             backend=library and mpi.MpiBackend(library, launched_as),
         )
     except BaseException:
-        joined.close()
+        links.close()
         raise
-    vouching = Vouching(joined.object_key, joined.hostnames)
-    return World(
-        joined.topology, config, engine, vouching, dynamic, joined.homogeneous, joined.close
-    )
+    vouching = Vouching(links.object_key, joined.hostnames)
+    return World(joined.topology, config, engine, vouching, dynamic, links)
 
 
 def start_mpi(config: Config) -> Any:
@@ -147,6 +146,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     options.stall_warning_seconds = config.stall_warning_seconds
     options.stall_shutdown_seconds = config.stall_shutdown_seconds
     options.host_timeout_seconds = config.host_timeout
+    options.data_timeout_seconds = config.data_timeout
     options.log_level = config.log_level
     options.log_time = config.log_time
     tune = options.autotune
@@ -158,6 +158,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     tune.chunk_fixed = config.autotune.chunk_fixed
     tune.fusion_fixed = config.autotune.fusion_fixed
     options.sockets_per_peer = joined.sockets
+    options.single_copy = config.single_copy
     options.hosts = joined.hostnames
     machine_cores = os.cpu_count() or 1
     if joined.topology.local_size > joined.cores or joined.sharing_cores > machine_cores:

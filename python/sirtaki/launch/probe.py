@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sirtaki
+from sirtaki.core import memory
+from sirtaki.core.config import Config
 from sirtaki.interface import second_owner_of_horovod
 from sirtaki.rendezvous import local_socket
 
@@ -135,6 +137,7 @@ def system() -> list[Finding]:
         _tried("/dev/shm", _shared_memory),
         _tried("open files", _open_files),
         _tried("locked memory", _locked_memory),
+        _tried("freed memory", _freed_memory),
         _tried("horovod", _name_of_horovod),
     ]
 
@@ -187,6 +190,11 @@ def _open_files() -> str:
 
 def _locked_memory() -> str:
     return _limit(resource.RLIMIT_MEMLOCK, 1024, " KiB")
+
+
+def _freed_memory() -> str:
+    why = memory.why_left_alone(Config.from_env())
+    return "kept for the next gradients" if why is None else f"left alone because of {why}"
 
 
 def _name_of_horovod() -> str:

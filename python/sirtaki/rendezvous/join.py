@@ -58,10 +58,11 @@ class Joined:
     many the ranks of this host may use, all together. memfd: the host's shared region, -1 in a
     world of one. local_links: (rank, Unix socket) from the host's leader to its other ranks and
     back. host_links: TCP sockets from rank 0 to the other hosts' leaders and back. sockets: how
-    many connect two ranks. object_key: vouches for objects between hosts, another one in every
-    world; None on one host. connect: opens a data socket to (rank, lane) on another host, unless
-    its last argument returns true meanwhile; None on one host. why_broken: what ended a connection
-    to a rank, "" where nobody knows. close: releases what `connect` needs.
+    many connect two ranks. object_key: from which the keys that vouch for objects between hosts
+    follow, another one in every world; None on one host. connect: opens a data socket to (rank,
+    lane) on another host, unless its last argument returns true meanwhile; None on one host.
+    why_broken: what ended a connection to a rank, "" where nobody knows. begin: tells `connect`
+    that it now serves another engine, the so many-th. close: releases what `connect` needs.
     """
 
     topology: Topology
@@ -76,6 +77,7 @@ class Joined:
     object_key: bytes | None = field(default=None, repr=False)
     connect: Callable[[int, int, Callable[[], bool]], int] | None = None
     why_broken: Callable[[int], str] | None = None
+    begin: Callable[[int], None] = lambda generation: None
     close: Callable[[], None] = lambda: None
 
     @property
@@ -222,6 +224,7 @@ def _link_hosts(joined: Joined, lobby: Lobby, world: WorldRecord) -> None:
             joined.host_links.append(lobby.control_link(leader))
     joined.connect = lobby.connect
     joined.why_broken = lobby.why_broken
+    joined.begin = lobby.begin
     joined.close = lobby.close
 
 

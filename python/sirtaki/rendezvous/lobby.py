@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 CONTROL = 1
 DATA = 2
 
-# World, rank of the dialer, rank of the listener, purpose, lane.
-_HELLO = struct.Struct("!16sIIBI3x")
+# World, generation, rank of the dialer, rank of the listener, purpose, lane.
+_HELLO = struct.Struct("!12sIIIBI3x")
+_WORLD_BYTES = 12
 _WELCOME = b"\x01"
 # A control link carries heartbeats and is always read, so bytes that stay unsent mean a lost peer.
 # On a data link they may also mean that the other rank has been stopped for a while (0: no limit);
@@ -48,6 +49,15 @@ class ControlLink(NamedTuple):
     descriptor: int
     sending: bytes
     receiving: bytes
+
+
+class _Key(NamedTuple):
+    """Which connection: of which generation, for what, with which rank, which of several."""
+
+    generation: int
+    purpose: int
+    rank: int
+    lane: int
 
 
 class Lobby(Server):
@@ -75,13 +85,14 @@ class Lobby(Server):
         self.endpoints: list[Endpoint] = [sock.getsockname()[:2] for sock in listeners]
         self._rank = rank
         self._size = size
-        self._world = hashlib.sha256(prefix.encode()).digest()[:16]
+        self._world = hashlib.sha256(prefix.encode()).digest()[:_WORLD_BYTES]
+        self._generation = 1
         self._timeout = timeout
         self._secret = b""
         self._names: Sequence[str] = ["unknown host"] * size
         self._peers: Mapping[int, Sequence[Endpoint]] = {}
-        self._arrived: dict[tuple[int, int, int], tuple[socket.socket, auth.Keys]] = {}
-        self._taken: dict[tuple[int, int, int], _Connected] = {}
+        self._arrived: dict[_Key, tuple[socket.socket, auth.Keys]] = {}
+        self._taken: dict[_Key, _Connected] = {}
         self._changed = threading.Condition()
         self._relays: list[tuple[int, Relay]] = []
 
@@ -94,6 +105,17 @@ class Lobby(Server):
         """Tell where each other rank listens, and the name of each rank's host."""
         self._peers = peers
         self._names = names
+
+    def begin(self, generation: int) -> None:
+        """Connect from now on for another engine, the so many-th: what earlier ones left is closed.
+
+        Who is ahead of us may have connected for it already.
+        """
+        with self._changed:
+            self._generation = generation
+            self._taken.clear()
+            for key in [key for key in self._arrived if key.generation < generation]:
+                self._arrived.pop(key)[0].close()
 
     def connect(self, rank: int, lane: int, ended: Callable[[], bool] = never) -> int:
         """Return a connected, non-blocking data socket to `rank`, which asks for the same.
@@ -122,7 +144,7 @@ class Lobby(Server):
             tcp_socket.tune(sock, _UNSENT_SECONDS[purpose])
             if self._tls:
                 sock = self._decrypted(rank, sock)
-                self._taken[purpose, rank, lane] = _Connected(sock)
+                self._taken[_Key(self._generation, purpose, rank, lane)] = _Connected(sock)
             sock.setblocking(False)
             undo.pop_all()
         return sock.detach(), keys
@@ -151,12 +173,14 @@ class Lobby(Server):
         """See `Server.handle`: a peer that has proved itself and said what it wants."""
         if peer.incoming:
             raise ValueError("it spoke before it was welcome")
-        world, source, target, purpose, lane = _HELLO.unpack(peer.claim)
-        key = (purpose, source, lane)
+        world, generation, source, target, purpose, lane = _HELLO.unpack(peer.claim)
+        key = _Key(generation, purpose, source, lane)
         if world != self._world or target != self._rank:
             raise ValueError("it looks for a rank of another world, or for another rank")
         if not self._rank < source < self._size or purpose not in _NAMES:
             raise ValueError(f"rank {source} is not to connect to rank {self._rank}")
+        if generation < self._generation:
+            raise ValueError(f"rank {source} connects for an engine that has ended")
         if self._is_connected(key):
             raise ValueError(f"{_NAMES[purpose]} lane {lane} of rank {source} is connected already")
         assert peer.keys is not None
@@ -168,7 +192,7 @@ class Lobby(Server):
             self._changed.notify_all()
         return True
 
-    def _is_connected(self, key: tuple[int, int, int]) -> bool:
+    def _is_connected(self, key: _Key) -> bool:
         """Tell whether a lane is in use; one that either end has closed may be opened again."""
         with self._changed:
             if key in self._arrived:
@@ -191,7 +215,7 @@ class Lobby(Server):
     def _dial(
         self, purpose: int, rank: int, lane: int, deadline: float, ended: Callable[[], bool]
     ) -> tuple[socket.socket, auth.Keys]:
-        hello = _HELLO.pack(self._world, self._rank, rank, purpose, lane)
+        hello = _HELLO.pack(self._world, self._generation, self._rank, rank, purpose, lane)
         who = f"{self._describe(rank)} from rank {self._rank} ({socket.gethostname()})"
         sock, keys = dial(
             self._peers[rank],
@@ -250,7 +274,7 @@ class Lobby(Server):
     def _take(
         self, purpose: int, rank: int, lane: int, deadline: float, ended: Callable[[], bool]
     ) -> tuple[socket.socket, auth.Keys]:
-        key = (purpose, rank, lane)
+        key = _Key(self._generation, purpose, rank, lane)
         with self._changed:
             while not self._closed and not ended() and time.monotonic() < deadline:
                 if key in self._arrived:

@@ -133,4 +133,80 @@ int ask_for_nonsense(const void* address, int set, size_t struct_size, char* tex
   return status;
 }
 
+static void got(void* user, sirtaki_operation* operation) {
+  wrong += table->status(operation) != SIRTAKI_OK;
+  ++*(atomic_int*)user;
+}
+
+static void* into(void* user, size_t bytes) {
+  wrong += bytes != 3 * sizeof(float);
+  return user;
+}
+
+static sirtaki_message message_of(int rank, void* data, size_t bytes) {
+  sirtaki_message message;
+  memset(&message, 0, sizeof message);
+  message.struct_size = sizeof message;
+  message.rank = rank;
+  message.tag = 77;
+  message.data = data;
+  message.bytes = bytes;
+  return message;
+}
+
+/* Sends three elements around the ranks, the first time into memory of the caller's and with a
+ * callback, then where an allocator says; returns what went wrong. */
+int pass_around(const void* address) {
+  table = address;
+  world = table->current();
+  wrong = 0;
+  const int rank = table->rank(world), size = table->size(world);
+  for (int round = 0; round < 2; ++round) {
+    float own[3] = {(float)rank, 1, 2}, others[3] = {-1, -1, -1};
+    atomic_int calls = 0;
+    sirtaki_message in = message_of(round ? SIRTAKI_ANY_SOURCE : (rank + size - 1) % size, others,
+                                    sizeof others);
+    if (round) {
+      in.allocate = into;
+      in.data = NULL;
+      in.user = others;
+    } else {
+      in.done = got;
+      in.user = &calls;
+    }
+    const sirtaki_message out = message_of((rank + 1) % size, own, sizeof own);
+    sirtaki_operation* receive = table->receive(world, &in);
+    sirtaki_operation* send = table->send(world, &out);
+    wrong += table->wait(send, -1) != 1 || table->wait(receive, -1) != 1;
+    for (int tries = 0; !round && calls == 0 && tries < 10000; ++tries) {
+      const struct timespec pause = {0, 1000000};
+      nanosleep(&pause, NULL);
+    }
+    const sirtaki_received what = table->received(receive);
+    wrong += what.source != (rank + size - 1) % size || what.tag != 77;
+    wrong += what.bytes != sizeof own || others[0] != (float)what.source || others[2] != 2;
+    wrong += calls != !round;
+    table->release(send);
+    table->release(receive);
+  }
+  table->release_world(world);
+  return wrong;
+}
+
+/* Sends to a rank that is not; returns the status and leaves the text in `text`. */
+int send_nowhere(const void* address, size_t struct_size, char* text, size_t bytes) {
+  table = address;
+  world = table->current();
+  sirtaki_message message = message_of(table->size(world), text, 0);
+  message.struct_size = struct_size;
+  sirtaki_operation* operation = table->send(world, &message);
+  const int status = table->poll(operation) ? table->status(operation) : -1;
+  strncpy(text, table->message(operation), bytes - 1);
+  table->release(operation);
+  table->release_world(world);
+  return status;
+}
+
+size_t message_bytes(void) { return sizeof(sirtaki_message); }
+
 size_t request_bytes(void) { return sizeof(sirtaki_request); }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -27,7 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         [compiler, *flags, f"-I{ffi.include_folder()}", source, "-o", target], check=True
     )
     loaded = ctypes.CDLL(str(target))
-    loaded.request_bytes.restype = ctypes.c_size_t
+    loaded.request_bytes.restype = loaded.message_bytes.restype = ctypes.c_size_t
     return loaded
 
 
@@ -58,6 +59,26 @@ def test_what_cannot_be_asked_for_is_an_operation_with_an_error(
     status = library.ask_for_nonsense(table(), process_set, size, message, ctypes.c_size_t(400))
     assert status == INVALID
     assert text in message.value.decode()
+
+
+def test_messages_go_around(library: ctypes.CDLL) -> None:
+    hvd.barrier()
+    assert library.pass_around(table()) == 0
+    hvd.barrier()
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [(0, "has no such rank"), (8, "a message of .* bytes is of another version of the interface")],
+)
+def test_a_message_that_cannot_be_sent_is_an_operation_with_an_error(
+    library: ctypes.CDLL, missing: int, text: str
+) -> None:
+    message = ctypes.create_string_buffer(400)
+    size = ctypes.c_size_t(library.message_bytes() - missing)
+    status = library.send_nowhere(table(), size, message, ctypes.c_size_t(400))
+    assert status == INVALID
+    assert re.search(text, message.value.decode())
 
 
 def test_the_capsule_holds_the_same_table() -> None:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from sirtaki.torch.handles import host_copy
-from sirtaki.torch.tensors import REDUCIBLE, TorchTensors, check_dense, is_plain
+from sirtaki.torch.tensors import REDUCIBLE, TorchTensors, check_dense, host_copy, is_plain
 
 _tensors = TorchTensors()
 

@@ -10,10 +10,11 @@ import time
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from sirtaki import _core
 from sirtaki.core import kinds
@@ -23,7 +24,7 @@ from sirtaki.rendezvous.meeting import Meeting
 from sirtaki.torch.distributed.operations import Operations
 from sirtaki.torch.distributed.pairs import Pairs
 from sirtaki.torch.distributed.store import TorchStore
-from sirtaki.torch.distributed.works import Completions, seconds_of
+from sirtaki.torch.distributed.works import Completions, Works, seconds_of
 
 NAME = "sirtaki"
 
@@ -35,11 +36,15 @@ class _Process:
     """What the groups of this process share."""
 
     completions: Completions | None = None
-    groups: weakref.WeakSet[Group] = weakref.WeakSet()
+    groups: ClassVar[weakref.WeakSet[Group]] = weakref.WeakSet()
     lock = threading.Lock()
 
 
-class Group(Pairs, Operations, dist.ProcessGroup):
+# Its stubs know neither what may be overridden nor how.
+_ProcessGroup: Any = dist.ProcessGroup
+
+
+class Group(Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
     """A group of ranks with an engine of its own.
 
     Args:
@@ -50,7 +55,7 @@ class Group(Pairs, Operations, dist.ProcessGroup):
     """
 
     def __init__(
-        self, store: dist.Store, rank: int, size: int, timeout: timedelta | None = None
+        self, store: Store, rank: int, size: int, timeout: timedelta | None = None
     ) -> None:
         super().__init__(rank, size)
         self._group_rank = rank
@@ -69,7 +74,7 @@ class Group(Pairs, Operations, dist.ProcessGroup):
 
     # ---- What PyTorch asks a group ----
 
-    def getBackendName(self) -> str:  # noqa: N802
+    def getBackendName(self) -> str:
         """Return the name under which the backend is registered."""
         return NAME
 
@@ -77,27 +82,27 @@ class Group(Pairs, Operations, dist.ProcessGroup):
         """Return the name under which the backend is registered."""
         return NAME
 
-    def getRank(self) -> int:  # noqa: N802
+    def getRank(self) -> int:
         """Return this process's number in the group."""
         return self._group_rank
 
-    def getSize(self) -> int:  # noqa: N802
+    def getSize(self) -> int:
         """Return the number of members."""
         return self._group_size
 
-    def setGroupName(self, name: str) -> None:  # noqa: N802
+    def setGroupName(self, name: str) -> None:
         """Take the name by which PyTorch finds the group."""
         self._group_name = name
 
-    def getGroupName(self) -> str:  # noqa: N802
+    def getGroupName(self) -> str:
         """Return the name by which PyTorch finds the group."""
         return self._group_name
 
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+    def setGroupDesc(self, description: str) -> None:
         """Take what the program says of the group."""
         self._description = description
 
-    def getGroupDesc(self) -> str:  # noqa: N802
+    def getGroupDesc(self) -> str:
         """Return what the program says of the group."""
         return self._description
 
@@ -114,8 +119,6 @@ class Group(Pairs, Operations, dist.ProcessGroup):
         self._coalesced = []
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
-        from sirtaki.torch.distributed.works import Works
-
         works, self._coalesced = self._coalesced or [], None
         return Works(works)
 
@@ -144,13 +147,13 @@ class Group(Pairs, Operations, dist.ProcessGroup):
                     number=number,
                 )
             )
-            self._completions.expect(number, self._world.close)
+            self._completions.expect(number, self._close)
 
     def abort(self) -> None:
         """End the group at once: what is under way fails on all ranks."""
         self._closed = True
         self._engine.abort("the process group was aborted")
-        self._world.close()
+        self._close()
 
     def _leave(self, deadline: float) -> None:
         """Do what is left to do when the process ends."""
@@ -158,7 +161,12 @@ class Group(Pairs, Operations, dist.ProcessGroup):
         if self._farewell is not None:
             with contextlib.suppress(Exception):
                 self._engine.wait(self._farewell, max(0.0, deadline - time.monotonic()))
-        self._world.close()
+        self._close()
+
+    def _close(self) -> None:
+        links = self._world.close()
+        if links is not None:
+            links.close()
 
 
 class _Face:
@@ -205,7 +213,7 @@ def _leave_all() -> None:
         _Process.completions = None
 
 
-def _join(store: dist.Store, rank: int, size: int, timeout: float | None) -> World:
+def _join(store: Store, rank: int, size: int, timeout: float | None) -> World:
     config = Config.from_env()
     limit = timeout or 0.0
     config = dataclasses.replace(
@@ -217,4 +225,5 @@ def _join(store: dist.Store, rank: int, size: int, timeout: float | None) -> Wor
     # Who shares a host is found out.
     topology = Topology(rank, size, 0, 0, 0, 0) if size > 1 else Topology()
     meeting = Meeting(TorchStore(store))
-    return make_world(config, topology, meeting, "group", False, range(size), None)
+    # Of the store's keys a prefix is this group's alone, so it is the first world there.
+    return make_world(config, topology, meeting, None, 1, "", False, range(size), None)

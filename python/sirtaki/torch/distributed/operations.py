@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
+from torch._C import _distributed_c10d as c10d
 
 from sirtaki import _core
 from sirtaki.core import kinds
@@ -336,13 +336,23 @@ class Operations:
 
         timeout = seconds_of(getattr(opts, "timeout", None)) or self._timeout
         what = type(opts).__name__.removesuffix("Options").lower()
-        work = Work(self._engine, handle, list(results), keep, conclude, timeout, what)
+        work = Work(
+            self._engine,
+            handle,
+            list(results),
+            keep,
+            conclude,
+            timeout,
+            what,
+            announced=number != 0,
+        )
         if number:
             self._completions.expect(number, work.conclude)
         return work
 
     def _require_open(self) -> None:
         """Raise where the group has been destroyed."""
+        raise NotImplementedError
 
     def _check_count(self, what: str, tensors: Tensors) -> None:
         if len(tensors) != self._group_size:

@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 from sirtaki.core import reduce_ops
 
-_TYPES = dist.ReduceOp.RedOpType
+# Its members are unknown to type checkers.
+_TYPES: Any = dist.ReduceOp.RedOpType
 _NUMBERS = {
     _TYPES.SUM: reduce_ops.Sum,
     _TYPES.AVG: reduce_ops.Average,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
+from torch._C import _distributed_c10d as c10d
 
 from sirtaki import _core
 from sirtaki.core import kinds, reduce_ops

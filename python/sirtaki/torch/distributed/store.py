@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 
 from sirtaki.rendezvous.tcp_socket import format_endpoints
 
@@ -18,7 +19,7 @@ class TorchStore:
     It authenticates nobody, as PyTorch's own do not: who can write there can join.
     """
 
-    def __init__(self, store: dist.Store) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self.address = _address_of(store)
 
@@ -44,6 +45,6 @@ def _address_of(store: Any) -> str:
     """Where a TCP store is, which tells the network that leads to the other ranks."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
-    if isinstance(store, dist.TCPStore):
+    if isinstance(store, TCPStore):
         return "tcp:" + format_endpoints([store.host], store.port)
     return "torch:"

@@ -37,6 +37,7 @@ class Work(dist.Work):
         finish: What is left to do when the engine is done; called once.
         timeout: Seconds after which a wait without a limit of its own gives up; None: never.
         what: The operation, for messages.
+        announced: Whether the completions' thread concludes it; else only who waits does.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Work(dist.Work):
         finish: Callable[[_core.Handle], None] | None,
         timeout: float | None,
         what: str,
+        *,
+        announced: bool,
     ) -> None:
         super().__init__()
         self._engine = engine
@@ -57,6 +60,7 @@ class Work(dist.Work):
         self._finish = finish
         self._timeout = timeout
         self._what = what
+        self._announced = announced
         self._lock = threading.Lock()
         self._concluded = False
         self._error: BaseException | None = None
@@ -101,21 +105,29 @@ class Work(dist.Work):
                 self._future = Future()
                 if self._concluded:
                     self._tell(self._future)
+                elif not self._announced:
+                    threading.Thread(target=self.conclude, daemon=True).start()
             return self._future
 
     def source_rank(self) -> int:
         """Return the rank that a received message came from."""
-        return self._handle.value
+        return self._handle.source
 
     _source_rank = source_rank
 
     def conclude(self) -> None:
-        """Do what is left to do: the engine is done."""
+        """Do what is left to do when the engine is done; waits for that."""
+        failed: Exception | None = None
+        try:
+            self._engine.wait(self._handle)
+        except Exception as error:
+            failed = error
         with self._lock:
             if self._concluded:
                 return
             try:
-                self._engine.wait(self._handle)  # raises what it failed with
+                if failed is not None:
+                    raise failed
                 if self._finish is not None:
                     self._finish(self._handle)
             except Exception as error:
@@ -132,8 +144,8 @@ class Work(dist.Work):
             done = True  # `conclude` finds it again
         if not done:
             raise CollectiveTimeoutError(
-                f"{self._what}: Timed out after {limit:g} s: not all ranks of the group have called "
-                "it, or one is stuck in it"
+                f"{self._what}: Timed out after {limit:g} s: not all ranks of the group have "
+                "called it, or one is stuck in it"
             )
         self.conclude()
 
@@ -141,7 +153,7 @@ class Work(dist.Work):
         if self._error is None:
             future.set_result(self._results)
         else:
-            future.set_exception(self._error)
+            future.set_exception(self._error)  # type: ignore[arg-type]
 
 
 class Works(dist.Work):

@@ -37,9 +37,9 @@ struct Pending {
 };
 
 /// Lets the ranks' reports of one operation find each other.
-class Matching {
+class Reports {
  public:
-  Matching(int ranks, const ProcessSets& sets, const IdCache& cache)
+  Reports(int ranks, const ProcessSets& sets, const IdCache& cache)
       : sets_(sets), cache_(cache), ordinals_(static_cast<size_t>(ranks)) {}
 
   /// The operation that a rank reports, and whether it is the first one to do so.

@@ -1,4 +1,4 @@
-#include "engine/matching.h"
+#include "engine/reports.h"
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ bool has_sizes(Kind kind) {
   return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
 }
 
-std::pair<Pending&, bool> Matching::pending_for(int rank, const Request& request, int64_t now_ns) {
+std::pair<Pending&, bool> Reports::pending_for(int rank, const Request& request, int64_t now_ns) {
   const int member = sets_.index(request.set, rank);
   if (member < 0) refuse_report(rank, "reports an operation of a process set that it is not in");
   const uint64_t ordinal = next_ordinal(rank, request);
@@ -34,17 +34,17 @@ std::pair<Pending&, bool> Matching::pending_for(int rank, const Request& request
   return {*found, true};
 }
 
-uint64_t Matching::next_ordinal(int rank, const Request& request) {
+uint64_t Reports::next_ordinal(int rank, const Request& request) {
   return request.name.empty() ? ordinals_[static_cast<size_t>(rank)][request.set]++ : 0;
 }
 
-void Matching::report(Pending& pending, int rank, const Request& request) {
+void Reports::report(Pending& pending, int rank, const Request& request) {
   expand(pending);
   merge(pending, rank, request);
   mark(pending, rank);
 }
 
-void Matching::report(Pending& pending, int rank, uint32_t id) {
+void Reports::report(Pending& pending, int rank, uint32_t id) {
   if (pending.count == 0) {
     pending.id = id;
   } else if (pending.id != id) {
@@ -56,14 +56,14 @@ void Matching::report(Pending& pending, int rank, uint32_t id) {
   mark(pending, rank);
 }
 
-bool Matching::report(Pending& pending, const std::vector<int>& ranks, uint32_t id) {
+bool Reports::report(Pending& pending, const std::vector<int>& ranks, uint32_t id) {
   if (pending.count == 0) pending.id = id;
   if (pending.id != id) return false;
   for (const int rank : ranks) mark(pending, rank);
   return true;
 }
 
-void Matching::mark(Pending& pending, int rank) {
+void Reports::mark(Pending& pending, int rank) {
   const int member = sets_.index(pending.set, rank);
   if (member < 0) refuse_report(rank, "reports an operation of a process set that it is not in");
   if (pending.reported[static_cast<size_t>(member)]) refuse_report(rank, "reports twice");
@@ -72,7 +72,7 @@ void Matching::mark(Pending& pending, int rank) {
   if (rank == 0) ++awaited_;
 }
 
-void Matching::merge(Pending& pending, int rank, const Request& request) {
+void Reports::merge(Pending& pending, int rank, const Request& request) {
   if (pending.error.empty()) {
     // In the order of ranks, so that the message does not depend on who came first.
     pending.error = pending.first_rank < rank
@@ -84,7 +84,7 @@ void Matching::merge(Pending& pending, int rank, const Request& request) {
   pending.requests[static_cast<size_t>(sets_.index(pending.set, rank))] = request;
 }
 
-std::vector<int> Matching::missing(const Pending& pending, const Joins& joins) const {
+std::vector<int> Reports::missing(const Pending& pending, const Joins& joins) const {
   std::vector<int> ranks;
   if (pending.whole()) return ranks;
   const std::vector<int>& members = sets_.ranks(pending.set);
@@ -96,14 +96,14 @@ std::vector<int> Matching::missing(const Pending& pending, const Joins& joins) c
   return ranks;
 }
 
-std::unique_ptr<Pending> Matching::take(const Pending& pending) {
+std::unique_ptr<Pending> Reports::take(const Pending& pending) {
   if (sets_.index(pending.set, 0) < 0 || pending.reported[0]) --awaited_;
   return std::move(pending_.extract(pending.key).mapped());
 }
 
 // ---- Reports by id ----
 
-void Matching::expand(Pending& pending) {
+void Reports::expand(Pending& pending) {
   if (pending.id == 0) return;
   const IdCache::Known& known = cache_.at(pending.id);
   pending.id = 0;
@@ -114,7 +114,7 @@ void Matching::expand(Pending& pending) {
   }
 }
 
-void Matching::expand_whole(Pending& pending) const {
+void Reports::expand_whole(Pending& pending) const {
   if (pending.id == 0) return;
   const IdCache::Known& known = cache_.at(pending.id);
   pending.base = known.response.base;
@@ -122,31 +122,31 @@ void Matching::expand_whole(Pending& pending) const {
   pending.id = 0;
 }
 
-void Matching::expand_old() {
+void Reports::expand_old() {
   for (auto& [key, pending] : pending_) {
     if (pending->id != 0 && !cache_.is_current(pending->id)) expand(*pending);
   }
 }
 
-const Request& Matching::base_of(const Pending& pending) const {
+const Request& Reports::base_of(const Pending& pending) const {
   return pending.id != 0 ? cache_.at(pending.id).response.base : pending.base;
 }
 
 // ---- What waits ----
 
-std::vector<Pending*> Matching::of_set(int32_t set) const {
+std::vector<Pending*> Reports::of_set(int32_t set) const {
   std::vector<Pending*> found = all();
   std::erase_if(found, [&](const Pending* pending) { return pending->set != set; });
   return found;
 }
 
-std::vector<Pending*> Matching::all() const {
+std::vector<Pending*> Reports::all() const {
   std::vector<Pending*> found;
   for (const auto& [key, pending] : pending_) found.push_back(pending.get());
   return found;
 }
 
-uint64_t Matching::align_ordinals(int32_t set) {
+uint64_t Reports::align_ordinals(int32_t set) {
   uint64_t highest = 0;
   for (const int rank : sets_.ranks(set)) {
     highest = std::max(highest, ordinals_[static_cast<size_t>(rank)][set]);
@@ -155,7 +155,7 @@ uint64_t Matching::align_ordinals(int32_t set) {
   return highest;
 }
 
-void Matching::forget_ordinals(int32_t set) {
+void Reports::forget_ordinals(int32_t set) {
   for (auto& ordinals : ordinals_) ordinals.erase(set);
 }
 

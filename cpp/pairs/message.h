@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace sirtaki {
+
+/// In place of the rank that a message comes from.
+inline constexpr int kAnySource = -1;
+
+/// What a receive has got.
+struct Message {
+  int32_t source = kAnySource;
+  int64_t tag = 0;
+  uint64_t bytes = 0;
+};
+
+/// Memory for a message whose size is known now; null: there is none.
+using Room = std::function<std::byte*(size_t bytes)>;
+
+/// A send or a receive that somebody has asked for.
+struct Transfer {
+  bool sends = false;
+  int peer = kAnySource;  ///< rank of the world
+  int32_t communicator = 0;
+  int64_t tag = 0;
+  std::byte* data = nullptr;
+  size_t bytes = 0;               ///< of the message; of a receive: at most
+  Room room{};                    ///< where a receive has it, it gives the memory
+  std::shared_ptr<void> owner{};  ///< whom it concerns, for the events
+};
+
+/// What people see of it: `receive from rank 1 with tag 5`.
+inline std::string describe(bool sends, int peer, int64_t tag, int32_t communicator) {
+  std::string text = sends ? "send to " : "receive from ";
+  text += peer == kAnySource ? "any rank" : "rank " + std::to_string(peer);
+  text += " with tag " + std::to_string(tag);
+  if (communicator != 0) text += " in process set " + std::to_string(communicator);
+  return text;
+}
+inline std::string describe(const Transfer& transfer) {
+  return describe(transfer.sends, transfer.peer, transfer.tag, transfer.communicator);
+}
+
+/// What ranks say to each other about messages.
+enum class Note : uint32_t {
+  kEager,   ///< a message, which follows
+  kOffer,   ///< a message that the sender keeps until it is asked for
+  kPulled,  ///< the receiver has, or does not want, what was offered
+  kAsk,     ///< the receiver wants what was offered
+  kPart,    ///< the next part of it, which follows
+  kCredit,  ///< so many bytes of eager messages are kept no longer
+  kBye,     ///< nothing more will come
+};
+
+/// What goes before every message and part.
+struct Header {
+  Note note;
+  int32_t communicator;
+  int64_t tag;
+  uint64_t bytes;    ///< of the message, or of the part
+  uint64_t key;      ///< the sender's number of what it offered
+  uint64_t address;  ///< of what is offered, in the sender's process
+};
+
+}  // namespace sirtaki

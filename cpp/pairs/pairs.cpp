@@ -1,0 +1,311 @@
+#include "pairs/pairs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace sirtaki {
+
+Pairs::Pairs(Endpoint& endpoint, const HostMap& hosts, Connect connect, bool single_copy,
+             Events events)
+    : endpoint_(endpoint),
+      hosts_(hosts),
+      connect_(std::move(connect)),
+      events_(std::move(events)),
+      local_(static_cast<size_t>(endpoint.region->ranks())),
+      more_(endpoint.region->pair_flag_words()) {
+  if (single_copy) single_copy_.emplace(endpoint.region, endpoint.place);
+}
+
+Pairs::~Pairs() = default;
+
+// ---- What the callers want ----
+
+void Pairs::add(Transfer transfer) {
+  ++open_;
+  transfer.sends ? start_send(std::move(transfer)) : start_receive(std::move(transfer));
+}
+
+void Pairs::post(Transfer transfer) {
+  const std::lock_guard lock(posted_mutex_);
+  posted_.push_back(std::move(transfer));
+  has_posted_.store(true);
+}
+
+bool Pairs::take_posted() {
+  if (!has_posted()) return false;
+  std::vector<Transfer> posted;
+  {
+    const std::lock_guard lock(posted_mutex_);
+    posted.swap(posted_);
+    has_posted_.store(false);
+  }
+  for (Transfer& transfer : posted) add(std::move(transfer));
+  return true;
+}
+
+void Pairs::start_send(Transfer send) {
+  if (ended_) return finish(send, {}, ended_);
+  if (send.peer == endpoint_.rank) return send_to_self(std::move(send));
+  Peer& peer = peer_of(send.peer);
+  Header header{Note::kEager, send.communicator, send.tag, send.bytes, 0, 0};
+  if (send.bytes <= kEager && cost_of(send.bytes) <= peer.credit) {
+    peer.credit -= cost_of(send.bytes);
+    return write(peer, {header, {send.data, send.bytes}, std::move(send.owner)});
+  }
+  header.note = Note::kOffer;
+  header.key = next_key_++;
+  header.address = reinterpret_cast<uint64_t>(send.data);
+  peer.offered.emplace(header.key, std::move(send));
+  write(peer, {header});
+}
+
+/// A message to oneself that nobody waits for is copied, whatever its size: no thread could wait
+/// for its receiver.
+void Pairs::send_to_self(Transfer send) {
+  const auto receive = matching_.take_posted(send.peer, send.communicator, send.tag);
+  if (receive != nullptr) {
+    deliver(*receive, send.peer, send.bytes, send.data);
+  } else {
+    auto kept =
+        std::make_unique<Arrived>(Arrived{send.peer, send.communicator, send.tag, send.bytes});
+    kept->data = std::make_unique_for_overwrite<std::byte[]>(send.bytes);
+    if (send.bytes > 0) std::memcpy(kept->data.get(), send.data, send.bytes);
+    matching_.keep(std::move(kept));
+  }
+  finish(send);
+}
+
+void Pairs::start_receive(Transfer receive) {
+  if (ended_ && !lost_) advance();  // what has come can still be received
+  std::unique_ptr<Arrived> message = matching_.take_arrived(receive);
+  if (ended_ && (message == nullptr || message->offered)) return finish(receive, {}, ended_);
+  if (message == nullptr) {
+    return matching_.post(std::make_unique<Transfer>(std::move(receive)));
+  }
+  if (message->offered) return fetch(std::make_unique<Transfer>(std::move(receive)), *message);
+  deliver(receive, message->source, message->bytes, message->data.get());
+  if (message->source != endpoint_.rank) {
+    give_back(peer_of(message->source), message->bytes);
+  }
+}
+
+void Pairs::finish(const Transfer& transfer, const Message& message,
+                   const std::optional<Error>& error) {
+  --open_;
+  if (!error) return events_.done(transfer.owner, message, error);
+  events_.done(transfer.owner, message,
+               Error(error->code, describe(transfer) + ": " + error->what()));
+}
+
+/// False if the receive has failed: there is no room for such a message, which is dropped.
+bool Pairs::has_room(Transfer& receive, int source, uint64_t bytes) {
+  const std::string message = "the message of rank " + std::to_string(source) + " has " +
+                              std::to_string(bytes) + " bytes, ";
+  const Message got{source, receive.tag, bytes};
+  if (!receive.room) {
+    if (bytes <= receive.bytes) return true;
+    finish(receive, got,
+           Error(ErrorCode::kMismatch, message + "more than the " + std::to_string(receive.bytes) +
+                                           " that there is room for; it is dropped"));
+    return false;
+  }
+  std::string why = "there is none";
+  try {
+    receive.data = receive.room(bytes);
+    if (receive.data != nullptr || bytes == 0) return true;
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  finish(receive, got,
+         Error(ErrorCode::kInvalid,
+               message + "for which the caller has no memory (" + why + "); it is dropped"));
+  return false;
+}
+
+void Pairs::deliver(Transfer& receive, int source, uint64_t bytes, const std::byte* from) {
+  if (!has_room(receive, source, bytes)) return;
+  if (bytes > 0) std::memcpy(receive.data, from, bytes);
+  finish(receive, {source, receive.tag, bytes});
+}
+
+/// Gets what was offered.
+void Pairs::fetch(std::unique_ptr<Transfer> receive, const Arrived& offer) {
+  Peer& peer = peer_of(offer.source);
+  if (!has_room(*receive, offer.source, offer.bytes)) return note(peer, Note::kPulled, offer.key);
+  if (offer.bytes == 0) {
+    finish(*receive, {offer.source, receive->tag, 0});
+    return note(peer, Note::kPulled, offer.key);
+  }
+  std::byte* to = receive->data;
+  auto incoming = std::make_unique<Incoming>(
+      Incoming{std::move(receive), offer.source, offer.key, offer.address, offer.bytes, to});
+  if (peer.place < 0 || !single_copy_) return ask(std::move(incoming));
+  pulls_.push_back(std::move(incoming));
+}
+
+void Pairs::ask(std::unique_ptr<Incoming> incoming) {
+  Peer& peer = peer_of(incoming->source);
+  const uint64_t key = incoming->key;
+  incoming->got = 0;
+  peer.expected.push_back(std::move(incoming));
+  note(peer, Note::kAsk, key);
+  note_streaming();
+}
+
+bool Pairs::advance_pulls() {
+  const bool moved = !pulls_.empty();
+  for (size_t i = 0; i < pulls_.size();) {
+    if (pull(*pulls_[i])) {
+      pulls_.erase(pulls_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else if (pulls_[i]->got == 0) {  // the kernel refuses
+      std::unique_ptr<Incoming> refused = std::move(pulls_[i]);
+      pulls_.erase(pulls_.begin() + static_cast<std::ptrdiff_t>(i));
+      ask(std::move(refused));
+    } else {
+      ++i;
+    }
+  }
+  return moved;
+}
+
+/// Copies a step of a message out of the sender's memory; true when it is all there. Of a message
+/// that cannot be copied nothing is got.
+bool Pairs::pull(Incoming& incoming) {
+  Peer& peer = peer_of(incoming.source);
+  const size_t wanted = std::min<uint64_t>(kStep, incoming.bytes - incoming.got);
+  const size_t got = single_copy_->copy(peer.place, incoming.address + incoming.got,
+                                        incoming.to + incoming.got, wanted);
+  incoming.got = got == 0 ? 0 : incoming.got + got;
+  if (incoming.got < incoming.bytes) return false;
+  // Who leaves says so before its memory is used for something else.
+  if (endpoint_.region->pair_block(peer.place).closed.load(std::memory_order_acquire) != 0) {
+    incoming.got = 0;
+    return false;
+  }
+  finish(*incoming.receive, {incoming.source, incoming.receive->tag, incoming.bytes});
+  note(peer, Note::kPulled, incoming.key);
+  return true;
+}
+
+// ---- Making progress ----
+
+bool Pairs::advance() {
+  if (lost_) return take_posted();
+  bool moved = take_posted();
+  moved |= look_at_rings();
+  if (opening_ > 0) moved |= look_at_openers();
+  if (epoll_.get() >= 0) moved |= look_at_sockets();
+  moved |= advance_pulls();
+  return moved;
+}
+
+bool Pairs::is_ready() {
+  if (has_posted() || has_news() || !pulls_.empty() || has_more()) return true;
+  const auto opened = [](const auto& peer) {
+    return peer.second->opener != nullptr && peer.second->opener->done();
+  };
+  if (opening_ > 0 && std::any_of(peers_.begin(), peers_.end(), opened)) return true;
+  constexpr uint32_t kSeldom = 16;  // asking the kernel takes longer than looking into memory
+  if (epoll_.get() < 0 || (!streaming_ && ++looks_ % kSeldom != 0)) return false;
+  ready_count_ = std::max(0, epoll_wait(epoll_.get(), ready_.data(), ready_.size(), 0));
+  return ready_count_ > 0;
+}
+
+bool Pairs::has_news() const {
+  if (readable_.load(std::memory_order_acquire)) return true;
+  const auto* flags = endpoint_.region->pair_flags(endpoint_.place);
+  for (size_t i = 0; i < more_.size(); ++i) {
+    if (flags[i].load(std::memory_order_acquire) != 0) return true;
+  }
+  return false;
+}
+
+void Pairs::prepare(Sleep& sleep) {
+  if (!pending()) return;
+  sleep.messages |= kPair;
+  if (epoll_.get() < 0) return;
+  if (streaming_) {
+    sleep.polled.push_back({epoll_.get(), POLLIN, 0});
+  } else {
+    sentry_->arm();
+  }
+}
+
+// ---- The end ----
+
+void Pairs::forget(int32_t communicator) {
+  const Error error(ErrorCode::kInvalid, "the process set was removed");
+  for (const auto& receive : matching_.drop_posted(communicator)) finish(*receive, {}, error);
+  for (const auto& message : matching_.drop_arrived(communicator)) {
+    if (message->offered) {
+      note(peer_of(message->source), Note::kPulled, message->key);
+    } else if (message->source != endpoint_.rank) {
+      give_back(peer_of(message->source), message->bytes);
+    }
+  }
+}
+
+void Pairs::end(const Error& error) {
+  if (ended_) return;
+  advance();
+  for (const auto& [rank, peer] : peers_) {
+    if (peer->place < 0 && peer->wire.idle()) note(*peer, Note::kBye, 0);
+  }
+  fail_all(error);
+}
+
+void Pairs::drop(const Error& error) {
+  lost_ = true;
+  if (!ended_) fail_all(error);
+  take_posted();
+}
+
+void Pairs::fail_all(const Error& error) {
+  ended_ = error;
+  // Before anybody is told that the memory is theirs again.
+  endpoint_.region->pair_block(endpoint_.place).closed.store(1);
+  const auto fail = [&](const Transfer& transfer) { finish(transfer, {}, ended_); };
+  for (const auto& receive : matching_.drop_posted()) fail(*receive);
+  for (const auto& incoming : pulls_) fail(*incoming->receive);
+  pulls_.clear();
+  for (const auto& [rank, peer] : peers_) {
+    for (const auto& incoming : peer->expected) fail(*incoming->receive);
+    if (peer->receiving != nullptr) fail(*peer->receiving);
+    for (const auto& [key, send] : peer->offered) fail(send);
+    for (const Asked& asked : peer->asked) fail(asked.send);
+    for (const Frame& frame : peer->wire.drop()) {
+      if (frame.owner == nullptr) continue;
+      fail({true, rank, frame.header.communicator, frame.header.tag, nullptr, 0, {}, frame.owner});
+    }
+    peer->wire.skip_body(peer->arriving == nullptr);  // its memory is no longer ours
+    peer->part = nullptr;
+    peer->expected.clear();
+    peer->receiving.reset();
+    peer->offered.clear();
+    peer->asked.clear();
+  }
+  streaming_ = false;
+}
+
+void Pairs::stop() {
+  lost_ = true;
+  unread_.clear();
+  peers_.clear();
+  local_.assign(local_.size(), nullptr);
+  sentry_.reset();
+  epoll_ = Fd();
+}
+
+std::string Pairs::describe_pending() const {
+  if (const Transfer* receive = matching_.waiting()) return describe(*receive);
+  if (!pulls_.empty()) return describe(*pulls_.front()->receive);
+  for (const auto& [rank, peer] : peers_) {
+    if (!peer->expected.empty()) return describe(*peer->expected.front()->receive);
+    if (!peer->offered.empty()) return describe(peer->offered.begin()->second);
+    if (!peer->asked.empty()) return describe(peer->asked.front().send);
+  }
+  return "";
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fork_mark.h"
+#include "transport/data_links.h"
+#include "transport/host_link.h"
+#include "transport/hosts.h"
+#include "transport/region.h"
+#include "transport/watcher.h"
+
+namespace sirtaki {
+
+/// The connections that an engine borrows.
+struct LinkSet {
+  /// Unix sockets, between the host's leader and each other rank of the host. They close when the
+  /// peer's process ends.
+  std::span<const Link> local;
+  /// TCP sockets, between rank 0 and the leader of each other host.
+  std::span<HostLink> hosts;
+  std::shared_ptr<const void> owner;  ///< keeps them
+};
+
+/// What connects a rank to the others of a world. It outlives the engines that use it, one after
+/// the other: each is a generation of its own, and so is what the ranks say to each other between
+/// two of them (see `Renewal`).
+class Links {
+ public:
+  /// `local`, `hosts`: as in LinkSet. `patience_seconds`: see DataLinks.
+  Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
+        std::vector<Link> between, Connect connect, double patience_seconds);
+
+  int rank() const { return rank_; }
+  const HostMap& map() const { return map_; }
+  const std::shared_ptr<Region>& region() const { return region_; }
+  uint32_t generation() const { return generation_; }
+  std::span<const Link> local() const { return local_; }
+  std::span<HostLink> hosts() { return hosts_; }
+
+  /// For the engine of this generation.
+  static LinkSet lend(const std::shared_ptr<Links>& links) {
+    return {links->local(), links->hosts(), links};
+  }
+  Connect connect() const;
+
+  /// Goes on to the next generation, while no engine uses the links.
+  void begin_next();
+
+  /// Hangs up on all other ranks, which then cannot go on with their ends either. In a forked child
+  /// nothing happens: the connections are its parent's.
+  void close();
+
+ private:
+  const int rank_;
+  const HostMap map_;
+  const std::shared_ptr<Region> region_;
+  const ForkMark mark_;
+  std::vector<Link> local_;
+  std::vector<HostLink> hosts_;
+  std::shared_ptr<DataLinks> data_;  ///< null where the world is one host
+  uint32_t generation_ = kFirstGeneration;
+};
+
+}  // namespace sirtaki

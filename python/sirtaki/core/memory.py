@@ -1,0 +1,62 @@
+"""Freed memory: whether the C library keeps it for the next gradients.
+
+By default glibc gives large blocks back to the kernel as soon as they are freed, and the kernel
+clears new pages for the gradients of every step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from sirtaki.core.config import Config
+
+# Names of <malloc.h>.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
+_NEVER = -1
+
+
+class _Symbol(ctypes.Structure):
+    """What `dladdr` tells of an address."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def keep(config: Config) -> None:
+    """Let the C library keep what is freed from now on, unless there is a reason not to."""
+    if why_left_alone(config) is not None:
+        return
+    library = ctypes.CDLL(None)
+    # Blocks of their own are unmapped when they are freed; the heap holds blocks of any size. A
+    # higher M_MMAP_THRESHOLD would do the same, but older versions refuse one above 32 MiB.
+    library.mallopt(_M_MMAP_MAX, 0)
+    library.mallopt(_M_TRIM_THRESHOLD, _NEVER)
+
+
+def why_left_alone(config: Config) -> str | None:
+    """Return the reason for which `keep` does nothing; None if it acts."""
+    if not config.keep_memory:
+        return "SIRTAKI_KEEP_MEMORY=0"
+    if config.malloc_settings:
+        return f"{', '.join(config.malloc_settings)} in the environment"
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "gnu_get_libc_version"):
+        return "the C library, which is not glibc"
+    allocator = _file_with(library, "malloc")
+    if allocator != _file_with(library, "gnu_get_libc_version"):
+        return f"malloc, which is that of {allocator}"
+    return None
+
+
+def _file_with(library: ctypes.CDLL, function: str) -> str:
+    """The file that has the function which the whole process uses by this name."""
+    found = _Symbol()
+    address = ctypes.cast(getattr(library, function), ctypes.c_void_p)
+    library.dladdr(address, ctypes.byref(found))
+    return os.fsdecode(found.file or b"an unknown file")

@@ -1,0 +1,59 @@
+"""init() after shutdown() among virtual hosts: on kept connections, and without some of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.hosts.bed import Bed
+from tests.hosts.jobs import python, run
+
+pytestmark = pytest.mark.timeout(180)
+
+PRELUDE = """if True:
+    import os
+    import numpy as np
+    import sirtaki as hvd
+    from sirtaki.core import links, state
+
+    met = []
+    join_world = links.join_world
+    def counted(*arguments):
+        met.append(1)
+        return join_world(*arguments)
+    links.join_world = counted
+
+    def live(number):
+        hvd.init(process_sets=[hvd.ProcessSet([0, int(os.environ["HOROVOD_SIZE"]) - 1])])
+        size = hvd.size()
+        total = hvd.allreduce(np.full(100_000, hvd.rank() + number, np.float64), op=hvd.Sum)
+        assert (total == size * number + size * (size - 1) / 2).all()
+        hvd.barrier()
+        hvd.shutdown()
+"""
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_thirty_engines_are_right_on_the_links_of_one_meeting(bed: Bed, tls: bool) -> None:
+    code = f"""{PRELUDE}
+    for number in range(30):
+        live(number)
+    print("met", len(met), "time")
+"""
+    done = run(bed, *(["--tls"] if tls else []), *python(code), slots=2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("met 1 time") == 2 * len(bed.hosts), done.stdout
+
+
+def test_all_hosts_meet_anew_when_a_rank_of_one_has_lost_its_links(bed: Bed) -> None:
+    code = f"""{PRELUDE}
+    live(1)
+    if os.environ["HOROVOD_RANK"] == "3":
+        state._Process.links.close()
+        state._Process.links = None
+    live(2)
+    live(3)
+    print("met", len(met), "times")
+"""
+    done = run(bed, *python(code), slots=2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("met 2 times") == 2 * len(bed.hosts), done.stdout

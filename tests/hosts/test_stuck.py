@@ -1,0 +1,86 @@
+"""Ranks of other hosts that do not come, or stop in the middle of an operation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+
+import pytest
+
+from tests.hosts.bed import Bed
+from tests.hosts.jobs import python, run, running
+
+pytestmark = pytest.mark.timeout(120)
+
+LIMIT = 60.0
+
+MISSING = """
+import time
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+hvd.allreduce(np.ones(3), name="first")
+if hvd.rank() == 2:
+    time.sleep(4)
+hvd.allreduce(np.ones(3), name="second")
+"""
+
+
+def test_a_stall_warning_tells_what_a_rank_of_another_host_is_doing(bed: Bed) -> None:
+    done = run(bed, "--stall-check-warning-time-seconds", "1", *python(MISSING))
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"stalled: allreduce 'second' has waited for \d s; missing ranks: 2 \(\S+\)\. "
+        r"Rank 2: in no operation; the last one, allreduce 'first', ended \d\.\d s ago\. All ranks",
+        done.stderr,
+    ), done.stderr
+
+
+STOPPED = """
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+data = np.ones(1 << 22, np.float32)
+hvd.allreduce_(data, op=hvd.Max)
+print("ready", flush=True)
+try:
+    while True:
+        hvd.allreduce_(data, name="grad", op=hvd.Max)
+except hvd.HorovodInternalError as error:
+    print(f"rank {hvd.rank()} got {type(error).__name__}: {error}", flush=True)
+"""
+
+
+def test_a_limit_for_data_ends_the_world_on_all_hosts(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIRTAKI_DATA_TIMEOUT_SECONDS", "2")
+    # The rank that is stopped is its host's leader.
+    monkeypatch.setenv("SIRTAKI_HOST_TIMEOUT_SECONDS", "0")
+    with running(bed, *python(STOPPED)) as process:
+        (rank,) = [
+            pid
+            for pid, command in bed.hosts[2].processes().items()
+            if "hvd.init" in command and "guardian" not in command
+        ]
+        os.kill(rank, signal.SIGSTOP)
+        assert process.stdout is not None
+        told = ""
+        while told.count(" got ") < 2:
+            line = process.stdout.readline()
+            assert line, told
+            told += line
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rank, signal.SIGCONT)
+        output, _ = process.communicate(timeout=LIMIT)
+    lines = [line for line in (told + output).splitlines() if " got " in line]
+    assert len(lines) == 3, lines
+    for line in lines:
+        assert "CollectiveTimeoutError" in line
+        assert re.search(
+            r"allreduce 'grad' made no progress for 2 s on rank [01] \(\S+\), which waits for "
+            r"rank 2 \(\S+\) to (send|take) (chunk \d+|its part)",
+            line,
+        ), line
