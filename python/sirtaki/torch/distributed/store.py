@@ -25,7 +25,7 @@ class TorchStore:
 
     def set(self, key: str, value: bytes) -> None:
         """Leave a value for the other ranks."""
-        self._store.set(_PREFIX + key, value)
+        self._store.set(_PREFIX + key, value)  # type: ignore[arg-type]  # bytes, too
 
     def get(self, key: str, timeout: float) -> bytes:
         """Return the value of a key, once somebody has set it; TimeoutError if nobody does."""
