@@ -213,10 +213,10 @@ bool Pairs::is_ready() {
 }
 
 bool Pairs::has_news() const {
-  if (readable_.load(std::memory_order_acquire)) return true;
+  if (readable_.load()) return true;
   const auto* flags = endpoint_.region->pair_flags(endpoint_.place);
   for (size_t i = 0; i < more_.size(); ++i) {
-    if (flags[i].load(std::memory_order_acquire) != 0) return true;
+    if (flags[i].load() != 0) return true;
   }
   return false;
 }

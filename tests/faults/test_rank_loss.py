@@ -256,3 +256,39 @@ if rank < 2:
 """
     done = job.run("-np", "3", *python(code))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("single_copy", ["1", "0"])
+def test_a_rank_killed_while_a_message_moves_is_named_with_the_message(
+    job: Job, tmp_path: Path, single_copy: str
+) -> None:
+    code = f"""
+os.environ["SIRTAKI_SINGLE_COPY"] = "{single_copy}"
+hvd.init()
+data = np.ones(64 << 20, np.uint8)
+if hvd.rank() == 1:
+    import threading
+    threading.Thread(target=die, args=(0.5,)).start()
+try:
+    while True:
+        hvd.recv(data, 1, tag=7) if hvd.rank() == 0 else hvd.send(data, 0, tag=7)
+except hvd.PeerLostError as error:
+    report(error)
+"""
+    found = reports(job, tmp_path, 2, code)
+    assert sorted(found) == [0]
+    assert "receive from rank 1 with tag 7" in found[0]
+    assert "lost peer rank 1" in found[0]
+
+
+def test_messages_that_nobody_received_are_told_when_their_receiver_leaves(job: Job) -> None:
+    code = """
+import numpy as np, sirtaki as hvd
+hvd.init()
+if hvd.rank() == 0:
+    hvd.send(np.ones(3), 1, tag=5)
+hvd.barrier()
+"""
+    done = job.run("-np", "2", *python(code))
+    assert done.returncode == 0
+    assert "a message of 24 bytes was never received: receive from rank 0 with tag 5" in done.stderr
