@@ -21,7 +21,6 @@ def group() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def together() -> Iterator[None]:
+def together() -> None:
     """A test begins when all ranks have ended the one before."""
     dist.barrier()
-    yield

@@ -47,7 +47,7 @@ BITWISE = {
 }
 
 
-@pytest.mark.parametrize("dtype", (*INTEGERS, *FLOATS), ids=str)
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_all_reduce_applies_every_operator(name: str, dtype: torch.dtype) -> None:
     tensor = values(rank(), dtype)
@@ -56,7 +56,7 @@ def test_all_reduce_applies_every_operator(name: str, dtype: torch.dtype) -> Non
     torch.testing.assert_close(tensor, wanted)
 
 
-@pytest.mark.parametrize("dtype", (torch.bool, *INTEGERS), ids=str)
+@pytest.mark.parametrize("dtype", [torch.bool, *INTEGERS], ids=str)
 @pytest.mark.parametrize("name", BITWISE)
 def test_bits_are_combined(name: str, dtype: torch.dtype) -> None:
     tensor = values(rank(), dtype)
@@ -72,15 +72,15 @@ def test_the_bits_of_floats_cannot_be_combined() -> None:
         dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BXOR)
 
 
-@pytest.mark.parametrize("factor", (0.5, torch.tensor([2.0, 3.0])), ids=("number", "tensor"))
+@pytest.mark.parametrize("factor", [0.5, torch.tensor([2.0])], ids=("number", "tensor"))
 def test_premul_sum_multiplies_first(factor: Any) -> None:
     tensor = torch.tensor([rank() + 1.0, 1.0])
     dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(factor))
     total = size() * (size() + 1) / 2
-    assert torch.equal(tensor, factor * torch.tensor([total, float(size())]))
+    assert torch.equal(tensor, float(factor) * torch.tensor([total, float(size())]))
 
 
-@pytest.mark.parametrize("dtype", (torch.complex64, torch.complex128), ids=str)
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_complex_numbers_are_summed(dtype: torch.dtype) -> None:
     tensor = values(rank(), dtype)
     dist.all_reduce(tensor)
@@ -240,6 +240,6 @@ def test_wrong_arguments_are_found_before_anything_is_sent() -> None:
         dist.all_gather_into_tensor(torch.zeros(5 * size() + 1), torch.zeros(5))
     with pytest.raises(ValueError, match="one tensor for each"):
         dist.all_gather([torch.zeros(1)] * (size() + 1), torch.zeros(1))
-    with pytest.raises(ValueError, match="cannot be summed|can be sent"):
+    with pytest.raises(ValueError, match="can be sent"):
         dist.all_reduce(torch.zeros(2, dtype=torch.uint16))
     dist.barrier()

@@ -23,7 +23,7 @@ def peers() -> None:
         pytest.skip("needs a peer")
 
 
-@pytest.mark.parametrize("elements", (0, 1, 1000, 3_000_000))
+@pytest.mark.parametrize("elements", [0, 1, 1000, 3_000_000])
 def test_a_tensor_goes_around_the_ring(elements: int) -> None:
     right, left = (rank() + 1) % size(), (rank() - 1) % size()
     sent, received = torch.full((elements,), float(rank())), torch.zeros(elements)

@@ -13,7 +13,7 @@ from sirtaki import _core
 from sirtaki.core import kinds
 from sirtaki.torch.distributed import buffers, sparse
 from sirtaki.torch.distributed.buffers import Buffer
-from sirtaki.torch.distributed.reductions import Reduction, reduction_of
+from sirtaki.torch.distributed.reductions import reduction_of
 from sirtaki.torch.distributed.works import Completions, Results, Work, Works, seconds_of
 
 Tensors = Sequence[torch.Tensor]
@@ -60,28 +60,22 @@ class Operations:
 
     def _reduce(self, kind: int, tensors: Tensors, opts: Any, root: int = 0) -> Work:
         reduction = reduction_of(opts.reduceOp)
-        parts = [buffers.in_place(self._scaled(tensor, reduction)) for tensor in tensors]
+        parts = [
+            buffers.in_place(buffers.as_reals(tensor, reduction.is_linear)) for tensor in tensors
+        ]
         request = self._request(
             kind,
             opts,
             dtype=parts[0].dtype,
             reduce=reduction.op,
             root=root,
-            prescale=reduction.prescale,
+            prescale=reduction.factor,
             shapes=[tuple(part.memory.shape) for part in parts],
             inputs=[part.address for part in parts],
             outputs=[part.address for part in parts],
         )
         gives_back = kind == kinds.ALLREDUCE or root == self._group_rank
         return self._start(request, opts, tensors, parts, parts if gives_back else [])
-
-    @staticmethod
-    def _scaled(tensor: torch.Tensor, reduction: Reduction) -> torch.Tensor:
-        tensor = buffers.as_reals(tensor, reduction.is_linear)
-        if isinstance(reduction.factor, torch.Tensor):
-            with torch.no_grad():
-                tensor.mul_(reduction.factor)
-        return tensor
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         """Reduce, and give every rank one of the tensors: its own."""
@@ -106,16 +100,13 @@ class Operations:
 
     def _scatter_reduced(self, output: torch.Tensor, whole: Buffer, opts: Any) -> Work:
         reduction = reduction_of(opts.reduceOp)
-        if isinstance(reduction.factor, torch.Tensor):
-            scaled = whole.memory * reduction.factor
-            whole, reduction = Buffer(scaled, scaled), Reduction(reduction.op)
         result = buffers.target(buffers.as_reals(output, linear=True))
         request = self._request(
             kinds.REDUCESCATTER,
             opts,
             dtype=whole.dtype,
             reduce=reduction.op,
-            prescale=reduction.prescale,
+            prescale=reduction.factor,
             shapes=[(self._group_size, whole.elements // self._group_size)],
             inputs=[whole.address],
             results=[result.place],

@@ -30,12 +30,7 @@ class Reduction(NamedTuple):
     """An operator of the engine, and what every tensor is multiplied with before."""
 
     op: int
-    factor: float | torch.Tensor = 1.0
-
-    @property
-    def prescale(self) -> float:
-        """The factor where it is one number."""
-        return 1.0 if isinstance(self.factor, torch.Tensor) else self.factor
+    factor: float = 1.0
 
     @property
     def is_linear(self) -> bool:
@@ -57,9 +52,7 @@ def reduction_of(operator: Any) -> Reduction:
     return Reduction(_NUMBERS[kind])
 
 
-def _factor_of(operator: Any) -> float | torch.Tensor:
+def _factor_of(operator: Any) -> float:
     """What a PREMUL_SUM multiplies with; only its pickled state has it in all versions."""
     factor = operator.__getstate__()[1]
-    if isinstance(factor, torch.Tensor):
-        return factor.item() if factor.numel() == 1 else factor
-    return float(factor)
+    return float(factor.item() if isinstance(factor, torch.Tensor) else factor)

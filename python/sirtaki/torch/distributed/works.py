@@ -199,7 +199,11 @@ class Works(dist.Work):
 
 
 class Completions:
-    """The thread that concludes works that nobody waits for, so that their futures get values."""
+    """Threads that conclude works which nobody waits for, so that their futures get values.
+
+    What is chained to a future runs here, and may wait for another work: while it does, another
+    thread takes over.
+    """
 
     def __init__(self) -> None:
         self.queue = _core.Completions()
@@ -207,13 +211,9 @@ class Completions:
         self._early: set[int] = set()
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._thread = threading.Thread(target=self._run, name="sirtaki-completions", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread: it must not need the interpreter when that ends."""
-        self.queue.close()
-        self._thread.join()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._add_thread()
 
     def number(self) -> int:
         """Return the number under which an operation is to be submitted."""
@@ -228,12 +228,28 @@ class Completions:
             self._early.remove(number)
         conclude()
 
+    def close(self) -> None:
+        """End the threads: they must not need the interpreter when that ends."""
+        self.queue.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _add_thread(self) -> None:
+        self._idle += 1
+        thread = threading.Thread(target=self._run, name="sirtaki-completions", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
     def _run(self) -> None:
         while numbers := self.queue.take():
-            for number in numbers:
-                with self._lock:
-                    conclude = self._pending.pop(number, None)
-                    if conclude is None:
-                        self._early.add(number)
+            with self._lock:
+                self._idle -= 1
+                if self._idle == 0:
+                    self._add_thread()
+                found = [(number, self._pending.pop(number, None)) for number in numbers]
+                self._early.update(number for number, conclude in found if conclude is None)
+            for _, conclude in found:
                 if conclude is not None:
                     conclude()
+            with self._lock:
+                self._idle += 1
