@@ -474,7 +474,8 @@ void expect_refused(const Header& header, const std::string& why, size_t body = 
       std::make_unique<Engine>(1, HostMap::single(2), region, LinkSet{}, Connect(), options);
   Bytes data(100);
   const auto handle = engine->start(from(0, data));
-  RingStream stream(*region, Doorbell(region, 0, SpinPolicy{}), 0, 1);
+  const Doorbell doorbell(region, 0, SpinPolicy{});
+  RingStream stream(*region, doorbell, 0, 1);
   const Bytes bytes(body);
   stream.write({reinterpret_cast<const std::byte*>(&header), sizeof header}, bytes);
   engine->wait(*handle);
