@@ -63,6 +63,13 @@ bool detect(Level level) { return level == Level::kBaseline; }
 const Kernels& kernels_of(Level) { return kKernelsBaseline; }
 #endif
 
+ReduceFn find(Level level, Dtype dtype, ReduceOp op) {
+  const auto row = static_cast<size_t>(dtype);
+  const ReduceFn fn = kernels_of(level).reduce[row][static_cast<size_t>(fold_of(op))];
+  if (fn != nullptr) return fn;
+  throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype));
+}
+
 }  // namespace
 
 bool level_available(Level level) { return detect(level); }
@@ -80,14 +87,10 @@ ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op) {
                                          std::to_string(static_cast<int>(level)) +
                                          " do not run on this processor");
   }
-  const auto row = static_cast<size_t>(dtype);
-  const ReduceFn fn = kernels_of(level).reduce[row][static_cast<size_t>(fold_of(op))];
-  if (fn != nullptr) return fn;
-  throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype));
+  return find(level, dtype, op);
 }
 
-ReduceFn reduce_fn(Dtype dtype, ReduceOp op) {
-  return reduce_fn_for_level(best_level(), dtype, op);
-}
+// Without asking the processor again, which takes microseconds in a virtual machine.
+ReduceFn reduce_fn(Dtype dtype, ReduceOp op) { return find(best_level(), dtype, op); }
 
 }  // namespace sirtaki
