@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-cpp test-single test-parallel test-faults test-hosts test-mpi fuzz fuzz-python fuzz-cpp mutants bench \
+.PHONY: help demo test test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi fuzz fuzz-python fuzz-cpp mutants bench \
         lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
@@ -65,7 +65,7 @@ docs: $(INSTALLED) $(VENV)/.requirements-docs
 
 # ---- Test ----
 
-test: test-cpp test-single test-parallel test-faults test-hosts test-mpi
+test: test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi
 
 # All three at once: while one is linked or waits for its threads, another uses the cores.
 test-cpp: $(REQUIREMENTS)
@@ -93,6 +93,15 @@ test-parallel: $(INSTALLED)
 
 test-faults: $(INSTALLED)
 	$(BIN)/python -m pytest tests/faults
+
+# A process group's operations at some numbers of ranks, then whole jobs, and PyTorch's own suite.
+test-distributed: $(INSTALLED)
+	@set -e; for ranks in 1 2 3; do \
+	  echo "tests/distributed/ranks at $$ranks ranks"; \
+	  OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc-per-node $$ranks \
+	    -m pytest -p no:cacheprovider tests/distributed/ranks; \
+	done
+	$(BIN)/python -m pytest --ignore tests/distributed/ranks tests/distributed
 
 # Both MPIs, each with our own transports and with MPI's. MPI_TESTS=tests/parallel runs everything.
 MPI_TESTS ?= tests/parallel/core

@@ -120,6 +120,8 @@ class Work(dist.Work):
         failed: Exception | None = None
         try:
             self._engine.wait(self._handle)
+        except CollectiveTimeoutError as error:
+            failed = CollectiveTimeoutError(f"{self._what}: Timed out: {error}")
         except Exception as error:
             failed = error
         with self._lock:

@@ -1,0 +1,164 @@
+"""Whole jobs: examples, ways to start, ranks that fail, and programs that know nothing of us."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples" / "distributed"
+LIMIT = 120
+
+
+def run(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        cwd=EXAMPLES,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+
+def torchrun(processes: int, *script: str, options: tuple[str, ...] = ()) -> list[str]:
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}"),
+        *options,
+        *script,
+    ]
+
+
+@pytest.mark.parametrize("backend", ["sirtaki", "gloo"])
+@pytest.mark.parametrize("example", ["point_to_point", "collectives"])
+def test_examples_run_on_both_backends(example: str, backend: str) -> None:
+    done = run(*torchrun(2, f"{example}.py", "--backend", backend))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("processes", "elements"), [(2, 1), (3, 7), (4, 100_003)])
+def test_the_ring_allreduce_equals_the_built_in_one(processes: int, elements: int) -> None:
+    done = run(*torchrun(processes, "ring_allreduce.py", f"--elements={elements}"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("both give") == processes
+
+
+def test_synchronous_sgd_equals_one_process_on_the_whole_batch() -> None:
+    done = run(*torchrun(2, "synchronous_sgd.py", "--epochs=3", "--compare"))
+    assert done.returncode == 0, done.stderr
+    assert "away from one process" in done.stdout
+
+
+def test_an_example_starts_its_processes_itself() -> None:
+    done = run(sys.executable, "point_to_point.py", "--processes=2")
+    assert done.returncode == 0, done.stderr
+
+
+def test_processes_that_know_a_port_meet_there(tmp_path: Path) -> None:
+    program = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("sirtaki", init_method=sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+tensor = torch.ones(1)
+dist.all_reduce(tensor)
+assert tensor.item() == 2
+dist.destroy_process_group()
+"""
+    for method in ("tcp://127.0.0.1:29533", f"file://{tmp_path}/meeting"):
+        ranks = [
+            subprocess.Popen([sys.executable, "-c", program, method, str(rank)])
+            for rank in range(2)
+        ]
+        assert [rank.wait(LIMIT) for rank in ranks] == [0, 0]
+
+
+def test_ranks_of_our_launcher_and_of_mpi_style_variables_are_a_group() -> None:
+    program = "import torch.distributed as d; d.init_process_group('sirtaki'); d.barrier()"
+    done = run("horovodrun", "-np", "2", sys.executable, "-c", program)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_killed_rank_is_named_by_the_others() -> None:
+    program = """
+import os, signal, torch, torch.distributed as dist
+dist.init_process_group("sirtaki")
+dist.barrier()
+if dist.get_rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    dist.all_reduce(torch.ones(1))
+except RuntimeError as error:
+    print(type(error).__name__, error)
+"""
+    done = run(sys.executable, "-c", SPAWN, program)
+    assert "PeerLostError" in done.stdout, done.stdout + done.stderr
+    assert "lost peer rank 1" in done.stdout
+
+
+# Starts two ranks and waits for both, whatever becomes of the other.
+SPAWN = """
+import os, subprocess, sys, socket
+with socket.socket() as s:
+    s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2")
+ranks = [subprocess.Popen([sys.executable, "-c", sys.argv[1]], env=dict(env, RANK=str(r)))
+         for r in range(2)]
+[rank.wait() for rank in ranks]
+"""
+
+
+def test_torchrun_starts_again_after_a_rank_was_killed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"""
+import os, signal, torch, torch.distributed as dist
+dist.init_process_group("sirtaki")
+tensor = torch.ones(1)
+dist.all_reduce(tensor)
+first = not os.path.exists({str(tmp_path / "died")!r})
+dist.barrier()
+if first and dist.get_rank() == 1:
+    open({str(tmp_path / "died")!r}, "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(tensor)
+print("sum", tensor.item())
+dist.destroy_process_group()
+"""
+    )
+    done = run(*torchrun(2, str(script), options=("--max-restarts=1",)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 4.0") == 2
+
+
+def test_a_rank_that_never_comes_is_an_error_within_the_timeout() -> None:
+    program = """
+import datetime, torch.distributed as dist
+dist.init_process_group("sirtaki", timeout=datetime.timedelta(seconds=60))
+group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=2))
+try:
+    if dist.get_rank() == 0:
+        dist.barrier(group=group)
+except RuntimeError as error:
+    print(error)
+dist.barrier()
+"""
+    done = run(sys.executable, "-c", SPAWN, program)
+    assert "missing ranks: 1" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("broken", ["core", "numpy", "distributed"])
+def test_import_torch_works_whatever_is_broken(broken: str, tmp_path: Path) -> None:
+    programs = {
+        "core": "import sys; sys.modules['sirtaki._core'] = None; import torch",
+        "numpy": "import sys; sys.modules['numpy'] = None; import torch",
+        "distributed": (
+            "import torch.distributed as d; d.is_available = lambda: False;"
+            "import sirtaki.autoload as a; a.register()"
+        ),
+    }
+    done = run(sys.executable, "-W", "error::RuntimeWarning", "-c", programs[broken])
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,47 @@
+"""PyTorch's own suite for process groups, which is part of its wheel, passes on ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.suite_pool import WORKER, Pool
+
+LIMIT = 60
+# What Gloo passes, or skips, and we do not.
+LEFT_OUT = {
+    "test_monitored_barrier": "torch.distributed offers it for the name gloo alone",
+    "test_batch_isend_irecv_mixed_backend_err": "makes groups of NCCL",
+    "test_batch_isend_irecv_op_err": "needs GPUs",
+    "test_ddp_get_bucket_sizes": "needs GPUs",
+    "test_new_subgroups": "needs GPUs",
+    "SyncBatchNorm": "needs GPUs and torchvision",
+    "cuda": "needs GPUs",
+    "nccl": "needs GPUs",
+}
+
+
+def names() -> list[str]:
+    env = {**os.environ, "BACKEND": "sirtaki", "WORLD_SIZE": "2", "RANK": "0", "TEMP_DIR": "/tmp"}
+    listed = subprocess.run(
+        [sys.executable, str(WORKER), "--list"], env=env, capture_output=True, text=True, check=True
+    )
+    found: list[str] = json.loads(listed.stdout)
+    return [name for name in found if not any(part in name for part in LEFT_OUT)]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_passes_on_gloo_passes_on_our_groups(
+    size: int, pools: dict[int, Pool], tmp_path: Path
+) -> None:
+    outcomes = {name: pools[size].run(name, tmp_path / name, LIMIT) for name in names()}
+    failed = {name: found.text for name, found in outcomes.items() if found.outcome == "failed"}
+    assert failed == {}
+    passed = [name for name, found in outcomes.items() if found.outcome == "passed"]
+    print(f"{len(passed)} passed at {size} ranks")
+    assert len(passed) >= 95
