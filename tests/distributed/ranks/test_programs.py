@@ -34,7 +34,7 @@ def size() -> int:
 
 def network() -> nn.Module:
     torch.manual_seed(7)
-    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).double()
+    return nn.Sequential(nn.Linear(8, 24), nn.Tanh(), nn.Linear(24, 4)).double()
 
 
 def batch(of: int) -> torch.Tensor:

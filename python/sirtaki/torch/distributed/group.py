@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import os
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -36,6 +38,7 @@ class _Process:
     """What the groups of this process share."""
 
     completions: Completions | None = None
+    made: ClassVar[Counter[str]] = Counter()  # groups, by name
     groups: ClassVar[weakref.WeakSet[Group]] = weakref.WeakSet()
     lock = threading.Lock()
 
@@ -51,18 +54,24 @@ class Group(Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         store: Where the members meet.
         rank: This process's number in the group.
         size: How many members there are.
+        name: Of the group, the same at all members.
         timeout: After how long an operation that not all members have called fails.
     """
 
     def __init__(
-        self, store: Store, rank: int, size: int, timeout: timedelta | None = None
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        name: str = "",
+        timeout: timedelta | None = None,
     ) -> None:
         super().__init__(rank, size)
         self._group_rank = rank
         self._group_size = size
         self._timeout = seconds_of(timeout)
         self._completions = _completions()
-        self._world = _join(store, rank, size, self._timeout)
+        self._world = _join(TorchStore(store, _attempt(name)), rank, size, self._timeout)
         self._engine = self._world.engine
         self._store = store
         self._closed = False
@@ -190,7 +199,13 @@ class _Face:
 
 def create(options: Any, _: Any = None) -> Group:
     """Make the group that `torch.distributed` asks for."""
-    return Group(options.store, options.group_rank, options.group_size, options.timeout)
+    return Group(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        str(options.group_id),
+        options.timeout,
+    )
 
 
 def _completions() -> Completions:
@@ -213,7 +228,14 @@ def _leave_all() -> None:
         _Process.completions = None
 
 
-def _join(store: Store, rank: int, size: int, timeout: float | None) -> World:
+def _attempt(name: str) -> str:
+    """Tell this meeting of a group's members apart from earlier ones at the same store."""
+    _Process.made[name] += 1
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return f"{restarts}.{_Process.made[name]}"
+
+
+def _join(store: TorchStore, rank: int, size: int, timeout: float | None) -> World:
     config = Config.from_env()
     limit = timeout or 0.0
     config = dataclasses.replace(
@@ -224,6 +246,6 @@ def _join(store: Store, rank: int, size: int, timeout: float | None) -> World:
     )
     # Who shares a host is found out.
     topology = Topology(rank, size, 0, 0, 0, 0) if size > 1 else Topology()
-    meeting = Meeting(TorchStore(store))
+    meeting = Meeting(store)
     # Of the store's keys a prefix is this group's alone, so it is the first world there.
     return make_world(config, topology, meeting, None, 1, "", False, range(size), None)

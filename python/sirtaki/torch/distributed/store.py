@@ -10,28 +10,32 @@ from torch._C._distributed_c10d import Store, TCPStore
 
 from sirtaki.rendezvous.tcp_socket import format_endpoints
 
-_PREFIX = "sirtaki/"
-
 
 class TorchStore:
     """A `sirtaki.rendezvous.store.Store` in one of PyTorch's.
 
     It authenticates nobody, as PyTorch's own do not: who can write there can join.
+
+    Args:
+        store: PyTorch's.
+        attempt: Another one whenever the same ranks meet at the same store again, for what they
+            left there the last time is still there.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, attempt: str) -> None:
         self._store = store
+        self._prefix = f"sirtaki/{attempt}/"
         self.address = _address_of(store)
 
     def set(self, key: str, value: bytes) -> None:
         """Leave a value for the other ranks."""
-        self._store.set(_PREFIX + key, value)  # type: ignore[arg-type]  # bytes, too
+        self._store.set(self._prefix + key, value)  # type: ignore[arg-type]  # bytes, too
 
     def get(self, key: str, timeout: float) -> bytes:
         """Return the value of a key, once somebody has set it; TimeoutError if nobody does."""
         try:
-            self._store.wait([_PREFIX + key], timedelta(seconds=max(timeout, 0.001)))
-            return bytes(self._store.get(_PREFIX + key))
+            self._store.wait([self._prefix + key], timedelta(seconds=max(timeout, 0.001)))
+            return bytes(self._store.get(self._prefix + key))
         except (dist.DistNetworkError, dist.DistStoreError, RuntimeError) as error:
             if "imed out" in str(error) or "imeout" in str(error):
                 raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from error

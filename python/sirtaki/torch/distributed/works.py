@@ -121,7 +121,7 @@ class Work(dist.Work):
         try:
             self._engine.wait(self._handle)
         except CollectiveTimeoutError as error:
-            failed = CollectiveTimeoutError(f"{self._what}: Timed out: {error}")
+            failed = CollectiveTimeoutError(f"{self._what}: Timed out ({error})")
         except Exception as error:
             failed = error
         with self._lock:
