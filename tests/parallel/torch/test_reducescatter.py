@@ -62,6 +62,13 @@ def test_compression_restores_the_type() -> None:
     assert torch.equal(result, block(rows))
 
 
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Min, hvd.Max, hvd.Product])
+def test_every_other_reduction_can_be_scattered(op: int) -> None:
+    total = hvd.allreduce(mine(7), op=op)
+    expected = torch.tensor_split(total, hvd.size())[hvd.rank()]
+    assert torch.equal(hvd.reducescatter(mine(7), op=op), expected)
+
+
 def test_a_transposed_tensor_is_scattered_by_position() -> None:
     values = mine(4).t()  # 3 rows
     total = hvd.allreduce(values, op=hvd.Sum)
