@@ -11,7 +11,7 @@ from tools.mutants import PackageCopy, Suite, difference, mutants_of, survives
 CORE_TEST = """
 from sirtaki.core import reduce_ops
 
-def test_average():
+def test_names():
     {body}
 """
 
@@ -56,15 +56,15 @@ def test_a_difference_shows_the_line_before_and_after() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "survived"), [("assert reduce_ops.Average == 0", False), ("pass", True)]
+    ("body", "survived"), [("assert len(reduce_ops.NAMES) == 6", False), ("pass", True)]
 )
 def test_a_fault_survives_where_no_test_looks(tmp_path: Path, body: str, survived: bool) -> None:
-    test = tmp_path / "test_average.py"
+    test = tmp_path / "test_names.py"
     test.write_text(CORE_TEST.format(body=body))
     copy = PackageCopy(tmp_path / "copy")
     path = tmp_path / "copy" / "sirtaki" / "core" / "reduce_ops.py"
     source = path.read_bytes()
-    average = next(mutants_of("core/reduce_ops.py", source))
-    suite = Suite(test, 10.0, {"core/reduce_ops.py": {average.line}})
-    assert survives(copy, average, [suite]) is survived
+    fault = next(mutants_of("core/reduce_ops.py", source))
+    suite = Suite(test, 10.0, {"core/reduce_ops.py": {fault.line}})
+    assert survives(copy, fault, [suite]) is survived
     assert path.read_bytes() == source

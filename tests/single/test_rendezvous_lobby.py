@@ -148,6 +148,7 @@ def test_who_connects_for_an_engine_that_has_ended_is_refused(lobby: Lobby) -> N
 def test_what_an_engine_has_not_taken_is_closed_when_the_next_begins(lobby: Lobby) -> None:
     other = caller(lobby)
     there = other.connect(1, 0)
+    time.sleep(0.5)  # the lobby's thread puts it where it is found
     lobby.begin(3)
     assert read(there, 1) == b""
     os.close(there)
