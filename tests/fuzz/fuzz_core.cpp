@@ -230,8 +230,9 @@ void relay(Data& data) {
   int pair[2];
   require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
   const Fd peer(pair[1]);
-  std::vector<Link> links;
-  links.push_back({1 - rank, Fd(pair[0])});
+  std::vector<HostLink> links;
+  links.emplace_back(Link{1 - rank, Fd(pair[0])});
+  links.back().begin(kFirstGeneration);
   FrameSealer sealer({});  // with the key that the link has
   const auto lost = [&](const Loss& loss) {
     require(loss.rank >= 0 && loss.rank < hosts.size());
@@ -239,14 +240,15 @@ void relay(Data& data) {
   };
   std::unique_ptr<Relay> relay;
   if (leads) {
-    relay = std::make_unique<LeaderRelay>(hosts, rank, region, doorbell, std::move(links), 0, lost);
+    relay = std::make_unique<LeaderRelay>(hosts, rank, region, doorbell, links, 0, lost);
   } else {
-    relay =
-        std::make_unique<SequencerRelay>(hosts, rank, region, doorbell, std::move(links), 0, lost);
+    relay = std::make_unique<SequencerRelay>(hosts, rank, region, doorbell, links, 0, lost);
   }
   for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
     std::string stream;
-    sealer.append(stream, some_hop(data));
+    const uint32_t generation = kFirstGeneration + data.ConsumeIntegralInRange<uint32_t>(0, 1);
+    sealer.append(stream,
+                  std::string(reinterpret_cast<const char*>(&generation), 4) + some_hop(data));
     if (data.ConsumeBool()) stream = some_bytes(data);
     if (leads && data.ConsumeBool()) {
       std::string frame;
