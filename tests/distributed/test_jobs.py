@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "distributed"
 LIMIT = 120
 
+pytestmark = pytest.mark.timeout(2 * LIMIT)
+
 
 def run(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

@@ -12,6 +12,8 @@ import pytest
 
 from tests.distributed.suite_pool import WORKER, Pool
 
+pytestmark = pytest.mark.timeout(900)
+
 LIMIT = 60
 # What Gloo passes, or skips, and we do not.
 LEFT_OUT = {
