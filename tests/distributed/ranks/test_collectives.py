@@ -218,6 +218,24 @@ def test_only_members_use_a_group() -> None:
     assert (alone is dist.GroupMember.NON_GROUP_MEMBER) == (rank() != 0)
 
 
+def test_a_group_is_made_by_its_members_alone() -> None:
+    if rank() != 0:
+        return
+    alone = dist.new_group([0], use_local_synchronization=True)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=alone)
+    assert tensor.item() == 1
+    dist.destroy_process_group(alone)
+
+
+def test_a_group_of_another_backend_stands_beside_ours() -> None:
+    gloo = dist.new_group(list(range(size())), backend="gloo")
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=gloo)
+    assert tensor.item() == size()
+    dist.destroy_process_group(gloo)
+
+
 def test_shapes_that_differ_are_an_error_on_all_ranks() -> None:
     if size() == 1:
         pytest.skip("one rank cannot differ from itself")
