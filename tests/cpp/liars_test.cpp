@@ -50,7 +50,8 @@ TEST_CASE("values that no rank asks for are refused where they are read") {
   lie("kind", Kind::kAllreduce, [](Request& r) { r.kind = static_cast<Kind>(14); });
   lie("kind", Kind::kAllreduce, [](Request& r) { r.kind = static_cast<Kind>(kKindCount); });
   lie("dtype", Kind::kAllreduce, [](Request& r) { r.dtype = static_cast<Dtype>(kDtypeCount); });
-  lie("reduction", Kind::kAllreduce, [](Request& r) { r.reduce = static_cast<ReduceOp>(kReduceOpCount); });
+  lie("reduction", Kind::kAllreduce,
+      [](Request& r) { r.reduce = static_cast<ReduceOp>(kReduceOpCount); });
   lie("device", Kind::kAllreduce, [](Request& r) { r.device = 2; });
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{4}, {-1}}; });
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{0, int64_t{1} << 62}}; });
