@@ -81,11 +81,8 @@ def allreduce_async(
     return _ops.allreduce_async(
         [array],
         None,
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
+        name,
+        (op, prescale_factor, postscale_factor, process_set),
     )
 
 
@@ -119,11 +116,8 @@ def allreduce(
         _ops.allreduce_async(
             [array],
             None,
-            name=name,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=process_set,
+            name,
+            (op, prescale_factor, postscale_factor, process_set),
             waits=True,
         )
     )
@@ -144,11 +138,8 @@ def allreduce_(
         _ops.allreduce_async(
             [array],
             [array],
-            name=name,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=process_set,
+            name,
+            (op, prescale_factor, postscale_factor, process_set),
             waits=True,
         )
     )
@@ -166,11 +157,8 @@ def grouped_allreduce(
     handle = _ops.allreduce_async(
         arrays,
         None,
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
+        name,
+        (op, prescale_factor, postscale_factor, process_set),
         waits=True,
     )
     return _ops.synchronize(handle)
@@ -180,7 +168,7 @@ def allgather_async(
     array: Array, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Start `allgather`; return its handle."""
-    return _ops.allgather_async([array], name=name, process_set=process_set)
+    return _ops.allgather_async([array], name, process_set)
 
 
 def allgather(
@@ -191,7 +179,7 @@ def allgather(
     The first dimension may differ between ranks and be zero; a scalar is an error on all ranks.
     Arguments and errors as `allreduce`.
     """
-    return _wait(_ops.allgather_async([array], name=name, process_set=process_set, waits=True))
+    return _wait(_ops.allgather_async([array], name, process_set, waits=True))
 
 
 def broadcast_async(
@@ -201,7 +189,7 @@ def broadcast_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `broadcast`; return its handle."""
-    return _ops.broadcast_async(array, None, root_rank, name=name, process_set=process_set)
+    return _ops.broadcast_async(array, None, root_rank, name, process_set)
 
 
 def broadcast(
@@ -214,9 +202,7 @@ def broadcast(
 
     Shapes and dtypes must agree. Arguments and errors as `allreduce`.
     """
-    return _wait(
-        _ops.broadcast_async(array, None, root_rank, name=name, process_set=process_set, waits=True)
-    )
+    return _wait(_ops.broadcast_async(array, None, root_rank, name, process_set, waits=True))
 
 
 def alltoall_async(
@@ -226,7 +212,7 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `alltoall`; its handle always gives (received rows, received splits)."""
-    return _ops.alltoall_async(array, splits, name=name, process_set=process_set)
+    return _ops.alltoall_async(array, splits, name, process_set)
 
 
 def alltoall(
@@ -246,7 +232,7 @@ def alltoall(
     Returns:
         The received rows; with `splits` also how many came from each rank.
     """
-    handle = _ops.alltoall_async(array, splits, name=name, process_set=process_set, waits=True)
+    handle = _ops.alltoall_async(array, splits, name, process_set, waits=True)
     rows, received = _ops.synchronize(handle)
     return rows if splits is None else (rows, received)
 
@@ -262,11 +248,8 @@ def reducescatter_async(
     """Start `reducescatter`; return its handle."""
     return _ops.reducescatter_async(
         [array],
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
+        name,
+        (op, prescale_factor, postscale_factor, process_set),
     )
 
 
@@ -286,11 +269,8 @@ def reducescatter(
     return _wait(
         _ops.reducescatter_async(
             [array],
-            name=name,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=process_set,
+            name,
+            (op, prescale_factor, postscale_factor, process_set),
             waits=True,
         )
     )
