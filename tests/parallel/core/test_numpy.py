@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import sirtaki as hvd
+from sirtaki.core.rooted import RootedCollectives
+from sirtaki.core.state import current_world
+from sirtaki.core.world import World
+from sirtaki.numpy_ops import TENSORS
 
 INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64)
 FLOATS = (np.float16, np.float32, np.float64)
@@ -230,3 +234,29 @@ def test_join_contributes_zeros_until_the_last_rank_has_joined() -> None:
     last = hvd.join()
     assert 0 <= last < hvd.size()
     assert np.all(hvd.allgather(np.array([last])) == last)
+
+
+def test_collectives_ask_for_the_world_that_they_were_given() -> None:
+    asked = []
+
+    def world() -> World:
+        asked.append(None)
+        return current_world()
+
+    ops = RootedCollectives(TENSORS, world)
+    everyone = hvd.global_process_set
+    value, how = np.ones(1), (hvd.Sum, 1.0, 1.0, everyone)
+    handles = [
+        ops.allreduce_async([value], None, None, how),
+        ops.allgather_async([value], None, everyone),
+        ops.reducescatter_async([np.ones(hvd.size())], None, how),
+        ops.broadcast_async(value, None, 0, None, everyone),
+        ops.alltoall_async(np.ones(hvd.size()), None, None, everyone),
+        ops.reduce_async(value, 0, None, how),
+        ops.gather_async(value, 0, None, everyone),
+        ops.scatter_async(np.empty(1), [value] * hvd.size(), 0, None, everyone),
+    ]
+    for handle in handles:
+        ops.synchronize(handle)
+    ops.barrier(everyone)
+    assert len(asked) == len(handles) + 1
