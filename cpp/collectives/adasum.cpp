@@ -21,7 +21,7 @@ class Products {
         own_(in),
         gram_(in, group.size()) {}
 
-  /// Leaves them in `values()`.
+  /// Leaves this member's share of them in `gram()`.
   Task compute() {
     co_await group_.begin_stream();
     for (uint32_t step = 0; step < chunks_.count() + 1; ++step) {
@@ -36,15 +36,9 @@ class Products {
       multiply(step - 1);
     }
     group_.end();
-    Op sum;
-    sum.kind = Kind::kAllreduce;
-    sum.dtype = Dtype::kF64;
-    Segments all;
-    all.add(gram_.values().data(), gram_.values().size() * sizeof(double));
-    co_await allreduce(group_, sum, all, all);
   }
 
-  const std::vector<double>& values() { return gram_.values(); }
+  Gram& gram() { return gram_; }
 
  private:
   void copy_out(uint32_t q) {
@@ -91,11 +85,7 @@ class Products {
 Task adasum(Group& group, const Op& op, const Segments& in, const Segments& out) {
   Products products(group, op, in);
   co_await products.compute();
-  weigh(op, products.values(), group.size(), group.rank(), in, out);
-  Op sum = op;
-  sum.reduce = ReduceOp::kSum;
-  sum.scale = {};
-  co_await allreduce(group, sum, out, out);
+  co_await add_weighted(group, op, products.gram(), in, out);
 }
 
 }  // namespace sirtaki

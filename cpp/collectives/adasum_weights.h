@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/task.h"
 #include "collectives/op.h"
 #include "collectives/plan.h"
 
@@ -37,5 +38,22 @@ class Gram {
 /// Writes to `out` what member `rank` contributes to the sum.
 void weigh(const Op& op, const std::vector<double>& gram, int members, int rank, const Segments& in,
            const Segments& out);
+
+/// Adds up the members' shares of the products, and with the weights that follow the vectors.
+/// `AnyGroup`: on one host, or on several.
+template <class AnyGroup>
+Task add_weighted(AnyGroup& group, const Op& op, Gram& gram, const Segments& in,
+                  const Segments& out) {
+  Op sum = op;
+  sum.reduce = ReduceOp::kSum;
+  sum.scale = {};
+  Op of_products = sum;
+  of_products.dtype = Dtype::kF64;
+  Segments products;
+  products.add(gram.values().data(), gram.values().size() * sizeof(double));
+  co_await allreduce(group, of_products, products, products);
+  weigh(op, gram.values(), group.size(), group.rank(), in, out);
+  co_await allreduce(group, sum, out, out);
+}
 
 }  // namespace sirtaki

@@ -41,13 +41,6 @@ Task multiply(WideGroup& group, const Op& op, const Segments& in, Gram& gram) {
     co_await alltoall(group, exchange, sent, received);
     gram.add(op.dtype, own, sources);
   }
-  Op sum;
-  sum.kind = Kind::kAllreduce;
-  sum.dtype = Dtype::kF64;
-  sum.set = op.set;
-  Segments all;
-  all.add(gram.values().data(), gram.values().size() * sizeof(double));
-  co_await allreduce(group, sum, all, all);
 }
 
 }  // namespace
@@ -55,11 +48,7 @@ Task multiply(WideGroup& group, const Op& op, const Segments& in, Gram& gram) {
 Task adasum(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
   Gram gram(in, group.size());
   co_await multiply(group, op, in, gram);
-  weigh(op, gram.values(), group.size(), group.rank(), in, out);
-  Op sum = op;
-  sum.reduce = ReduceOp::kSum;
-  sum.scale = {};
-  co_await allreduce(group, sum, out, out);
+  co_await add_weighted(group, op, gram, in, out);
 }
 
 }  // namespace sirtaki

@@ -1,7 +1,6 @@
 #include "collectives/direct_exchange.h"
 #include "collectives/host_stage.h"
 #include "collectives/wide.h"
-#include "collectives/wide_cut.h"
 
 namespace sirtaki {
 namespace {

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sirtaki import _core
 from sirtaki.core import dtypes
 from sirtaki.core.collectives import Collectives, Tensors
+from sirtaki.core.groups import Groups
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average
 
@@ -29,12 +30,18 @@ _CODES = {
 }
 
 
+def check_array(array: object) -> Array:
+    """Return the array; TypeError if it is none."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected a numpy array, not {type(array).__name__}")
+    return array
+
+
 class _NumpyTensors:
     """The adapter for numpy; bfloat16 arrays are those of the ml_dtypes package."""
 
     def view(self, tensor: Array) -> tuple[int, tuple[int, ...], int]:
-        if not isinstance(tensor, np.ndarray):
-            raise TypeError(f"expected a numpy array, not {type(tensor).__name__}")
+        check_array(tensor)
         code = _CODES.get(tensor.dtype)
         if code is None:
             if tensor.dtype.name != "bfloat16":
@@ -43,8 +50,7 @@ class _NumpyTensors:
         return _core.address(tensor), tensor.shape, code
 
     def contiguous(self, tensor: Array) -> Array:
-        if not isinstance(tensor, np.ndarray):
-            raise TypeError(f"expected a numpy array, not {type(tensor).__name__}")
+        check_array(tensor)
         return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")
 
     def empty_like(self, tensor: Array) -> Array:
@@ -66,7 +72,8 @@ class _NumpyTensors:
 
 TENSORS: Final[Tensors[Array]] = _NumpyTensors()
 _ops: Collectives[Array] = Collectives(TENSORS)
-poll = _ops.poll
+GROUPS: Final[Groups[Array]] = Groups(_ops, lambda array: check_array(array).dtype)
+poll = GROUPS.poll
 
 
 def allreduce_async(
@@ -81,11 +88,8 @@ def allreduce_async(
     return _ops.allreduce_async(
         [array],
         None,
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
+        name,
+        (op, prescale_factor, postscale_factor, process_set),
     )
 
 
@@ -119,11 +123,8 @@ def allreduce(
         _ops.allreduce_async(
             [array],
             None,
-            name=name,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=process_set,
+            name,
+            (op, prescale_factor, postscale_factor, process_set),
             waits=True,
         )
     )
@@ -138,49 +139,37 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> Array:
     """Reduce a contiguous, writable array in place; as `allreduce` otherwise."""
-    if isinstance(array, np.ndarray) and not array.flags.carray:
-        raise ValueError("an array that is reduced in place must be contiguous and writable")
+    check_in_place(array)
     return _wait(
         _ops.allreduce_async(
             [array],
             [array],
-            name=name,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=process_set,
+            name,
+            (op, prescale_factor, postscale_factor, process_set),
             waits=True,
         )
     )
 
 
-def grouped_allreduce(
-    arrays: Sequence[Array],
+def allreduce_async_(
+    array: Array,
     name: str | None = None,
     op: int = Average,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
-) -> list[Array]:
-    """Reduce several arrays of one dtype as one operation; as `allreduce` otherwise."""
-    handle = _ops.allreduce_async(
-        arrays,
-        None,
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
-        waits=True,
-    )
-    return _ops.synchronize(handle)
+) -> int:
+    """Start `allreduce_`; return its handle. The array is neither read nor changed meanwhile."""
+    check_in_place(array)
+    reduction = (op, prescale_factor, postscale_factor, process_set)
+    return _ops.allreduce_async([array], [array], name, reduction)
 
 
 def allgather_async(
     array: Array, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Start `allgather`; return its handle."""
-    return _ops.allgather_async([array], name=name, process_set=process_set)
+    return _ops.allgather_async([array], name, process_set)
 
 
 def allgather(
@@ -191,7 +180,7 @@ def allgather(
     The first dimension may differ between ranks and be zero; a scalar is an error on all ranks.
     Arguments and errors as `allreduce`.
     """
-    return _wait(_ops.allgather_async([array], name=name, process_set=process_set, waits=True))
+    return _wait(_ops.allgather_async([array], name, process_set, waits=True))
 
 
 def broadcast_async(
@@ -201,7 +190,7 @@ def broadcast_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `broadcast`; return its handle."""
-    return _ops.broadcast_async(array, None, root_rank, name=name, process_set=process_set)
+    return _ops.broadcast_async(array, None, root_rank, name, process_set)
 
 
 def broadcast(
@@ -214,9 +203,29 @@ def broadcast(
 
     Shapes and dtypes must agree. Arguments and errors as `allreduce`.
     """
-    return _wait(
-        _ops.broadcast_async(array, None, root_rank, name=name, process_set=process_set, waits=True)
-    )
+    return _wait(_ops.broadcast_async(array, None, root_rank, name, process_set, waits=True))
+
+
+def broadcast_async_(
+    array: Array,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `broadcast_`; return its handle. The array is neither read nor changed meanwhile."""
+    check_in_place(array)
+    return _ops.broadcast_async(array, array, root_rank, name, process_set)
+
+
+def broadcast_(
+    array: Array,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Array:
+    """Overwrite a contiguous, writable array with the root's; as `broadcast` otherwise."""
+    check_in_place(array)
+    return _wait(_ops.broadcast_async(array, array, root_rank, name, process_set, waits=True))
 
 
 def alltoall_async(
@@ -226,7 +235,7 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `alltoall`; its handle always gives (received rows, received splits)."""
-    return _ops.alltoall_async(array, splits, name=name, process_set=process_set)
+    return GROUPS.finish_with(_ops.alltoall_async(array, splits, name, process_set), tuple)
 
 
 def alltoall(
@@ -246,7 +255,7 @@ def alltoall(
     Returns:
         The received rows; with `splits` also how many came from each rank.
     """
-    handle = _ops.alltoall_async(array, splits, name=name, process_set=process_set, waits=True)
+    handle = _ops.alltoall_async(array, splits, name, process_set, waits=True)
     rows, received = _ops.synchronize(handle)
     return rows if splits is None else (rows, received)
 
@@ -262,11 +271,8 @@ def reducescatter_async(
     """Start `reducescatter`; return its handle."""
     return _ops.reducescatter_async(
         [array],
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
+        name,
+        (op, prescale_factor, postscale_factor, process_set),
     )
 
 
@@ -286,11 +292,8 @@ def reducescatter(
     return _wait(
         _ops.reducescatter_async(
             [array],
-            name=name,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=process_set,
+            name,
+            (op, prescale_factor, postscale_factor, process_set),
             waits=True,
         )
     )
@@ -309,12 +312,19 @@ def join() -> int:
 def synchronize(handle: int) -> Any:
     """Wait for a handle and return what its blocking form returns (alltoall: always a tuple).
 
+    In-place forms return the arrays that they were given.
+
     Raises:
         ValueError: No operation in flight has this handle.
         HorovodInternalError: The operation failed; the subclass and message say how.
     """
-    results = _ops.synchronize(handle)
-    return results[0] if len(results) == 1 else tuple(results)
+    return GROUPS.synchronize(handle)
+
+
+def check_in_place(array: Array) -> None:
+    """Raise ValueError for an array whose memory cannot take a result."""
+    if not check_array(array).flags.carray:
+        raise ValueError("an array that is changed in place must be contiguous and writable")
 
 
 def _wait(handle: int) -> Array:

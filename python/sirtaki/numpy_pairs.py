@@ -1,8 +1,12 @@
 """Messages of numpy arrays from one rank to another.
 
 Messages are matched by sender, tag and process set, and of one pair and tag none overtakes another.
-Small ones go at once; large ones wait for their receiver. Call `shutdown` only when all ranks have
-what they wait for, as after a `barrier`: a rank that leaves ends the world of all.
+Small ones go at once; large ones wait for their receiver.
+
+A rank that calls `shutdown` ends the world of all, unlike `MPI_Finalize`, which lets the others go
+on: sends and receives that are not over fail on every rank, among the others too. Small messages
+that have come can still be received. So let all ranks meet before they leave: have every handle
+synchronized, and then call `barrier`.
 """
 
 from __future__ import annotations

@@ -27,11 +27,8 @@ def reduce_async(
     return _ops.reduce_async(
         array,
         root_rank,
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
+        name,
+        (op, prescale_factor, postscale_factor, process_set),
     )
 
 
@@ -66,11 +63,8 @@ def reduce(
     handle = _ops.reduce_async(
         array,
         root_rank,
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
+        name,
+        (op, prescale_factor, postscale_factor, process_set),
         waits=True,
     )
     return _result(handle)
@@ -83,7 +77,7 @@ def gather_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `gather`; return its handle."""
-    return _ops.gather_async(array, root_rank, name=name, process_set=process_set)
+    return _ops.gather_async(array, root_rank, name, process_set)
 
 
 def gather(
@@ -97,7 +91,7 @@ def gather(
     The first dimension may differ between ranks and be zero; a scalar is an error on all ranks.
     Arguments, result and errors as `reduce`.
     """
-    handle = _ops.gather_async(array, root_rank, name=name, process_set=process_set, waits=True)
+    handle = _ops.gather_async(array, root_rank, name, process_set, waits=True)
     return _result(handle)
 
 
@@ -109,9 +103,7 @@ def scatter_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `scatter`; return its handle."""
-    return _ops.scatter_async(
-        _writable(array), arrays, root_rank, name=name, process_set=process_set
-    )
+    return _ops.scatter_async(_writable(array), arrays, root_rank, name, process_set)
 
 
 def scatter(
@@ -138,9 +130,7 @@ def scatter(
         MismatchError: The ranks' calls do not agree.
         HorovodInternalError: No world, or the operation failed.
     """
-    handle = _ops.scatter_async(
-        _writable(array), arrays, root_rank, name=name, process_set=process_set, waits=True
-    )
+    handle = _ops.scatter_async(_writable(array), arrays, root_rank, name, process_set, waits=True)
     result = _result(handle)
     assert result is not None
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from sirtaki import _core
@@ -12,7 +12,7 @@ from sirtaki.core.dtypes import FLOATING
 from sirtaki.core.membership import number_of, rank_of
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.reduce_ops import Adasum
-from sirtaki.core.reduction import check_op
+from sirtaki.core.reduction import Combination, check_op
 from sirtaki.core.state import world_for_operation
 from sirtaki.core.world import World
 
@@ -49,23 +49,23 @@ class Collectives(Generic[T]):
     ``waits`` says that the caller synchronizes next, so its thread makes the progress.
     """
 
-    def __init__(self, tensors: Tensors[T]) -> None:
+    def __init__(
+        self, tensors: Tensors[T], world: Callable[[], World] = world_for_operation
+    ) -> None:
+        """Take the framework's tensors, and who tells the world of each operation."""
         self._tensors = tensors
+        self._world = world
 
     def allreduce_async(
         self,
         tensors: Sequence[T],
         outputs: Sequence[T] | None,
-        *,
         name: str | None,
-        op: int,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet,
+        reduction: Combination,
         waits: bool = False,
     ) -> int:
         """Reduce over all members; `outputs` may be the inputs, None makes new tensors."""
-        world = world_for_operation()
+        world = self._world()
         inputs = [self._tensors.contiguous(tensor) for tensor in tensors]
         if outputs is None:
             outputs = [self._tensors.empty_like(tensor) for tensor in inputs]
@@ -76,9 +76,11 @@ class Collectives(Generic[T]):
             targets, target_shapes, target_dtype = self._views(outputs)
             if shapes != target_shapes or dtype != target_dtype:
                 raise ValueError("outputs must have the shapes and dtype of the inputs")
+        op, prescale_factor, postscale_factor, process_set = reduction
         check_op(op)
         if op == Adasum and dtype not in FLOATING:
             raise ValueError("Adasum needs floating point tensors")
+        # Not by `_start`, which takes a microsecond more.
         request = _core.Request(
             kinds.ALLREDUCE,
             name=full_name("allreduce", name),
@@ -97,64 +99,58 @@ class Collectives(Generic[T]):
     def allgather_async(
         self,
         tensors: Sequence[T],
-        *,
         name: str | None,
         process_set: ProcessSet,
         waits: bool = False,
     ) -> int:
         """Concatenate the members' tensors along the first dimension, which may differ."""
-        return self._gathering(kinds.ALLGATHER, "allgather", tensors, name, process_set, waits)
+        return self._start_gathering("allgather", tensors, name, process_set, waits=waits)
 
     def reducescatter_async(
         self,
         tensors: Sequence[T],
-        *,
         name: str | None,
-        op: int,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet,
+        reduction: Combination,
         waits: bool = False,
     ) -> int:
         """Reduce, and give each member its block of rows; the first members get one row more."""
+        op, prescale_factor, postscale_factor, process_set = reduction
         check_op(op)
         for tensor in tensors:
             if not self._tensors.view(tensor)[1]:
                 raise ValueError("reducescatter needs rows to scatter, but got a scalar")
-        scale = (prescale_factor, postscale_factor)
-        return self._gathering(
-            kinds.REDUCESCATTER, "reducescatter", tensors, name, process_set, waits, op, scale
+        return self._start_gathering(
+            "reducescatter",
+            tensors,
+            name,
+            process_set,
+            reduce=op,
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+            waits=waits,
         )
 
-    def _gathering(
+    def _start_gathering(
         self,
-        kind: int,
         verb: str,
         tensors: Sequence[T],
         name: str | None,
         process_set: ProcessSet,
-        waits: bool,
-        op: int = 0,
-        scale: tuple[float, float] = (1.0, 1.0),
+        **details: Any,
     ) -> int:
         """Start an operation whose outputs the engine allocates."""
-        world = world_for_operation()
+        world = self._world()
         inputs = [self._tensors.contiguous(tensor) for tensor in tensors]
         pointers, shapes, dtype = self._views(inputs)
-        request = _core.Request(
-            kind,
-            name=full_name(verb, name),
-            dtype=dtype,
-            reduce=op,
-            set=number_of(process_set),
-            prescale=scale[0],
-            postscale=scale[1],
-            shapes=shapes,
-            inputs=pointers,
-            waits=waits,
-        )
-        return handles.start(
-            world.engine, request, inputs, lambda done: self._outputs(done, inputs)
+        details.update(dtype=dtype, shapes=shapes, inputs=pointers)
+        return self._start(
+            world,
+            verb,
+            name,
+            process_set,
+            inputs,
+            lambda done: self._outputs(done, inputs),
+            **details,
         )
 
     def broadcast_async(
@@ -162,60 +158,84 @@ class Collectives(Generic[T]):
         tensor: T,
         output: T | None,
         root_rank: int,
-        *,
         name: str | None,
         process_set: ProcessSet,
         waits: bool = False,
     ) -> int:
         """Give every member the root's tensor; `root_rank` is always a rank of the world."""
-        world = world_for_operation()
+        world = self._world()
         root = rank_of("root_rank", root_rank, process_set)
         source = self._tensors.contiguous(tensor)
         target = self._tensors.empty_like(source) if output is None else output
         pointers, shapes, dtype = self._views([source])
-        request = _core.Request(
-            kinds.BROADCAST,
-            name=full_name("broadcast", name),
+        return self._start(
+            world,
+            "broadcast",
+            name,
+            process_set,
+            source,
+            lambda _: [target],
             dtype=dtype,
             root=root,
-            set=number_of(process_set),
             shapes=shapes,
             inputs=pointers,
             outputs=[self._tensors.view(target)[0]],
             waits=waits,
         )
-        return handles.start(world.engine, request, [source], lambda _: [target])
 
     def alltoall_async(
         self,
         tensor: T,
         splits: object,
-        *,
         name: str | None,
         process_set: ProcessSet,
         waits: bool = False,
     ) -> int:
         """Send rows to every member; results: the received rows, their number by sender."""
-        world = world_for_operation()
+        world = self._world()
         source = self._tensors.contiguous(tensor)
         pointers, shapes, dtype = self._views([source])
         rows = self._rows_to_members(splits, shapes[0], members_of(world, process_set))
-        request = _core.Request(
-            kinds.ALLTOALL,
-            name=full_name("alltoall", name),
+
+        def finish(done: _core.Handle) -> list[T]:
+            received = self._tensors.wrap_splits(done.received_splits, splits)
+            return [*self._outputs(done, [source]), received]
+
+        return self._start(
+            world,
+            "alltoall",
+            name,
+            process_set,
+            source,
+            finish,
             dtype=dtype,
-            set=number_of(process_set),
             shapes=shapes,
             splits=rows,
             inputs=pointers,
             waits=waits,
         )
 
-        def finish(done: _core.Handle) -> list[T]:
-            received = self._tensors.wrap_splits(done.received_splits, splits)
-            return [*self._outputs(done, [source]), received]
+    @staticmethod
+    def _start(
+        world: World,
+        verb: str,
+        name: str | None,
+        process_set: ProcessSet,
+        keep: object,
+        finish: Callable[[_core.Handle], list[Any]],
+        **details: Any,
+    ) -> int:
+        """Start what `details` say, and return its handle; `keep` and `finish` as `handles.start`.
 
-        return handles.start(world.engine, request, [source], finish)
+        verb: what the core calls the operation, and how its name among the ranks begins.
+        """
+        request = _core.Request(
+            _core.KINDS[verb],
+            name=full_name(verb, name),
+            set=number_of(process_set),
+            **details,
+        )
+        return handles.start(world.engine, request, keep, finish)
 
     def _rows_to_members(self, splits: object, shape: tuple[int, ...], members: int) -> list[int]:
         if not shape:
@@ -238,13 +258,13 @@ class Collectives(Generic[T]):
 
     def barrier(self, process_set: ProcessSet) -> None:
         """Return once every member has called it."""
-        engine = world_for_operation().engine
+        engine = self._world().engine
         request = _core.Request(kinds.BARRIER, set=number_of(process_set), waits=True)
         handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
     def join(self, process_set: ProcessSet) -> int:
         """Contribute zeros to the others' allreduces until all join; return the last rank."""
-        engine = world_for_operation().engine
+        engine = self._world().engine
         number = number_of(process_set)
         request = _core.Request(kinds.JOIN, name=f"join.{number}", set=number, waits=True)
         [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))

@@ -9,6 +9,9 @@ from sirtaki.core.membership import number_of, process_set_of
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.reduce_ops import NAMES, Average, Sum
 
+# What a `Reduction` is to those that only take it apart; quicker to make.
+Combination = tuple[int, float, float, ProcessSet]
+
 
 class Reduction(NamedTuple):
     """How tensors are combined: operator, scale before and after it, and among which ranks."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sirtaki import _core
-from sirtaki.core import handles, kinds
-from sirtaki.core.collectives import Collectives, full_name, members_of
-from sirtaki.core.membership import number_of, rank_of
+from sirtaki.core.collectives import Collectives, members_of
+from sirtaki.core.membership import rank_of
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.reduce_ops import Adasum
-from sirtaki.core.reduction import check_op
-from sirtaki.core.state import world_for_operation
+from sirtaki.core.reduction import Combination, check_op
 
 T = TypeVar("T")
 
@@ -24,16 +21,13 @@ class RootedCollectives(Collectives[T]):
         self,
         tensor: T,
         root_rank: int,
-        *,
         name: str | None,
-        op: int,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet,
+        reduction: Combination,
         waits: bool = False,
     ) -> int:
         """Give the root what allreduce would give all; the others get None."""
-        world = world_for_operation()
+        world = self._world()
+        op, prescale_factor, postscale_factor, process_set = reduction
         root = rank_of("root_rank", root_rank, process_set)
         check_op(op)
         if op == Adasum:
@@ -41,13 +35,17 @@ class RootedCollectives(Collectives[T]):
         source = self._tensors.contiguous(tensor)
         target = self._tensors.empty_like(source)
         pointers, shapes, dtype = self._views([source])
-        request = _core.Request(
-            kinds.REDUCE,
-            name=full_name("reduce", name),
+        result = target if world.topology.rank == root else None
+        return self._start(
+            world,
+            "reduce",
+            name,
+            process_set,
+            (source, target),
+            lambda _: [result],
             dtype=dtype,
             reduce=op,
             root=root,
-            set=number_of(process_set),
             prescale=prescale_factor,
             postscale=postscale_factor,
             shapes=shapes,
@@ -55,39 +53,33 @@ class RootedCollectives(Collectives[T]):
             outputs=[self._tensors.view(target)[0]],
             waits=waits,
         )
-        result = target if world.topology.rank == root else None
-        return handles.start(world.engine, request, [source, target], lambda _: [result])
 
     def gather_async(
         self,
         tensor: T,
         root_rank: int,
-        *,
         name: str | None,
         process_set: ProcessSet,
         waits: bool = False,
     ) -> int:
         """Give the root what allgather would give all; the others get None."""
-        world = world_for_operation()
+        world = self._world()
         root = rank_of("root_rank", root_rank, process_set)
         source = self._tensors.contiguous(tensor)
         pointers, shapes, dtype = self._views([source])
-        request = _core.Request(
-            kinds.GATHER,
-            name=full_name("gather", name),
+        receives = world.topology.rank == root
+        return self._start(
+            world,
+            "gather",
+            name,
+            process_set,
+            source,
+            lambda done: self._outputs(done, [source]) if receives else [None],
             dtype=dtype,
             root=root,
-            set=number_of(process_set),
             shapes=shapes,
             inputs=pointers,
             waits=waits,
-        )
-        receives = world.topology.rank == root
-        return handles.start(
-            world.engine,
-            request,
-            [source],
-            lambda done: self._outputs(done, [source]) if receives else [None],
         )
 
     def scatter_async(
@@ -95,7 +87,6 @@ class RootedCollectives(Collectives[T]):
         output: T,
         tensors: Sequence[T] | None,
         root_rank: int,
-        *,
         name: str | None,
         process_set: ProcessSet,
         waits: bool = False,
@@ -105,7 +96,7 @@ class RootedCollectives(Collectives[T]):
         Raises:
             ValueError: The root has not one tensor like `output` for each member.
         """
-        world = world_for_operation()
+        world = self._world()
         root = rank_of("root_rank", root_rank, process_set)
         targets, shapes, dtype = self._views([output])
         sources: list[T] = []
@@ -121,15 +112,17 @@ class RootedCollectives(Collectives[T]):
             pointers, source_shapes, source_dtype = self._views(sources)
             if source_dtype != dtype or any(shape != shapes[0] for shape in source_shapes):
                 raise ValueError("scattered tensors must have the shape and dtype of the output")
-        request = _core.Request(
-            kinds.SCATTER,
-            name=full_name("scatter", name),
+        return self._start(
+            world,
+            "scatter",
+            name,
+            process_set,
+            (output, sources),
+            lambda _: [output],
             dtype=dtype,
             root=root,
-            set=number_of(process_set),
             shapes=shapes,
             inputs=pointers,
             outputs=targets,
             waits=waits,
         )
-        return handles.start(world.engine, request, [output, sources], lambda _: [output])

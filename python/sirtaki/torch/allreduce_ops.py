@@ -37,29 +37,10 @@ def start_allreduce(
     """Start the reduction of CPU tensors, contiguous ones if in place; for `handles.wait`."""
 
     def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
-        return _start(part, part if in_place else None, part_name, reduction, waits)
+        outputs = part if in_place else None
+        return collectives.allreduce_async(part, outputs, part_name, reduction, waits)
 
     return start(tensors, name) if len(tensors) == 1 else start_group(tensors, name, start)
-
-
-def _start(
-    tensors: Sequence[torch.Tensor],
-    outputs: Sequence[torch.Tensor] | None,
-    name: str | None,
-    reduction: Reduction,
-    waits: bool,
-) -> int:
-    op, prescale_factor, postscale_factor, process_set = reduction
-    return collectives.allreduce_async(
-        tensors,
-        outputs,
-        name=name,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
-        waits=waits,
-    )
 
 
 def _submit(
@@ -100,7 +81,7 @@ def _submit_one(
     """Do what `_submit` does, with as little Python as possible in the usual case."""
     if not isinstance(tensor, torch.Tensor) or not (tensor.is_cpu and tensor.dtype in REDUCIBLE):
         return _submit((tensor,), name, reduction, single=True, waits=waits)
-    return _start((tensor,), None, name, reduction, waits)
+    return collectives.allreduce_async((tensor,), None, name, reduction, waits)
 
 
 def _submit_one_in_place(
@@ -111,7 +92,7 @@ def _submit_one_in_place(
         return _submit_in_place((tensor,), name, reduction, single=True, waits=waits)
     increment_version(tensor)  # so that autograd notices, as for any in-place operation
     pair = (tensor,)
-    return _start(pair, pair, name, reduction, waits)
+    return collectives.allreduce_async(pair, pair, name, reduction, waits)
 
 
 def run(

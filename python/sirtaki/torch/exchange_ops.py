@@ -99,9 +99,7 @@ def _submit_gather(
     check_one_device(tensors)
 
     def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
-        return collectives.allgather_async(
-            part, name=part_name, process_set=process_set, waits=waits
-        )
+        return collectives.allgather_async(part, part_name, process_set, waits)
 
     handle = start_group(stage_inputs(tensors), name, start)
     return return_outputs(handle, tensors, single=single)
@@ -258,7 +256,7 @@ def broadcast_async(
 ) -> int:
     """Start `broadcast` and return a handle for `poll` and `synchronize`; not differentiable."""
     handle = collectives.broadcast_async(
-        host_copy(check_dense(tensor)), None, root_rank, name=name, process_set=process_set
+        host_copy(check_dense(tensor)), None, root_rank, name, process_set
     )
     return return_outputs(handle, (tensor,), single=True)
 
@@ -289,9 +287,7 @@ def broadcast_async_(
     or not in CPU memory is received in a copy and filled by `synchronize`.
     """
     (staged,) = stage_in_place((check_dense(tensor),))
-    handle = collectives.broadcast_async(
-        staged, staged, root_rank, name=name, process_set=process_set
-    )
+    handle = collectives.broadcast_async(staged, staged, root_rank, name, process_set)
     if staged is not tensor:
         return return_inputs(handle, (tensor,), (staged,), single=True)
     increment_version(tensor)
@@ -406,9 +402,7 @@ def alltoall_async(
 ) -> int:
     """Start `alltoall` and return a handle, for which `synchronize` always gives the pair."""
     device = check_dense(tensor).device
-    handle = collectives.alltoall_async(
-        host_copy(tensor), splits, name=name, process_set=process_set
-    )
+    handle = collectives.alltoall_async(host_copy(tensor), splits, name, process_set)
 
     def finish(outputs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         output, received = outputs

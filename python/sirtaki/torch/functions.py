@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from sirtaki.core.objects import allgather_object, broadcast_object
 from sirtaki.torch.exchange_ops import broadcast_async_
 from sirtaki.torch.handles import synchronize
-from sirtaki.torch.objects import allgather_object, broadcast_object
 from sirtaki.torch.optimizer_state import broadcast_optimizer_state
 
 __all__ = [

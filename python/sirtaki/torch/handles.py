@@ -1,78 +1,28 @@
-"""Handles of operations on their way, and what remains to be done when they complete.
-
-The core knows a handle as an integer and returns a list of tensors for it. What PyTorch's caller
-expects may be one tensor, a list, a pair, or the tensor that was given, on its own device: that
-last step is kept here until `synchronize`.
-"""
+"""Handles of operations on tensors of any device, staged through CPU memory."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from sirtaki.core.collectives import Collectives
-from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.groups import Groups
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.torch.tensors import TorchTensors, host_copy, is_plain
 
-Finish = Callable[[list[torch.Tensor]], Any]
-# Starts an operation on tensors of one dtype under a name, and returns its handle.
-Start = Callable[[Sequence[torch.Tensor], str | None], int]
 # What `sparse_allreduce_async` returns: call it for the result.
 SparseHandle = Callable[[], torch.Tensor]
 
 
-class _Part(NamedTuple):
-    """One operation of several that serve a group, and which of its tensors it has."""
-
-    handle: int
-    members: list[int]
-
-
 _tensors = TorchTensors()
 collectives: Collectives[torch.Tensor] = Collectives(_tensors)
-_finish: dict[int, Finish] = {}
-_parts: dict[int, list[_Part]] = {}
-
-
-def start_group(tensors: Sequence[torch.Tensor], name: str | None, start: Start) -> int:
-    """Start one operation, or one for each dtype there is; return a handle for `wait`."""
-    by_dtype: dict[torch.dtype, list[int]] = {}
-    for i, tensor in enumerate(tensors):
-        by_dtype.setdefault(tensor.dtype, []).append(i)
-    if len(by_dtype) <= 1:
-        return start(tensors, name)
-    parts = []
-    for dtype, members in by_dtype.items():
-        part_name = None if name is None else f"{name}.{str(dtype).removeprefix('torch.')}"
-        parts.append(_Part(start([tensors[i] for i in members], part_name), members))
-    _parts[parts[0].handle] = parts
-    return parts[0].handle
-
-
-def wait(handle: int) -> list[torch.Tensor]:
-    """Wait for an operation of `start_group` and return the tensors the core has for it."""
-    parts = _parts.pop(handle, None)
-    if parts is None:
-        return collectives.synchronize(handle)
-    outputs: dict[int, torch.Tensor] = {}
-    failure: HorovodInternalError | None = None
-    for part in parts:
-        try:
-            outputs.update(zip(part.members, collectives.synchronize(part.handle), strict=True))
-        except HorovodInternalError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
-    return [outputs[i] for i in range(len(outputs))]
-
-
-def finish_with(handle: int, finish: Finish) -> int:
-    """Have `synchronize(handle)` return `finish(outputs)` rather than the only output."""
-    _finish[handle] = finish
-    return handle
+_groups: Groups[torch.Tensor] = Groups(collectives, operator.attrgetter("dtype"))
+start_group = _groups.start
+wait = _groups.wait
+finish_with = _groups.finish_with
 
 
 def stage_inputs(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -132,10 +82,7 @@ def poll(handle: int) -> bool:
     Raises:
         ValueError: the handle is unknown, or its operation was synchronized already.
     """
-    parts = _parts.get(handle)
-    if parts is not None:
-        return all(collectives.poll(part.handle) for part in parts)
-    return collectives.poll(handle)
+    return _groups.poll(handle)
 
 
 def synchronize(handle: int | SparseHandle) -> Any:
@@ -151,10 +98,7 @@ def synchronize(handle: int | SparseHandle) -> Any:
     """
     if not isinstance(handle, int):
         return handle()
-    finish = _finish.pop(handle, None)
-    if finish is None:
-        return collectives.synchronize(handle)[0]
-    return finish(wait(handle))
+    return _groups.synchronize(handle)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

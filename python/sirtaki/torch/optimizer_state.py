@@ -7,9 +7,9 @@ import io
 import torch
 
 from sirtaki.core import state
+from sirtaki.core.objects import allgather_object, broadcast_object
 from sirtaki.torch.exchange_ops import broadcast_async_
 from sirtaki.torch.handles import synchronize
-from sirtaki.torch.objects import allgather_object, broadcast_object
 from sirtaki.torch.serialization import TensorPickler, TensorUnpickler
 from sirtaki.torch.sparse_ops import sparse_zeros_like
 

@@ -39,15 +39,7 @@ def _submit(
     check_one_device(tensors)
 
     def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
-        return collectives.reducescatter_async(
-            part,
-            name=part_name,
-            op=reduction.op,
-            prescale_factor=reduction.prescale_factor,
-            postscale_factor=reduction.postscale_factor,
-            process_set=reduction.process_set,
-            waits=waits,
-        )
+        return collectives.reducescatter_async(part, part_name, reduction, waits)
 
     handle = start_group(stage_inputs(tensors), name, start)
     return return_outputs(handle, tensors, single=single)

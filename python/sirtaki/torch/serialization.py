@@ -1,4 +1,4 @@
-"""Python objects as tensors of bytes."""
+"""Python objects without the tensors in them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,6 @@ import pickle
 from typing import Any
 
 import torch
-
-
-def to_bytes(obj: Any) -> torch.Tensor:
-    """Return the pickled object as a tensor of uint8."""
-    try:  # it pickles lambdas and what is defined in the main script, too
-        import cloudpickle as pickler
-    except ImportError:
-        pickler = pickle
-    data = bytearray(pickler.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL))
-    return torch.frombuffer(data, dtype=torch.uint8)
-
-
-def from_bytes(data: torch.Tensor) -> Any:
-    """Return the object whose pickled form the tensor holds."""
-    return pickle.loads(data.numpy().data)
 
 
 class TensorPickler(pickle.Pickler):

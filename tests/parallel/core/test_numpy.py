@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from typing import Any
 
@@ -9,6 +10,10 @@ import numpy as np
 import pytest
 
 import sirtaki as hvd
+from sirtaki.core.rooted import RootedCollectives
+from sirtaki.core.state import current_world
+from sirtaki.core.world import World
+from sirtaki.numpy_ops import TENSORS
 
 INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64)
 FLOATS = (np.float16, np.float32, np.float64)
@@ -90,11 +95,81 @@ def test_an_array_that_is_not_contiguous_is_reduced_as_it_reads() -> None:
     np.testing.assert_array_equal(hvd.allreduce(values), values)
 
 
-def test_a_group_is_reduced_as_one() -> None:
-    arrays = [np.full(n, hvd.rank() + 1.0) for n in (1, 0, 5000)]
+def test_sums_in_place_return_and_change_the_arrays_they_were_given() -> None:
+    one, *several = (np.full(n, hvd.rank() + 1.0) for n in (3, 2, 5000))
+    several.append(np.full(4, hvd.rank() + 1))
+    handles = (
+        hvd.allreduce_async_(one, op=hvd.Sum),
+        hvd.grouped_allreduce_async_(several, op=hvd.Sum),
+    )
+    assert hvd.synchronize(handles[0]) is one
+    assert all(map(operator.is_, hvd.synchronize(handles[1]), several))
     total = sum(range(1, hvd.size() + 1))
-    for array, result in zip(arrays, hvd.grouped_allreduce(arrays, op=hvd.Sum), strict=True):
-        np.testing.assert_array_equal(result, np.full(array.shape, total))
+    for array in (one, *several):
+        np.testing.assert_array_equal(array, np.full(array.shape, total))
+    assert all(map(operator.is_, hvd.grouped_allreduce_(several, op=hvd.Max), several))
+    np.testing.assert_array_equal(several[0], np.full(2, total))
+
+
+@pytest.mark.parametrize("names", [None, "group"])
+def test_a_group_of_several_dtypes_is_one_operation_with_one_handle(names: str | None) -> None:
+    arrays = [np.full(n, hvd.rank() + 1).astype(t) for n, t in ((1, "f8"), (0, "f4"), (5000, "i4"))]
+    total = sum(range(1, hvd.size() + 1))
+    handle = hvd.grouped_allreduce_async(arrays, names, op=hvd.Sum)
+    for results in (hvd.synchronize(handle), hvd.grouped_allreduce(arrays, op=hvd.Sum)):
+        assert isinstance(results, list)
+        for array, result in zip(arrays, results, strict=True):
+            assert result.dtype == array.dtype
+            np.testing.assert_array_equal(result, np.full(array.shape, total))
+
+
+def test_a_group_of_one_array_is_a_list() -> None:
+    results = hvd.synchronize(hvd.grouped_allgather_async([np.full((1, 2), hvd.rank())]))
+    assert isinstance(results, list)
+    assert [result[:, 0].tolist() for result in results] == [list(range(hvd.size()))]
+
+
+def test_groups_are_gathered_and_scattered_array_by_array() -> None:
+    arrays = [np.full((hvd.size(), 2), hvd.rank() + 1.0), np.full(hvd.size(), hvd.rank() + 1)]
+    for gathered, array in zip(hvd.grouped_allgather(arrays), arrays, strict=True):
+        np.testing.assert_array_equal(gathered, hvd.allgather(array))
+    handle = hvd.grouped_reducescatter_async(arrays, op=hvd.Sum)
+    for results in (hvd.synchronize(handle), hvd.grouped_reducescatter(arrays, op=hvd.Sum)):
+        for result, array in zip(results, arrays, strict=True):
+            np.testing.assert_array_equal(result, hvd.reducescatter(array, op=hvd.Sum))
+
+
+def test_a_broadcast_in_place_overwrites_the_array() -> None:
+    for start in (hvd.broadcast_async_, hvd.broadcast_):
+        values = np.full(1000, hvd.rank())
+        result = start(values, hvd.size() - 1)
+        assert (hvd.synchronize(result) if isinstance(result, int) else result) is values
+        np.testing.assert_array_equal(values, np.full(1000, hvd.size() - 1))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda array: hvd.allreduce_async_(array),
+        lambda array: hvd.grouped_allreduce_([array]),
+        lambda array: hvd.grouped_allreduce_async_([array]),
+        lambda array: hvd.broadcast_(array, 0),
+        lambda array: hvd.broadcast_async_(array, 0),
+    ],
+)
+def test_what_cannot_be_changed_in_place_is_refused_before_anything_is_sent(call: Any) -> None:
+    with pytest.raises(ValueError, match="contiguous and writable"):
+        call(np.ones((3, 4)).T)
+    with pytest.raises(TypeError, match="expected a numpy array, not list"):
+        call([1.0])
+
+
+def test_objects_are_broadcast_and_gathered() -> None:
+    mine = {"rank": hvd.rank(), "rows": [None] * (1000 * hvd.rank())}
+    for root in range(hvd.size()):
+        found = hvd.broadcast_object(mine if hvd.rank() == root else None, root)
+        assert found == {"rank": root, "rows": [None] * (1000 * root)}
+    assert [each["rank"] for each in hvd.allgather_object(mine)] == list(range(hvd.size()))
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS, *FLOATS])
@@ -159,3 +234,29 @@ def test_join_contributes_zeros_until_the_last_rank_has_joined() -> None:
     last = hvd.join()
     assert 0 <= last < hvd.size()
     assert np.all(hvd.allgather(np.array([last])) == last)
+
+
+def test_collectives_ask_for_the_world_that_they_were_given() -> None:
+    asked = []
+
+    def world() -> World:
+        asked.append(None)
+        return current_world()
+
+    ops = RootedCollectives(TENSORS, world)
+    everyone = hvd.global_process_set
+    value, how = np.ones(1), (hvd.Sum, 1.0, 1.0, everyone)
+    handles = [
+        ops.allreduce_async([value], None, None, how),
+        ops.allgather_async([value], None, everyone),
+        ops.reducescatter_async([np.ones(hvd.size())], None, how),
+        ops.broadcast_async(value, None, 0, None, everyone),
+        ops.alltoall_async(np.ones(hvd.size()), None, None, everyone),
+        ops.reduce_async(value, 0, None, how),
+        ops.gather_async(value, 0, None, everyone),
+        ops.scatter_async(np.empty(1), [value] * hvd.size(), 0, None, everyone),
+    ]
+    for handle in handles:
+        ops.synchronize(handle)
+    ops.barrier(everyone)
+    assert len(asked) == len(handles) + 1

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sirtaki as hvd
+from tests.parallel.core.inputs import IN_STEP, part
 
-# All ranks must draw the same examples, in the same order: no database, no randomness, no deadline.
-in_step = settings(
-    derandomize=True,
-    database=None,
-    deadline=None,
-    max_examples=40,
-    suppress_health_check=list(HealthCheck),
-)
+in_step = settings(IN_STEP, max_examples=40)
 DTYPES = st.sampled_from([np.uint8, np.int16, np.int32, np.int64, np.float32, np.float64])
 SHAPES = st.lists(st.integers(0, 7), min_size=1, max_size=3).map(tuple)
-
-
-@pytest.fixture(scope="module")
-def sets() -> Iterator[list[hvd.ProcessSet]]:
-    """The world and, where there are enough ranks, two that overlap."""
-    made = []
-    if hvd.size() > 2:
-        made = [
-            hvd.add_process_set(range(hvd.size() - 1)),
-            hvd.add_process_set(range(1, hvd.size())),
-        ]
-    yield [hvd.global_process_set, *made]
-    for process_set in made:
-        hvd.remove_process_set(process_set)
-
-
-def part(seed: int, rank: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    return np.random.default_rng([seed, rank]).integers(0, 10, shape).astype(dtype)
 
 
 def members(process_set: hvd.ProcessSet) -> list[int]:

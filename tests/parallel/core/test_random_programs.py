@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sirtaki as hvd
+from tests.parallel.core.inputs import IN_STEP, part
 
-# All ranks must draw the same examples, in the same order: no database, no randomness, no deadline.
-in_step = settings(
-    derandomize=True,
-    database=None,
-    deadline=None,
-    max_examples=25,
-    suppress_health_check=list(HealthCheck),
-)
+in_step = settings(IN_STEP, max_examples=25)
 KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "message")
 STEPS = st.tuples(
     st.sampled_from(KINDS),
@@ -33,24 +26,6 @@ PROGRAMS = st.lists(STEPS, min_size=1, max_size=8)
 Step = tuple[str, int, int, int]
 # Starts a step's part of this rank and returns what checks its result.
 Check = Callable[[], None]
-
-
-@pytest.fixture(scope="module")
-def sets() -> Iterator[list[hvd.ProcessSet]]:
-    """The world and, where there are enough ranks, two that overlap."""
-    made = []
-    if hvd.size() > 2:
-        made = [
-            hvd.add_process_set(range(hvd.size() - 1)),
-            hvd.add_process_set(range(1, hvd.size())),
-        ]
-    yield [hvd.global_process_set, *made]
-    for process_set in made:
-        hvd.remove_process_set(process_set)
-
-
-def part(seed: int, rank: int, rows: int) -> np.ndarray:
-    return np.random.default_rng([seed, rank]).integers(0, 10, (rows, 2)).astype(np.int64)
 
 
 def start(step: Step, name: str, tag: int, chosen: hvd.ProcessSet) -> Check | None:
@@ -65,7 +40,7 @@ def start(step: Step, name: str, tag: int, chosen: hvd.ProcessSet) -> Check | No
     count = len(members)
     if kind in ("alltoall", "reducescatter"):
         rows *= count
-    parts = {r: part(seed, r, rows) for r in members}
+    parts = {r: part(seed, r, (rows, 2), np.int64) for r in members}
     own, place = parts[rank], members.index(rank)
     everything = np.stack(list(parts.values()))
     options: dict[str, Any] = {"name": name, "process_set": chosen}
@@ -93,7 +68,7 @@ def exchange(rows: int, seed: int, tag: int, chosen: hvd.ProcessSet) -> Check:
     place, distance = members.index(hvd.rank()), seed % len(members)
     dest = members[(place + distance) % len(members)]
     source = members[(place - distance) % len(members)]
-    sent, received = part(seed, hvd.rank(), rows), np.zeros((rows, 2), np.int64)
+    sent, received = part(seed, hvd.rank(), (rows, 2), np.int64), np.zeros((rows, 2), np.int64)
     whose = hvd.ANY_SOURCE if seed % 2 else source
     handles = [
         hvd.irecv(received, whose, tag, chosen),
@@ -103,7 +78,7 @@ def exchange(rows: int, seed: int, tag: int, chosen: hvd.ProcessSet) -> Check:
     def check() -> None:
         assert hvd.synchronize(handles[0]) == source
         hvd.synchronize(handles[1])
-        expect(received, part(seed, source, rows))
+        expect(received, part(seed, source, (rows, 2), np.int64))
 
     return check
 

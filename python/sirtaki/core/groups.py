@@ -1,0 +1,96 @@
+"""Handles whose result is not simply the one tensor that the core returns for them.
+
+The core knows a handle as an integer and returns a list of tensors for it. What a caller expects
+may be a list, a pair, or the tensor that was given; and a group with several dtypes is several
+operations. What remains to be done then is kept here until `synchronize`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sirtaki.core.collectives import Collectives
+from sirtaki.core.errors import HorovodInternalError
+
+T = TypeVar("T")
+
+
+class _Part(NamedTuple):
+    """One operation of several that serve a group, and which of its tensors it has."""
+
+    handle: int
+    members: list[int]
+
+
+class Groups(Generic[T]):
+    """Groups of tensors, and last steps of operations.
+
+    Args:
+        collectives: What starts the operations.
+        dtype_of: The dtype of a tensor; its text ends with its name.
+    """
+
+    def __init__(self, collectives: Collectives[T], dtype_of: Callable[[T], Hashable]) -> None:
+        self._collectives = collectives
+        self._dtype_of = dtype_of
+        self._finish: dict[int, Callable[[list[T]], Any]] = {}
+        self._parts: dict[int, list[_Part]] = {}
+
+    def start(
+        self,
+        tensors: Sequence[T],
+        name: str | None,
+        start: Callable[[Sequence[T], str | None], int],
+    ) -> int:
+        """Start one operation, or one for each dtype there is; return a handle for `wait`.
+
+        start: Starts an operation on tensors of one dtype under a name, and returns its handle.
+        """
+        by_dtype: dict[Hashable, list[int]] = {}
+        for i, tensor in enumerate(tensors):
+            by_dtype.setdefault(self._dtype_of(tensor), []).append(i)
+        if len(by_dtype) <= 1:
+            return start(tensors, name)
+        parts = []
+        for dtype, members in by_dtype.items():
+            part_name = None if name is None else f"{name}.{str(dtype).rpartition('.')[2]}"
+            parts.append(_Part(start([tensors[i] for i in members], part_name), members))
+        self._parts[parts[0].handle] = parts
+        return parts[0].handle
+
+    def wait(self, handle: int) -> list[T]:
+        """Wait for an operation of `start` and return the tensors the core has for it."""
+        parts = self._parts.pop(handle, None)
+        if parts is None:
+            return self._collectives.synchronize(handle)
+        outputs: dict[int, T] = {}
+        failure: HorovodInternalError | None = None
+        for part in parts:
+            try:
+                results = self._collectives.synchronize(part.handle)
+                outputs.update(zip(part.members, results, strict=True))
+            except HorovodInternalError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return [outputs[i] for i in range(len(outputs))]
+
+    def finish_with(self, handle: int, finish: Callable[[list[T]], Any]) -> int:
+        """Have `synchronize(handle)` return `finish(outputs)` rather than the only output."""
+        self._finish[handle] = finish
+        return handle
+
+    def poll(self, handle: int) -> bool:
+        """Tell whether an operation is done. ValueError for an unknown handle."""
+        parts = self._parts.get(handle)
+        if parts is not None:
+            return all(self._collectives.poll(part.handle) for part in parts)
+        return self._collectives.poll(handle)
+
+    def synchronize(self, handle: int) -> Any:
+        """Wait for an operation and return its result; errors as `handles.synchronize`."""
+        finish = self._finish.pop(handle, None)
+        if finish is None:
+            return self._collectives.synchronize(handle)[0]
+        return finish(self.wait(handle))
