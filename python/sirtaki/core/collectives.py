@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from sirtaki import _core
@@ -37,6 +37,14 @@ class Tensors(Protocol[T]):
 
     def wrap_splits(self, received: list[int], like: object) -> T:
         """Return received splits as a tensor of the kind of `like`."""
+
+
+class Done(Protocol):
+    """What a finished operation says of itself."""
+
+    @property
+    def received_splits(self) -> list[int]:
+        """Alltoall: the rows from each member."""
 
 
 class Collectives(Generic[T]):
@@ -90,7 +98,7 @@ class Collectives(Generic[T]):
             outputs=targets,
             waits=waits,
         )
-        return handles.start(world.engine, request, inputs, lambda _: list(outputs))
+        return self._start(world, request, inputs, outputs, lambda _: list(outputs))
 
     def allgather_async(
         self,
@@ -151,9 +159,7 @@ class Collectives(Generic[T]):
             inputs=pointers,
             waits=waits,
         )
-        return handles.start(
-            world.engine, request, inputs, lambda done: self._outputs(done, inputs)
-        )
+        return self._start(world, request, inputs, (), lambda done: self._outputs(done, inputs))
 
     def broadcast_async(
         self,
@@ -182,7 +188,7 @@ class Collectives(Generic[T]):
             outputs=[self._tensors.view(target)[0]],
             waits=waits,
         )
-        return handles.start(world.engine, request, [source], lambda _: [target])
+        return self._start(world, request, [source], [target], lambda _: [target])
 
     def alltoall_async(
         self,
@@ -209,11 +215,22 @@ class Collectives(Generic[T]):
             waits=waits,
         )
 
-        def finish(done: _core.Handle) -> list[T]:
+        def finish(done: Done) -> list[T]:
             received = self._tensors.wrap_splits(done.received_splits, splits)
             return [*self._outputs(done, [source]), received]
 
-        return handles.start(world.engine, request, [source], finish)
+        return self._start(world, request, [source], (), finish)
+
+    def _start(
+        self,
+        world: World,
+        request: _core.Request,
+        inputs: Sequence[T],
+        outputs: Sequence[T],
+        finish: Callable[[Done], list[Any]],
+    ) -> int:
+        """Submit an operation; `outputs` are those that the caller gives."""
+        return handles.start(world.engine, request, inputs, finish)
 
     def _rows_to_members(self, splits: object, shape: tuple[int, ...], members: int) -> list[int]:
         if not shape:
@@ -240,11 +257,16 @@ class Collectives(Generic[T]):
         request = _core.Request(kinds.BARRIER, set=set_id(process_set), waits=True)
         handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
-    def join(self, process_set: ProcessSet) -> int:
-        """Contribute zeros to the others' allreduces until all join; return the last rank."""
+    def join(self, process_set: ProcessSet, *, on_device: bool = False) -> int:
+        """Contribute zeros to the others' allreduces until all join; return the last rank.
+
+        `on_device` says that somebody takes part on this rank's accelerator, too.
+        """
         engine = world_for_operation().engine
         number = set_id(process_set)
         request = _core.Request(kinds.JOIN, name=f"join.{number}", set=number, waits=True)
+        if on_device:
+            request.launch_as(0)
         [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))
         return int(last)
 
@@ -269,7 +291,7 @@ class Collectives(Generic[T]):
             raise ValueError("the tensors of a group must have one dtype")
         return list(pointers), list(shapes), dtypes[0]
 
-    def _outputs(self, done: _core.Handle, inputs: Sequence[T]) -> list[T]:
+    def _outputs(self, done: Any, inputs: Sequence[T]) -> list[T]:
         return [
             self._tensors.from_buffer(buffer, like, shape)
             for (buffer, shape), like in zip(done.outputs(), inputs, strict=True)

@@ -14,7 +14,7 @@ from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.links import Links
 from sirtaki.core.world import World, make_world, start_mpi
-from sirtaki.rendezvous import meeting
+from sirtaki.rendezvous import meeting, network, tcp_store
 from sirtaki.rendezvous.meeting import Meeting
 
 if TYPE_CHECKING:
@@ -164,6 +164,18 @@ def shutdown() -> None:
     sets._on_shutdown()
     _Process.links = world.close()
     _core.set_current_engine(None)
+
+
+def addresses() -> list[str]:
+    """Return addresses of this host at which ranks of others may reach it, the likeliest first.
+
+    Raises:
+        ValueError: Before ``init()``, or none of the interfaces chosen is up here.
+    """
+    store = _Process.meeting.store.address if _Process.meeting is not None else ""
+    over_tcp = store.startswith((tcp_store.SCHEME, tcp_store.TLS_SCHEME))
+    towards = tcp_store.endpoints_of(store) if over_tcp else []
+    return network.candidates(towards, current_world().config.interfaces)
 
 
 def is_initialized() -> bool:
