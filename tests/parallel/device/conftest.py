@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -32,11 +33,31 @@ def same_start() -> None:
     hvd.barrier()
 
 
+@contextmanager
+def installed(fake: FakeDevice) -> Iterator[FakeDevice]:
+    """Have it serve all tensors, in a world of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(routes.devices, "cpu", fake)
+        yield fake
+    hvd.shutdown()
+
+
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDevice]:
+def device() -> Iterator[FakeDevice]:
     """An accelerator of this rank's own."""
-    fake = FakeDevice(f"fake {hvd.rank()}")
-    monkeypatch.setitem(routes.devices, "cpu", fake)
-    yield fake
-    monkeypatch.undo()
-    hvd.shutdown()  # the world's groups are on this device
+    with installed(FakeDevice(f"fake {hvd.rank()}")) as fake:
+        yield fake
+
+
+@pytest.fixture
+def eager_device() -> Iterator[FakeDevice]:
+    """One on which things are done at once, for those who compute on its tensors."""
+    with installed(FakeDevice(f"fake {hvd.rank()}", eager=True)) as fake:
+        yield fake
+
+
+@pytest.fixture
+def shared_device() -> Iterator[FakeDevice]:
+    """One that is every rank's."""
+    with installed(FakeDevice("fake")) as fake:
+        yield fake

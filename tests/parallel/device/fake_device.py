@@ -38,14 +38,18 @@ class Event:
 
 
 class Stream:
-    """Work that is done in order, when it is waited for."""
+    """Work that is done in order: when it is waited for, or at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, eager: bool) -> None:
+        self._eager = eager
         self._work: deque[Callable[[], None]] = deque()
 
     def put(self, work: Callable[[], None]) -> None:
         """Add to what is to be done."""
-        self._work.append(work)
+        if self._eager:
+            work()
+        else:
+            self._work.append(work)
 
     def step(self) -> None:
         """Do the first of what is to be done."""
@@ -53,14 +57,21 @@ class Stream:
 
 
 class FakeDevice:
-    """A device that every tensor is on, except where a test says otherwise."""
+    """A device that every tensor is on, except where a test says otherwise.
+
+    Args:
+        identity: What it is called.
+        eager: Whether its streams do things at once, for tests that compute on tensors themselves.
+        patience: Seconds that its group waits for members.
+    """
 
     backend = "gloo"
     averages = False
 
-    def __init__(self, identity: str) -> None:
+    def __init__(self, identity: str, eager: bool = False, patience: float = 60.0) -> None:
         self._identity = identity
-        self._streams = {"user": Stream(), "side": Stream()}
+        self._patience = timedelta(seconds=patience)
+        self._streams = {"user": Stream(eager), "side": Stream(eager)}
         self.on_host = False
         self.groups = 0
 
@@ -76,7 +87,7 @@ class FakeDevice:
         self, store: dist.Store, rank: int, size: int, timeout: timedelta
     ) -> dist.ProcessGroup:
         self.groups += 1
-        return dist.ProcessGroupGloo(store, rank, size, timeout=timedelta(seconds=60))
+        return dist.ProcessGroupGloo(store, rank, size, timeout=self._patience)
 
     def current(self) -> Stream:
         return self._streams["user"]

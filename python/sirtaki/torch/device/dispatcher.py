@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import weakref
@@ -9,10 +10,8 @@ from collections.abc import Sequence
 
 from sirtaki import _core
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.world import World
 from sirtaki.torch.device.groups import InnerGroup
-from sirtaki.torch.device.host_group import HostGroup
 from sirtaki.torch.device.layer import Device
 from sirtaki.torch.device.meeting import meet
 from sirtaki.torch.device.operation import Agreed, Operation
@@ -42,13 +41,12 @@ class Dispatcher:
             weakref.WeakValueDictionary()
         )
         self._numbers = itertools.count(1)
-        self._groups: dict[tuple[int, ...], InnerGroup | HostGroup] = {}
-        self._threads = [
-            threading.Thread(target=run, name=f"sirtaki-device-{what}", daemon=True)
-            for what, run in (("launches", self._run), ("watch", self._watch))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._groups: dict[tuple[int, ...], InnerGroup] = {}
+        self._ended = threading.Event()
+        self._launcher = threading.Thread(target=self._run, name="sirtaki-launcher", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="sirtaki-watcher", daemon=True)
+        self._launcher.start()
+        self._watcher.start()
         world.at_close.append(self._close)
 
     def submit(self, request: _core.Request, operation: Operation) -> None:
@@ -68,16 +66,10 @@ class Dispatcher:
         self.device.share(operation.outputs, current)
 
     def _run(self) -> None:
-        try:
+        with contextlib.suppress(Exception):  # what ended the world is for `_watch`
             while batch := self._launches.take():
                 self._launch(batch)
             self._leave_groups()
-            error: BaseException = HorovodInternalError("the world has been shut down")
-        except Exception as ended:
-            error = ended
-        for operation in list(self._operations.values()):
-            if not operation.launched.is_set():
-                operation.end(error=error)
 
     def _launch(self, batch: Sequence[_core.Launch]) -> None:
         ranks = batch[0].ranks
@@ -92,7 +84,7 @@ class Dispatcher:
         for agreed in all_agreed:
             agreed.operation.end(done)
 
-    def _put(self, group: InnerGroup | HostGroup, batch: Sequence[Agreed]) -> object:
+    def _put(self, group: InnerGroup, batch: Sequence[Agreed]) -> object:
         """Put a batch on the side stream, behind the tensors that it needs."""
         side = self.device.side()
         for agreed in batch:
@@ -122,30 +114,32 @@ class Dispatcher:
         self.device.launch(clear)
         return Operation(zeros, zeros)
 
-    def _group(self, launch: _core.Launch) -> InnerGroup | HostGroup:
+    def _group(self, launch: _core.Launch) -> InnerGroup:
         members = tuple(launch.ranks)
         if members not in self._groups:
-            process_set = ProcessSet(members)
-            process_set.process_set_id = launch.set
-            self._groups[members] = meet(self._world, self.device, process_set)
+            self._groups[members] = meet(self._world, self.device, members)
         return self._groups[members]
 
     def _give_up(self, batch: Sequence[Agreed], error: Exception) -> None:
         """End the world, whose other ranks wait for this one's part on their accelerators."""
+        if self._ended.is_set():
+            return  # that is why
         why = f"an operation could not be launched on the {self.device.backend} device: {error}"
-        self._world.engine.abort(why)
+        failure = HorovodInternalError(f"rank {self._world.topology.rank}: {why}")
+        failure.__cause__ = error
         for agreed in batch:
-            failure = HorovodInternalError(f"rank {self._world.topology.rank}: {why}")
-            failure.__cause__ = error
-            agreed.operation.end(
-                error=error if isinstance(error, HorovodInternalError) else failure
-            )
+            agreed.operation.end(error=failure)
+        self._world.engine.abort(why)
 
     def _watch(self) -> None:
-        """End what is on the accelerator when the world is lost: the lost would never take part."""
+        """When the world is lost, end what is on the accelerator and what is being launched."""
         try:
             self._launches.await_end()
-        except Exception:
+        except Exception as error:
+            self._ended.set()
+            for operation in list(self._operations.values()):
+                if not operation.launched.is_set():
+                    operation.end(error=error)
             for group in list(self._groups.values()):
                 group.abort()
 
@@ -156,5 +150,7 @@ class Dispatcher:
             group.close()
 
     def _close(self) -> None:
-        for thread in self._threads:
-            thread.join(_END_SECONDS)
+        self._watcher.join(_END_SECONDS)
+        if not self._ended.is_set():
+            self._launcher.join(_END_SECONDS)
+        self._ended.set()

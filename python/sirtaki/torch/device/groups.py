@@ -27,6 +27,9 @@ class InnerGroup:
     def __init__(self, backend: Any, averages: bool) -> None:
         self._backend = backend
         self._averages = averages
+        self._gather_whole = _method(backend, "all_gather_single", "_allgather_base")
+        self._scatter_whole = _method(backend, "reduce_scatter_single", "_reduce_scatter_base")
+        self._exchange = _method(backend, "all_to_all_single", "alltoall_base")
         self._runs: dict[int, Callable[[Sequence[Agreed]], None]] = {
             kinds.ALLREDUCE: self._allreduce,
             kinds.ALLGATHER: self._allgather,
@@ -43,11 +46,11 @@ class InnerGroup:
 
     def abort(self) -> None:
         """End what is under way, from any thread."""
-        _call(self._backend, "abort")
+        _method(self._backend, "abort", "_abort")()
 
     def close(self) -> None:
         """Leave in good order; nothing is under way."""
-        _call(self._backend, "shutdown")
+        _method(self._backend, "shutdown", "_shutdown")()
 
     @contextmanager
     def _together(self) -> Iterator[Callable[[dist.Work], None]]:
@@ -112,7 +115,7 @@ class InnerGroup:
         if not target.numel():
             return
         if len(set(rows)) == 1:
-            add(self._backend._allgather_base(_raw(target), _raw(source)))
+            add(self._gather_whole(_raw(target), _raw(source)))
             return
         # Members give different numbers of rows: each in turn gives its own to the others.
         parts = target.split(rows)
@@ -143,7 +146,7 @@ class InnerGroup:
             sent = [rows * row for rows in agreed.sent_rows()]
             received = [rows * row for rows in agreed.rows(0)]
             raw = _raw(source)[: sum(sent)]
-            self._backend.alltoall_base(_raw(target), raw, received, sent).wait()
+            self._exchange(_raw(target), raw, received, sent).wait()
 
     def _reducescatter(self, batch: Sequence[Agreed]) -> None:
         arithmetic = self._arithmetic(batch)
@@ -171,7 +174,7 @@ class InnerGroup:
         if source.shape[0] % agreed.size == 0:
             options = _options(c10d.ReduceScatterOptions, reduceOp=arithmetic.operator)
             own = torch.empty_like(parts[0])
-            add(self._backend._reduce_scatter_base(own, carried, options))
+            add(self._scatter_whole(own, carried, options))
             return own
         # Members get different numbers of rows: each in turn gets its own.
         for member, part in enumerate(parts):
@@ -190,11 +193,13 @@ def _options(kind: Any, **fields: Any) -> Any:
     return options
 
 
-def _call(backend: Any, name: str) -> None:
-    """Call what older versions of PyTorch have under another name, and some backends not at all."""
-    method = getattr(backend, name, None) or getattr(backend, f"_{name}", None)
-    if method is not None:
-        method()
+def _method(backend: Any, *names: str) -> Callable[..., Any]:
+    """Return the method that a version of PyTorch has under one of these names."""
+    for name in names:
+        if hasattr(backend, name):
+            found: Callable[..., Any] = getattr(backend, name)
+            return found
+    return lambda: None  # Gloo has not always had an end
 
 
 def _raw(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""How the members of a process set find out what moves their tensors, and meet there."""
+"""How members find out what moves tensors between their accelerators, and meet there."""
 
 from __future__ import annotations
 
@@ -13,56 +13,57 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from sirtaki.core import state
-from sirtaki.core.collectives import Collectives
-from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.world import World
 from sirtaki.torch.device.groups import InnerGroup
-from sirtaki.torch.device.host_group import HostGroup
 from sirtaki.torch.device.layer import Device
-from sirtaki.torch.tensors import TorchTensors
 
 _RECORD_BYTES = 512
 _LOOPBACK = "127.0.0.1"
+_WORLD = 0
+# Of the messages by which members meet; no script has that many tags.
+_TAG = 1 << 62
+# What does not come is found out by our engine, not by limits of time.
+_NO_LIMIT = timedelta(days=1)
 
 _log = logging.getLogger("sirtaki.device")
-_collectives: Collectives[torch.Tensor] = Collectives(TorchTensors())
 
 
-def meet(world: World, device: Device, process_set: ProcessSet) -> InnerGroup | HostGroup:
-    """Return what runs the members' operations; every member calls it at one point of the order.
+def meet(world: World, device: Device, ranks: Sequence[int]) -> InnerGroup:
+    """Return what runs the members' operations; each of them calls it at one point of the order.
 
     Args:
         world: The world.
         device: This rank's accelerator.
-        process_set: The members.
+        ranks: The members.
 
     Raises:
         HorovodInternalError: A member was lost.
-        ValueError: The members have accelerators that do not talk to each other.
+        ValueError: The members have accelerators of different kinds.
     """
-    ranks = process_set.ranks or list(range(world.topology.size))
     hosts = [world.links.joined.host_of[rank] for rank in ranks]
     rank = ranks.index(world.topology.rank)
     server = _listen(hosts) if rank == 0 else None
     try:
         endpoint = server.getsockname()[:2] if server else None
         own = {"backend": device.backend, "device": device.identity(), "store": endpoint}
-        records = _exchange(own, process_set)
+        records = _exchange(world, own, ranks, rank)
         backends = {record["backend"] for record in records}
         if len(backends) > 1:
-            raise ValueError(f"the ranks {ranks} have accelerators of several kinds: {backends}")
-        reason = _why_not(records, hosts, world.config.tls)
-        if reason:
-            if rank == 0:
-                _log.warning("ranks %s exchange tensors through CPU memory: %s", ranks, reason)
-            return HostGroup(process_set)
-        timeout = timedelta(seconds=world.config.start_timeout)
-        store = _open(server, records[0]["store"], timeout)
-        group = device.make_group(store, rank, len(ranks), timedelta(days=1))
-        return InnerGroup(group, device.averages)
+            raise ValueError(f"ranks {ranks} have accelerators of different kinds: {backends}")
+        store = _open(server, records[0]["store"], timedelta(seconds=world.config.start_timeout))
     finally:
         if server is not None:
             server.close()
+    shared = _shared_device(records, hosts)
+    if not shared:
+        group = device.make_group(store, rank, len(ranks), _NO_LIMIT)
+        return InnerGroup(group, device.averages)
+    if rank == 0:
+        _log.warning("ranks %s exchange tensors through CPU memory: %s", ranks, shared)
+    # Most programs never need it.
+    from sirtaki.torch.distributed.group import Group
+
+    return InnerGroup(Group(store, rank, len(ranks), "device"), averages=False)
 
 
 def _listen(hosts: Sequence[int]) -> socket.socket:
@@ -86,21 +87,34 @@ def _open(server: socket.socket | None, endpoint: Sequence[Any], timeout: timede
     )
 
 
-def _exchange(own: dict[str, Any], process_set: ProcessSet) -> list[dict[str, Any]]:
-    """Return the records of all members, in their order."""
+def _exchange(
+    world: World, own: dict[str, Any], ranks: Sequence[int], rank: int
+) -> list[dict[str, Any]]:
+    """Return the records of all members, in their order.
+
+    By messages through the first of them: collectives are not for ranks that have joined.
+    """
+    records = torch.zeros(len(ranks), _RECORD_BYTES, dtype=torch.uint8, device="cpu")
     data = json.dumps(own).encode().ljust(_RECORD_BYTES)
-    mine = torch.frombuffer(bytearray(data), dtype=torch.uint8)[None]
-    handle = _collectives.allgather_async([mine], name="device.meeting", process_set=process_set)
-    (records,) = _collectives.synchronize(handle)
+    records[rank] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    engine = world.engine
+
+    def move(start: Any, tensor: torch.Tensor, peer: int) -> None:
+        engine.wait(start(tensor.data_ptr(), tensor.nbytes, peer, _TAG, _WORLD, False))
+
+    if rank > 0:
+        move(engine.send, records[rank], ranks[0])
+        move(engine.receive, records, ranks[0])
+    else:
+        for member, peer in list(enumerate(ranks))[1:]:
+            move(engine.receive, records[member], peer)
+        for peer in ranks[1:]:
+            move(engine.send, records, peer)
     return [json.loads(bytes(record.tolist())) for record in records]
 
 
-def _why_not(records: Sequence[dict[str, Any]], hosts: Sequence[int], tls: bool) -> str:
-    """Return why the members' accelerators cannot talk to each other, "" where they can."""
-    if tls and len(set(hosts)) > 1:
-        return (
-            f"{records[0]['backend']} cannot encrypt what goes between hosts, as SIRTAKI_TLS asks"
-        )
+def _shared_device(records: Sequence[dict[str, Any]], hosts: Sequence[int]) -> str:
+    """Say which device two members use, which no process group can serve; "" if there is none."""
     found: dict[tuple[int, str], int] = {}
     for member, record in enumerate(records):
         other = found.setdefault((hosts[member], record["device"]), member)

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from sirtaki.core import state
 from sirtaki.core.reduce_ops import Adasum
+from sirtaki.core.world import World
 from sirtaki.torch.device.layer import Device, TorchDevice
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def route(tensor: torch.Tensor, operation: str, op: int | None = None) -> Device
     device = devices[kind] if kind in devices else _find(kind)
     if device is None or not device.holds(tensor) or not state.is_initialized():
         return None
-    if op == Adasum or operation in state.current_world().config.staged:
+    world = state.current_world()
+    if op == Adasum or operation in world.config.staged or _must_encrypt(world):
         return None
     return _collectives(device)
 
@@ -55,10 +57,15 @@ def joining() -> bool:
         return False
     for kind in (*devices, *_BACKENDS):
         device = devices[kind] if kind in devices else _find(kind)
-        if device is not None:
+        if device is not None and not _must_encrypt(state.current_world()):
             _collectives(device)
             return True
     return False
+
+
+def _must_encrypt(world: World) -> bool:
+    """Say whether something goes between hosts that no group of an accelerator would encrypt."""
+    return world.config.tls and max(world.links.joined.host_of) > 0
 
 
 def _find(kind: str) -> Device | None:
