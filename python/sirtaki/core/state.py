@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sirtaki import _core
 from sirtaki.backends import mpi
-from sirtaki.core import memory
+from sirtaki.core import accelerators, memory
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.links import Links
@@ -300,8 +300,8 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """Return NCCL's version code, 0 without NCCL."""
-    return 0
+    """Return NCCL's version code; 0 without NCCL, a GPU, or PyTorch in this process."""
+    return accelerators.nccl_version()
 
 
 def ddl_built() -> bool:
@@ -316,9 +316,9 @@ def ccl_built() -> bool:
 
 def cuda_built() -> bool:
     """Tell whether CUDA tensors are reduced on the GPU."""
-    return False
+    return accelerators.serves_cuda()
 
 
 def rocm_built() -> bool:
     """Tell whether ROCm tensors are reduced on the GPU."""
-    return False
+    return accelerators.serves_rocm()
