@@ -46,7 +46,7 @@ def meet(world: World, device: Device, ranks: Sequence[int]) -> InnerGroup:
     try:
         endpoint = server.getsockname()[:2] if server else None
         own = {"backend": device.backend, "device": device.identity(), "store": endpoint}
-        records = _exchange(world, own, ranks, rank)
+        records = exchange(world, own, ranks, rank)
         backends = {record["backend"] for record in records}
         if len(backends) > 1:
             raise ValueError(f"ranks {ranks} have accelerators of different kinds: {backends}")
@@ -54,7 +54,7 @@ def meet(world: World, device: Device, ranks: Sequence[int]) -> InnerGroup:
     finally:
         if server is not None:
             server.close()
-    shared = _shared_device(records, hosts)
+    shared = shared_device(records, hosts)
     if not shared:
         group = device.make_group(store, rank, len(ranks), _NO_LIMIT)
         return InnerGroup(group, device.averages)
@@ -63,7 +63,9 @@ def meet(world: World, device: Device, ranks: Sequence[int]) -> InnerGroup:
     # Most programs never need it.
     from sirtaki.torch.distributed.group import Group
 
-    return InnerGroup(Group(store, rank, len(ranks), "device"), averages=False)
+    staging = Group(store, rank, len(ranks), "device")
+    staging.stage_all()
+    return InnerGroup(staging, averages=False)
 
 
 def _listen(hosts: Sequence[int]) -> socket.socket:
@@ -87,12 +89,18 @@ def _open(server: socket.socket | None, endpoint: Sequence[Any], timeout: timede
     )
 
 
-def _exchange(
+def exchange(
     world: World, own: dict[str, Any], ranks: Sequence[int], rank: int
 ) -> list[dict[str, Any]]:
     """Return the records of all members, in their order.
 
     By messages through the first of them: collectives are not for ranks that have joined.
+
+    Args:
+        world: Whose engine carries them.
+        own: This member's, JSON of few words.
+        ranks: The members.
+        rank: This one's place among them.
     """
     records = torch.zeros(len(ranks), _RECORD_BYTES, dtype=torch.uint8, device="cpu")
     data = json.dumps(own).encode().ljust(_RECORD_BYTES)
@@ -113,7 +121,7 @@ def _exchange(
     return [json.loads(bytes(record.tolist())) for record in records]
 
 
-def _shared_device(records: Sequence[dict[str, Any]], hosts: Sequence[int]) -> str:
+def shared_device(records: Sequence[dict[str, Any]], hosts: Sequence[int]) -> str:
     """Say which device two members use, which no process group can serve; "" if there is none."""
     found: dict[tuple[int, str], int] = {}
     for member, record in enumerate(records):

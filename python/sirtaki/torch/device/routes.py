@@ -41,14 +41,24 @@ def route(tensor: torch.Tensor, operation: str, op: int | None = None) -> Device
     Raises:
         ValueError: The tensor is on another device than this process has used.
     """
-    kind = tensor.device.type
-    device = devices[kind] if kind in devices else _find(kind)
-    if device is None or not device.holds(tensor) or not state.is_initialized():
+    device = device_of(tensor)
+    if device is None or not state.is_initialized():
         return None
     world = state.current_world()
     if op == Adasum or operation in world.config.staged or _must_encrypt(world):
         return None
     return _collectives(device)
+
+
+def device_of(tensor: torch.Tensor) -> Device | None:
+    """Return the accelerator that a tensor is on, if it has a process group; None otherwise.
+
+    Raises:
+        ValueError: The tensor is on another device than this process has used.
+    """
+    kind = tensor.device.type
+    device = devices[kind] if kind in devices else _find(kind)
+    return device if device is not None and device.holds(tensor) else None
 
 
 def joining() -> bool:
