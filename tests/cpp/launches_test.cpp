@@ -12,6 +12,7 @@ namespace {
 
 using testing::expect;
 using testing::finish;
+using testing::in_set;
 using testing::launched;
 using testing::run_engines;
 using testing::sum_of;
