@@ -39,9 +39,9 @@ def test_an_operation_reads_what_was_computed_before_it_and_is_read_after_it(
 
 def test_the_side_stream_does_not_overtake_the_scripts(device: FakeDevice) -> None:
     tensor = device.tensor(torch.ones(3))
-    hvd.allreduce_(tensor, op=hvd.Sum)
+    result = hvd.allreduce(tensor, op=hvd.Sum)
     device.finish()  # the side stream alone, as far as it may go
-    assert device.read(tensor).tolist() == [hvd.size()] * 3
+    assert device.read(result).tolist() == [hvd.size()] * 3
 
 
 def test_synchronize_waits_for_nothing_but_the_launch(device: FakeDevice) -> None:
