@@ -39,7 +39,7 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
                 options.sockets_per_peer),
       backend_(make_backend(endpoint_, hosts_, connect)),
       sets_(size_),
-      executor_(*backend_, sets_, mutex_, rank),
+      executor_(*backend_, sets_, mutex_, *launches_, rank),
       recorder_(region_->records(place_)),
       runner_(executor_, runner_events()),
       pairs_(endpoint_, hosts_, std::move(connect), options.single_copy, pairs_events()),
@@ -130,6 +130,7 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
   entry->inputs = std::move(submission.inputs);
   entry->outputs = std::move(submission.outputs);
   entry->allocate = std::move(submission.allocate);
+  entry->number = submission.number;
   entry->handle = submission.handle ? std::move(submission.handle) : std::make_shared<Handle>();
   Writer writer(entry->encoded);
   submission.request.encode(writer);
@@ -355,7 +356,7 @@ void Engine::flight_done(Flight& flight, const std::optional<Error>& error) {
   if (const auto timeline = this->timeline()) timeline->run_end(flight.items);
   if (flight.base().kind == Kind::kRemoveSet) pairs_.forget(flight.base().root);
   for (Item& item : flight.items) end(item, error);
-  if (sequencer_ == nullptr) return;
+  if (sequencer_ == nullptr || flight.base().launched()) return;
   const std::lock_guard lock(mutex_);
   const int lane = backend_->lane_of(flight.base().set);
   busy_.erase(std::find(busy_.begin(), busy_.end(), lane));
@@ -374,6 +375,7 @@ void Engine::close() {
   end_pairs();
   region_->rank(place_).bye.store(1, std::memory_order_release);
   tell_relay();
+  launches_->close();
   closed_.complete();
 }
 

@@ -15,6 +15,7 @@
 #include "engine/control.h"
 #include "engine/executor.h"
 #include "engine/handle.h"
+#include "engine/launches.h"
 #include "engine/negotiation.h"
 #include "engine/options.h"
 #include "engine/rank_states.h"
@@ -39,6 +40,7 @@ struct Submission {
   std::vector<void*> outputs;   ///< none for kinds whose result size is negotiated
   Allocate allocate = nullptr;  ///< memory for the results of these; null: the engine's own
   std::shared_ptr<Handle> handle = nullptr;  ///< the operation's; null: a new one
+  int64_t number = 0;                        ///< of what the caller launches, in `launches`
 };
 
 /// One rank's engine: takes operations, agrees with its peers on their order, runs them.
@@ -118,6 +120,9 @@ class Engine {
 
   /// Copy of the known process sets.
   std::map<int32_t, std::vector<int>> process_sets();
+
+  /// The operations on accelerators, which the caller launches. Outlives the engine.
+  const std::shared_ptr<Launches>& launches() const { return launches_; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -215,6 +220,7 @@ class Engine {
   Endpoint endpoint_;
   std::unique_ptr<Backend> backend_;
   ProcessSets sets_;
+  const std::shared_ptr<Launches> launches_ = std::make_shared<Launches>();
   Executor executor_;
   Recorder recorder_;
 

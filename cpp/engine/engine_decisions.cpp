@@ -32,7 +32,7 @@ void Engine::receive_batch(std::vector<Item> items) {
                                         : recorder_.submitted(item.response->base, item.ordinal);
     recorder_.agreed(item.record);
   }
-  if (sequencer_ != nullptr && !items.empty()) {
+  if (sequencer_ != nullptr && !items.empty() && !items[0].response->base.launched()) {
     busy_.push_back(backend_->lane_of(items[0].response->base.set));
   }
   Batch batch;

@@ -34,6 +34,7 @@ bool Engine::shutdown() {
     driver_.lock();
     const Role role(*this);
     end_pairs();
+    launches_->close();
   }
   callbacks_.run();
   warn_of_leftovers();
@@ -109,6 +110,7 @@ void Engine::fail_all(const Error& error) {
   for (const auto& entry : negotiation_.drop()) complete(*entry, *ended_);
   busy_.clear();
   pairs_.drop(*ended_);
+  launches_->close(ended_);
   closed_.complete();
 }
 

@@ -60,14 +60,15 @@ std::byte* readable(const std::byte* data) { return const_cast<std::byte*>(data)
 
 }  // namespace
 
-Executor::Executor(Backend& backend, ProcessSets& sets, std::mutex& sets_mutex, int rank)
-    : backend_(backend), sets_(sets), sets_mutex_(sets_mutex), rank_(rank) {}
+Executor::Executor(Backend& backend, ProcessSets& sets, std::mutex& sets_mutex, Launches& launches,
+                   int rank)
+    : backend_(backend), sets_(sets), sets_mutex_(sets_mutex), launches_(launches), rank_(rank) {}
 
 int Executor::lane_of(const Batch& batch) const {
   if (batch.last) return kAllLanes;
   const Request& base = batch.items[0].response->base;
   if (base.kind == Kind::kAddSet || base.kind == Kind::kRemoveSet) return kAllLanes;
-  return backend_.lane_of(base.set);
+  return base.launched() ? kLaunchLane : backend_.lane_of(base.set);
 }
 
 void Executor::start(Flight& flight) {
@@ -83,6 +84,10 @@ void Executor::start(Flight& flight) {
       flight.work = immediately([] {});
       return;
     default:
+      if (base.launched()) {
+        flight.work = immediately([this, &flight] { launch(flight); });
+        return;
+      }
       add_streams(flight);
       flight.work = backend_.start(flight.op, flight.in, flight.out);
   }
@@ -101,6 +106,16 @@ void Executor::conclude(Flight& flight) {
     const std::lock_guard lock(sets_mutex_);
     sets_.remove(base.root);
   }
+}
+
+/// Hands a batch to who launches it; nothing of it is moved here.
+void Executor::launch(const Flight& flight) {
+  Launches::Batch batch;
+  for (const Item& item : flight.items) {
+    const int64_t number = item.entry != nullptr ? item.entry->number : Launch::kJoined;
+    batch.push_back({number, item.response, sets_.ranks(flight.base().set)});
+  }
+  launches_.add(std::move(batch));
 }
 
 void Executor::add_streams(Flight& flight) {

@@ -6,6 +6,7 @@
 
 #include "backends/backend.h"
 #include "engine/flight.h"
+#include "engine/launches.h"
 #include "engine/process_sets.h"
 
 namespace sirtaki {
@@ -15,9 +16,12 @@ class Executor {
  public:
   /// Of batches beside which nothing else runs.
   static constexpr int kAllLanes = -1;
+  /// Of what the caller launches on accelerators: in one order, whatever runs beside it.
+  static constexpr int kLaunchLane = -2;
 
   /// Only `conclude` changes `sets`, and holds `sets_mutex` while it does.
-  Executor(Backend& backend, ProcessSets& sets, std::mutex& sets_mutex, int rank);
+  Executor(Backend& backend, ProcessSets& sets, std::mutex& sets_mutex, Launches& launches,
+           int rank);
 
   /// The lane of the backend in which a batch runs.
   int lane_of(const Batch& batch) const;
@@ -27,6 +31,7 @@ class Executor {
   void conclude(Flight& flight);
 
  private:
+  void launch(const Flight& flight);
   void add_streams(Flight& flight);
   void add_same_shape(Flight& flight, Item& item);
   void add_allgather(Flight& flight, Item& item);
@@ -38,6 +43,7 @@ class Executor {
   Backend& backend_;
   ProcessSets& sets_;
   std::mutex& sets_mutex_;
+  Launches& launches_;
   int rank_;
 };
 

@@ -109,6 +109,7 @@ struct Entry {
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   Allocate allocate;
+  int64_t number = 0;     ///< the caller's, of what it launches itself
   uint64_t record = 0;    ///< its number in the flight recorder
   std::string no_memory;  ///< what `allocate` failed with; empty: it did not
   std::shared_ptr<Handle> handle;

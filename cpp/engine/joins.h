@@ -13,7 +13,7 @@ namespace sirtaki {
 class Joins {
  public:
   /// Throws for a member that joins twice.
-  void add(int32_t set, int rank, int member, size_t members) {
+  void add(int32_t set, int rank, int member, size_t members, bool on_accelerator) {
     Joined& joined = sets_[set];
     joined.members.resize(members);
     if (joined.members[static_cast<size_t>(member)]) {
@@ -21,12 +21,15 @@ class Joins {
     }
     joined.members[static_cast<size_t>(member)] = true;
     joined.last = rank;
+    joined.on_accelerators &= on_accelerator;
     ++joined.count;
   }
   bool contains(int32_t set, int member) const {
     const auto found = sets_.find(set);
     return found != sets_.end() && found->second.members[static_cast<size_t>(member)];
   }
+  /// Those who have joined can take part on accelerators, too.
+  bool on_accelerators(int32_t set) const { return sets_.at(set).on_accelerators; }
   /// All members of the set have joined.
   bool complete(int32_t set) const {
     const auto found = sets_.find(set);
@@ -42,6 +45,7 @@ class Joins {
     std::vector<bool> members;
     size_t count = 0;
     int last = -1;
+    bool on_accelerators = true;
   };
 
   std::map<int32_t, Joined> sets_;

@@ -139,7 +139,8 @@ std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b)
 
 bool can_fuse(const Request& a, const Request& b) {
   const KindTraits& traits = traits_of(a.kind);
-  if (!traits.fusable || a.kind != b.kind || a.set != b.set || a.dtype != b.dtype) return false;
+  if (!traits.fusable || a.kind != b.kind || a.set != b.set) return false;
+  if (a.dtype != b.dtype || a.device != b.device) return false;
   if (traits.rooted && a.root != b.root) return false;
   return !traits.reduces ||
          (a.reduce == b.reduce && a.scale.pre == b.scale.pre && a.scale.post == b.scale.post);

@@ -17,13 +17,17 @@ struct Request {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kU8;
   ReduceOp reduce = ReduceOp::kSum;
-  uint8_t device = 0;  ///< 0 CPU, 1 GPU: all ranks must agree
+  uint8_t device = 0;  ///< 0: CPU; 1: an accelerator, where the caller moves the data. All ranks
+                       ///< must agree; join: 1 if this rank can take part there with zeros
   Scale scale;
   int32_t root = 0;  ///< world rank; remove_process_set: the set
   int32_t set = 0;
   std::string name;             ///< empty: matched by order of submission within the set
   std::vector<Shape> shapes;    ///< one a tensor: a group of tensors is one request
   std::vector<int64_t> splits;  ///< alltoall: rows for each member; add_process_set: the ranks
+
+  /// The engine agrees on it only, and the caller moves the data.
+  bool launched() const { return device != 0 && kind != Kind::kJoin; }
 
   void encode(Writer& out) const;
   /// Throws Error for what no rank asks for.

@@ -122,9 +122,8 @@ void Sequencer::complete_if_all(Pending& pending) {
   std::unique_ptr<Pending> done = reports_.take(pending);
   if (timeline_ != nullptr) timeline_->negotiate_end(base_of(*done), done->ordinal);
   const Request& base = base_of(*done);
-  if (done->error.empty() && !done->whole() && !traits_of(base.kind).joinable) {
-    done->error =
-        std::string(traits_of(base.kind).name) + " is not supported with Join at this time";
+  if (done->error.empty() && !done->whole()) {
+    done->error = not_joinable(base);
     done->error_code = ErrorCode::kInternal;
   }
   if (done->error.empty()) {
@@ -135,6 +134,15 @@ void Sequencer::complete_if_all(Pending& pending) {
   }
   if (!done->error.empty()) return fail(*done, done->error_code, done->error);
   ready_.push_back(std::move(done));
+}
+
+/// Why ranks that have joined cannot take part with zeros; empty if they can.
+std::string Sequencer::not_joinable(const Request& request) const {
+  if (!traits_of(request.kind).joinable) {
+    return std::string(traits_of(request.kind).name) + " is not supported with Join at this time";
+  }
+  const bool reachable = !request.launched() || joins_.on_accelerators(request.set);
+  return reachable ? "" : "a rank that has joined has no accelerator to take part on with zeros";
 }
 
 /// What is wrong with an operation all members agree on; empty if nothing.
@@ -180,7 +188,7 @@ std::string Sequencer::validate_set_change(const Request& request) const {
 
 void Sequencer::receive_join(int rank, const Request& request) {
   const int32_t set = request.set;
-  joins_.add(set, rank, sets_.index(set, rank), sets_.ranks(set).size());
+  joins_.add(set, rank, sets_.index(set, rank), sets_.ranks(set).size(), request.device != 0);
   for (Pending* pending : reports_.of_set(set)) complete_if_all(*pending);
   if (joins_.complete(set)) finish_join(set);
 }
@@ -209,7 +217,7 @@ std::unique_ptr<Pending> Sequencer::take_ready(const std::function<bool(int32_t 
     const Request& base = base_of(**it);
     const bool fence = changes_sets(base.kind);
     if (fence && it != ready_.begin()) return nullptr;
-    if (sets_.index(base.set, 0) < 0 || may_go(base.set)) {
+    if (sets_.index(base.set, 0) < 0 || base.launched() || may_go(base.set)) {
       std::unique_ptr<Pending> taken = std::move(*it);
       ready_.erase(it);
       return taken;

@@ -90,6 +90,7 @@ class Sequencer {
   void send_error(const std::vector<int>& ranks, const std::string& key, ErrorCode code,
                   const std::string& text);
   void fail_stalled(const Pending& pending, double seconds, const std::string& missing);
+  std::string not_joinable(const Request& request) const;
   std::string validate(const Pending& pending) const;
   std::string validate_set_change(const Request& request) const;
   Response respond(const Pending& pending) const;

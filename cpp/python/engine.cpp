@@ -21,6 +21,7 @@
 #include "python/bindings.h"
 #include "python/callback_backend.h"
 #include "python/completions.h"
+#include "python/launches.h"
 #include "transport/renewal.h"
 
 namespace nb = nanobind;
@@ -225,6 +226,11 @@ void make_request(PythonRequest* made, int kind, std::string name, int dtype, in
   submission.handle = handle_for(std::move(completions), number);
 }
 
+void launch_as(PythonRequest& asked, int64_t number) {
+  asked.submission.request.device = 1;
+  asked.submission.number = number;
+}
+
 /// Name and process set; None without a name.
 nb::object key_of_request(const PythonRequest& asked) {
   const Request& request = asked.submission.request;
@@ -409,6 +415,8 @@ void bind_engine(nb::module_& m) {
            "inputs"_a = std::vector<uintptr_t>(), "outputs"_a = std::vector<uintptr_t>(),
            "results"_a = std::vector<Memory>(), "waits"_a = false,
            "completions"_a.none() = std::shared_ptr<Completions>(), "number"_a = int64_t{0})
+      .def("launch_as", &launch_as, "number"_a,
+           "Marks an operation that its caller launches, on an accelerator: see `launches`.")
       .def_ro("waits", &PythonRequest::waits)
       .def_prop_ro("key", &key_of_request);
 
@@ -468,6 +476,7 @@ void bind_engine(nb::module_& m) {
           nb::call_guard<nb::gil_scoped_release>())
       .def("snapshot", &snapshot_of, "most"_a)
       .def("process_sets", [](HeldEngine& engine) { return engine->process_sets(); })
+      .def_prop_ro("launches", [](HeldEngine& engine) { return engine->launches(); })
       .def("backend_name", [](HeldEngine& engine) { return engine->backend_name(); })
       .def("require_own_process", [](HeldEngine& engine) { engine->require_own_process(); })
       .def("time_allreduce", &time_allreduce, "address"_a, "count"_a, "repeats"_a)

@@ -10,6 +10,7 @@
 #include "math/reduce_levels.h"
 #include "python/bindings.h"
 #include "python/completions.h"
+#include "python/launches.h"
 #include "transport/region.h"
 
 namespace nb = nanobind;
@@ -57,6 +58,7 @@ NB_MODULE(_core, m) {
   m.def("region_bytes", &Region::bytes, nb::arg("ranks"),
         "Bytes of shared memory that the ranks of a host need together.");
   bind_completions(m);
+  bind_launches(m);
   bind_engine(m);
   bind_math(m);
   bind_numbers(m);

@@ -52,11 +52,29 @@ class Completions:
     def take(self) -> list[int]: ...
     def close(self) -> None: ...
 
+class Launch:
+    number: int
+    ranks: list[int]
+    set: int
+    kind: int
+    dtype: int
+    reduce: int
+    prescale: float
+    postscale: float
+    root: int
+    shapes: list[tuple[int, ...]]
+    sizes: list[int]
+
+class Launches:
+    def take(self) -> list[Launch]: ...
+    def await_end(self) -> None: ...
+
 class Request:
     @property
     def waits(self) -> bool: ...
     @property
     def key(self) -> tuple[str, int] | None: ...
+    def launch_as(self, number: int) -> None: ...
     def __init__(
         self,
         kind: int,
@@ -111,6 +129,7 @@ class Links:
     def close(self) -> None: ...
 
 class Engine:
+    launches: Launches
     def __init__(
         self, links: Links, options: EngineOptions, backend: object | None = None
     ) -> None: ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 _NAME = "sirtaki"
+_DEVICES = ["cpu", "cuda", "xpu"]
 
 
 def register() -> None:
@@ -17,7 +18,7 @@ def register() -> None:
         import torch.distributed as dist
 
         if dist.is_available() and _NAME.upper() not in dist.Backend._plugins:
-            dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu"])
+            dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=_DEVICES)
     except Exception as error:
         import warnings
 

@@ -21,6 +21,12 @@ inline Request sum_of(const std::string& name, const Shape& shape = {4}) {
   return named(Kind::kAllreduce, name, shape);
 }
 
+/// On tensors of accelerators.
+inline Request launched(Request request) {
+  request.device = 1;
+  return request;
+}
+
 inline Request in_set(Request request, int32_t set) {
   request.set = set;
   return request;

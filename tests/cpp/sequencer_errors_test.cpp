@@ -15,6 +15,7 @@ using testing::Client;
 using testing::Fleet;
 using testing::in_set;
 using testing::join_of;
+using testing::launched;
 using testing::named;
 using testing::remove_set;
 using testing::sum_of;
@@ -260,6 +261,28 @@ TEST_CASE("others go on without a rank that joined, until all have joined") {
     CHECK(c.negotiation.waiting() == 0);
   }
   CHECK_FALSE(fleet.sequencer.expects_peers());
+}
+
+TEST_CASE("a rank joins operations of accelerators if it has one") {
+  Fleet fleet(2);
+  fleet.submit(1, launched(join_of()));
+  fleet.submit(0, launched(sum_of("x")));
+  fleet.settle();
+  for (const Client& c : fleet.clients) CHECK(c.names() == Names{"x"});
+}
+
+TEST_CASE("operations of accelerators fail after a rank without one has joined") {
+  Fleet fleet(2);
+  fleet.submit(1, join_of());
+  fleet.submit(0, launched(sum_of("x")));
+  fleet.settle();
+  CHECK(fleet.client(0).codes == std::vector<ErrorCode>{ErrorCode::kInternal});
+  CHECK(fleet.client(1).names().empty());
+}
+
+TEST_CASE("operations of accelerators do not go with those of the hosts") {
+  CHECK(can_fuse(launched(sum_of("x")), launched(sum_of("y"))));
+  CHECK_FALSE(can_fuse(launched(sum_of("x")), sum_of("y")));
 }
 
 TEST_CASE("a join completes what only the joining rank had not submitted") {

@@ -406,7 +406,7 @@ DIFFERENCES = {
     "synchronize": "`ValueError` for an unknown or used handle (Horovod: returns None)",
     "broadcast_parameters": "also takes generators, as `model.named_parameters()`",
     "broadcast_optimizer_state": "options of optimizers without state are sent too",
-    "nccl_built": "0: there is no NCCL in this version",
+    "nccl_built": "0 unless this process's PyTorch has NCCL and sees a GPU",
     "gloo_built": "True: the native transport has Gloo's place",
     "gloo_enabled": "True: the native transport has Gloo's place",
     "mpi_built": "True when mpi4py is installed",

@@ -36,6 +36,8 @@ ACTS = "That act"
 LAUNCHER = "Set by the launcher"
 IGNORED = ("Accepted, with nothing to do", "Accepted, to act in a later version")
 
+OPERATIONS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
+
 # What a variable of the section "That act" changes in the Config: (value, field, its value then).
 EFFECTS = {
     "HOROVOD_FUSION_THRESHOLD": ("1024", "fusion_threshold", 1024),
@@ -66,6 +68,8 @@ EFFECTS = {
     "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": ("6", "autotune.max_samples", 6),
     "SIRTAKI_BACKEND": ("mpi", "backend", "mpi"),
     "HOROVOD_CPU_OPERATIONS": ("MPI", "backend", "mpi"),
+    "HOROVOD_GPU_OPERATIONS": ("MPI", "staged", frozenset(OPERATIONS)),
+    **{f"HOROVOD_GPU_{name.upper()}": ("HOST", "staged", frozenset({name})) for name in OPERATIONS},
     "HOROVOD_MPI_THREADS_DISABLE": ("1", "mpi_threads", False),
     "SIRTAKI_KEEP_MEMORY": ("0", "keep_memory", False),
     "HOROVOD_LOG_LEVEL": ("DEBUG", "log_level", 1),

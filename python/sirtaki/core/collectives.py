@@ -41,6 +41,14 @@ class Tensors(Protocol[T]):
         """Return received splits as a tensor of the kind of `like`."""
 
 
+class Done(Protocol):
+    """What a finished operation says of itself."""
+
+    @property
+    def received_splits(self) -> list[int]:
+        """Alltoall: the rows from each member."""
+
+
 class Collectives(Generic[T]):
     """Every operation starts asynchronously and returns a handle for `synchronize`.
 
@@ -94,7 +102,7 @@ class Collectives(Generic[T]):
             outputs=targets,
             waits=waits,
         )
-        return handles.start(world.engine, request, inputs, lambda _: list(outputs))
+        return self._submit(world, request, inputs, outputs, lambda _: list(outputs))
 
     def allgather_async(
         self,
@@ -149,6 +157,7 @@ class Collectives(Generic[T]):
             name,
             process_set,
             inputs,
+            (),
             lambda done: self._outputs(done, inputs),
             **details,
         )
@@ -173,7 +182,8 @@ class Collectives(Generic[T]):
             "broadcast",
             name,
             process_set,
-            source,
+            [source],
+            [target],
             lambda _: [target],
             dtype=dtype,
             root=root,
@@ -197,7 +207,7 @@ class Collectives(Generic[T]):
         pointers, shapes, dtype = self._views([source])
         rows = self._rows_to_members(splits, shapes[0], members_of(world, process_set))
 
-        def finish(done: _core.Handle) -> list[T]:
+        def finish(done: Done) -> list[T]:
             received = self._tensors.wrap_splits(done.received_splits, splits)
             return [*self._outputs(done, [source]), received]
 
@@ -206,7 +216,8 @@ class Collectives(Generic[T]):
             "alltoall",
             name,
             process_set,
-            source,
+            [source],
+            (),
             finish,
             dtype=dtype,
             shapes=shapes,
@@ -215,17 +226,18 @@ class Collectives(Generic[T]):
             waits=waits,
         )
 
-    @staticmethod
     def _start(
+        self,
         world: World,
         verb: str,
         name: str | None,
         process_set: ProcessSet,
-        keep: object,
-        finish: Callable[[_core.Handle], list[Any]],
+        sources: Sequence[Any],
+        targets: Sequence[Any],
+        finish: Callable[[Any], list[Any]],
         **details: Any,
     ) -> int:
-        """Start what `details` say, and return its handle; `keep` and `finish` as `handles.start`.
+        """Start what `details` say, of tensors into tensors that the caller gives, if it does.
 
         verb: what the core calls the operation, and how its name among the ranks begins.
         """
@@ -235,7 +247,18 @@ class Collectives(Generic[T]):
             set=number_of(process_set),
             **details,
         )
-        return handles.start(world.engine, request, keep, finish)
+        return self._submit(world, request, sources, targets, finish)
+
+    def _submit(
+        self,
+        world: World,
+        request: _core.Request,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        finish: Callable[[Any], list[Any]],
+    ) -> int:
+        """Submit an operation; `outputs` are those that the caller gives."""
+        return handles.start(world.engine, request, (inputs, outputs), finish)
 
     def _rows_to_members(self, splits: object, shape: tuple[int, ...], members: int) -> list[int]:
         if not shape:
@@ -262,11 +285,16 @@ class Collectives(Generic[T]):
         request = _core.Request(kinds.BARRIER, set=number_of(process_set), waits=True)
         handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
-    def join(self, process_set: ProcessSet) -> int:
-        """Contribute zeros to the others' allreduces until all join; return the last rank."""
+    def join(self, process_set: ProcessSet, *, on_device: bool = False) -> int:
+        """Contribute zeros to the others' allreduces until all join; return the last rank.
+
+        `on_device` says that somebody takes part on this rank's accelerator, too.
+        """
         engine = self._world().engine
         number = number_of(process_set)
         request = _core.Request(kinds.JOIN, name=f"join.{number}", set=number, waits=True)
+        if on_device:
+            request.launch_as(0)
         [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))
         return int(last)
 
@@ -291,7 +319,7 @@ class Collectives(Generic[T]):
             raise ValueError("the tensors of a group must have one dtype")
         return list(pointers), list(shapes), dtypes[0]
 
-    def _outputs(self, done: _core.Handle, inputs: Sequence[T]) -> list[T]:
+    def _outputs(self, done: Any, inputs: Sequence[T]) -> list[T]:
         return [
             self._tensors.from_buffer(buffer, like, shape)
             for (buffer, shape), like in zip(done.outputs(), inputs, strict=True)

@@ -17,6 +17,8 @@ _TRUE = frozenset(("1", "true", "yes", "on"))
 _FALSE = frozenset(("0", "false", "no", "off"))
 _DEFAULT_STALL_WARNING_SECONDS = 10.0
 _CPU_OPERATIONS = ("native", "gloo", "mpi", "ccl")
+_GPU_OPERATIONS = ("nccl", "host", "mpi", "ddl")
+_DEVICE_OPERATIONS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
 _LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 
 
@@ -68,6 +70,7 @@ class Config:
     autotune: Autotune = field(default_factory=Autotune)
     backend: str = "native"
     mpi_threads: bool = True
+    staged: frozenset[str] = frozenset()
     keep_memory: bool = True
     malloc_settings: tuple[str, ...] = ()
 
@@ -115,6 +118,7 @@ class Config:
             log_time=not env.flag("LOG_HIDE_TIME"),
             autotune=_read_autotune(env),
             backend=_read_backend(env),
+            staged=_read_staged(env),
             mpi_threads=not env.flag("MPI_THREADS_DISABLE"),
             keep_memory=env.flag("KEEP_MEMORY", default=True),
             malloc_settings=env.malloc_settings(),
@@ -217,6 +221,17 @@ def _read_backend(env: _Reader) -> str:
         return ("native", "mpi")[env.choice("BACKEND", ("native", "mpi"), "native")]
     chosen = _CPU_OPERATIONS[env.choice("CPU_OPERATIONS", _CPU_OPERATIONS, "native")]
     return "mpi" if chosen == "mpi" else "native"
+
+
+def _read_staged(env: _Reader) -> frozenset[str]:
+    """The operations on tensors of GPUs that go through CPU memory: all that are not NCCL's."""
+
+    def chosen(name: str, default: str) -> str:
+        return _GPU_OPERATIONS[env.choice(name, _GPU_OPERATIONS, default)]
+
+    default = chosen("GPU_OPERATIONS", "nccl")
+    names = _DEVICE_OPERATIONS
+    return frozenset(n for n in names if chosen(f"GPU_{n.upper()}", default) != "nccl")
 
 
 def _read_interfaces(env: _Reader) -> tuple[str, ...]:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from sirtaki import _core
 from sirtaki.backends import mpi
-from sirtaki.core import memory
+from sirtaki.core import accelerators, memory
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.links import Links
 from sirtaki.core.world import World, make_world, start_mpi
-from sirtaki.rendezvous import meeting
+from sirtaki.rendezvous import meeting, network, tcp_store
 from sirtaki.rendezvous.meeting import Meeting
 
 if TYPE_CHECKING:
@@ -166,6 +166,18 @@ def shutdown() -> None:
     _core.set_current_engine(None)
 
 
+def addresses() -> list[str]:
+    """Return addresses of this host at which ranks of others may reach it, the likeliest first.
+
+    Raises:
+        ValueError: Before ``init()``, or none of the interfaces chosen is up here.
+    """
+    store = _Process.meeting.store.address if _Process.meeting is not None else ""
+    over_tcp = store.startswith((tcp_store.SCHEME, tcp_store.TLS_SCHEME))
+    towards = tcp_store.endpoints_of(store) if over_tcp else []
+    return network.candidates(towards, current_world().config.interfaces)
+
+
 def is_initialized() -> bool:
     """Tell whether ``init()`` was called and ``shutdown()`` was not."""
     return _Process.world is not None
@@ -288,8 +300,8 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """Return NCCL's version code, 0 without NCCL."""
-    return 0
+    """Return NCCL's version code; 0 without NCCL, a GPU, or PyTorch in this process."""
+    return accelerators.nccl_version()
 
 
 def ddl_built() -> bool:
@@ -304,9 +316,9 @@ def ccl_built() -> bool:
 
 def cuda_built() -> bool:
     """Tell whether CUDA tensors are reduced on the GPU."""
-    return False
+    return accelerators.serves_cuda()
 
 
 def rocm_built() -> bool:
     """Tell whether ROCm tensors are reduced on the GPU."""
-    return False
+    return accelerators.serves_rocm()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sirtaki import _core
@@ -21,7 +21,8 @@ from sirtaki.rendezvous.meeting import Meeting
 class World:
     """A running world, from ``init()`` to ``shutdown()``.
 
-    links: what it runs on; closed with it unless another world may use them.
+    links: what it runs on; closed with it unless another world may use them. at_close: called when
+    its engine has ended.
     """
 
     topology: Topology
@@ -30,6 +31,7 @@ class World:
     vouching: Vouching
     dynamic_process_sets: bool
     links: Links
+    at_close: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def homogeneous(self) -> bool:
@@ -38,7 +40,10 @@ class World:
 
     def close(self) -> Links | None:
         """Leave: what others still wait for fails there. Return what another world may use."""
-        if self.engine.shutdown():
+        ended_well = self.engine.shutdown()
+        for end in self.at_close:
+            end()
+        if ended_well:
             return self.links
         self.links.close()
         return None

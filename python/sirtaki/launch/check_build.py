@@ -19,7 +19,7 @@ def print_check_build() -> None:
         name: native and module is not None and found[module].works and has_adapter(module)
         for name, module in _FRAMEWORKS.items()
     }
-    mpi = any(each.works for each in backends(found[CORE_MODULE]) if each.name == "mpi")
+    moves = {each.name: each.works for each in backends(found[CORE_MODULE])}
     # Scripts compare it with the versions of Horovod.
     print(f"Horovod v{HOROVOD_VERSION}:")
     _block("Available Frameworks", frameworks)
@@ -29,7 +29,7 @@ def print_check_build() -> None:
     )
     _block(
         "Available Tensor Operations",
-        {"NCCL": False, "DDL": False, "CCL": False, "MPI": mpi, "Gloo": native},
+        {"NCCL": moves["nccl"], "DDL": False, "CCL": False, "MPI": moves["mpi"], "Gloo": native},
     )
 
 

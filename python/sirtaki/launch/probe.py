@@ -23,6 +23,13 @@ from sirtaki.rendezvous import local_socket
 
 _IMPORT = "import importlib, sys; m = importlib.import_module(sys.argv[1]); {check}; print()"
 _VERSION = "sys.stdout.write('\\n@' + str(getattr(m, '__version__', '')))"
+_NCCL = (
+    "d = m.distributed; "
+    "assert d.is_available() and d.is_nccl_available(), 'this PyTorch has no NCCL'; "
+    "assert m.cuda.is_available(), 'PyTorch sees no GPU'; "
+    "version = '.'.join(map(str, m.cuda.nccl.version())); "
+    "sys.stdout.write(f'\\n@{version}, {m.cuda.device_count()} visible GPUs')"
+)
 _IMPORT_SECONDS = 120.0
 
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "numpy")
@@ -55,15 +62,19 @@ def probe_modules(names: Iterable[str]) -> dict[str, Finding]:
         return dict(zip(names, pool.map(probe_module, names), strict=True))
 
 
-def probe_module(name: str) -> Finding:
-    """Import a module in a process of its own, which may crash or hang without harm."""
+def probe_module(name: str, check: str = _VERSION) -> Finding:
+    """Import a module in a process of its own, which may crash or hang without harm.
+
+    `check` is done there with the module m: it raises, or writes the detail behind a line
+    break and "@".
+    """
     # Looking for a part of a package would import the package, here.
     package = name.partition(".")[0]
     if importlib.util.find_spec(package) is None:
         return Finding(name, False, "not installed")
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _IMPORT.format(check=_VERSION), name],
+            [sys.executable, "-c", _IMPORT.format(check=check), name],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_IMPORT_SECONDS,
@@ -92,9 +103,17 @@ def backends(core: Finding) -> list[Finding]:
     return [
         Finding("native", core.works, "shared memory on one host" if core.works else missing),
         Finding("single", core.works, "a world of one rank" if core.works else missing),
-        Finding("nccl", False, "not part of this version"),
+        _nccl(core.works, missing),
         _mpi(core.works, missing),
     ]
+
+
+def _nccl(core_works: bool, missing: str) -> Finding:
+    found = probe_module("torch", _NCCL)
+    if not found.works:
+        reason = found.detail.removeprefix("AssertionError: ")
+        return Finding("nccl", False, f"tensors of GPUs go through CPU memory: {reason}")
+    return Finding("nccl", core_works, found.detail if core_works else missing)
 
 
 def _mpi(core_works: bool, missing: str) -> Finding:

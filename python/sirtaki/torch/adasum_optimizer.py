@@ -13,7 +13,7 @@ from sirtaki.core.reduction import Reduction
 from sirtaki.torch.allreduce_ops import start_allreduce
 from sirtaki.torch.compression import Compressor
 from sirtaki.torch.gradient_slots import name_of_bucket
-from sirtaki.torch.handles import stage_in_place, wait
+from sirtaki.torch.handles import collectives, stage_in_place, wait
 from sirtaki.torch.wrapping import Wrapper, adopt
 
 
@@ -63,9 +63,11 @@ class _DistributedAdasumOptimizer(Wrapper):
         pending = []
         for bucket in buckets:
             deltas = [self._compression.compress(p.detach() - before[p]) for p in bucket]
-            staged = stage_in_place([delta for delta, _ in deltas])
+            staged = stage_in_place([delta for delta, _ in deltas], collectives)
             name = name_of_bucket([self._parameter_names[p] for p in bucket])
-            handle = start_allreduce(staged, name, self._reduction, in_place=True)
+            handle = start_allreduce(
+                staged, name, self._reduction, in_place=True, runner=collectives
+            )
             pending.append((handle, staged, [context for _, context in deltas]))
         for bucket, (handle, staged, contexts) in zip(buckets, pending, strict=True):
             wait(handle)

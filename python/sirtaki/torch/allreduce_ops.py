@@ -9,14 +9,17 @@ import torch
 from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
+from sirtaki.core.collectives import Collectives
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average, Sum
 from sirtaki.core.reduction import Reduction, resolve_op
 from sirtaki.torch.compression import Compression, Compressor
+from sirtaki.torch.device.routes import devices
 from sirtaki.torch.handles import (
     collectives,
     return_inputs,
     return_outputs,
+    runner_of,
     stage_in_place,
     stage_inputs,
     start_group,
@@ -32,13 +35,14 @@ def start_allreduce(
     reduction: Reduction,
     *,
     in_place: bool,
+    runner: Collectives[torch.Tensor],
     waits: bool = False,
 ) -> int:
-    """Start the reduction of CPU tensors, contiguous ones if in place; for `handles.wait`."""
+    """Start the reduction of tensors staged for the runner; for `handles.wait`."""
 
     def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
         outputs = part if in_place else None
-        return collectives.allreduce_async(part, outputs, part_name, reduction, waits)
+        return runner.allreduce_async(part, outputs, part_name, reduction, waits)
 
     return start(tensors, name) if len(tensors) == 1 else start_group(tensors, name, start)
 
@@ -54,8 +58,9 @@ def _submit(
     for tensor in tensors:
         check_reducible(tensor)
     check_one_device(tensors)
-    staged = stage_inputs(tensors)
-    handle = start_allreduce(staged, name, reduction, in_place=False, waits=waits)
+    runner = runner_of(tensors, "allreduce", reduction.op)
+    staged = stage_inputs(tensors, runner)
+    handle = start_allreduce(staged, name, reduction, in_place=False, runner=runner, waits=waits)
     return return_outputs(handle, tensors, single=single)
 
 
@@ -70,8 +75,12 @@ def _submit_in_place(
     for tensor in tensors:
         check_reducible(tensor)
     check_one_device(tensors)
-    staged = stage_in_place(tensors)
-    handle = start_allreduce(staged, name, reduction, in_place=True, waits=waits)
+    runner = runner_of(tensors, "allreduce", reduction.op)
+    staged = stage_in_place(tensors, runner)
+    for tensor, worked_on in zip(tensors, staged, strict=True):
+        if worked_on is tensor:
+            increment_version(tensor)
+    handle = start_allreduce(staged, name, reduction, in_place=True, runner=runner, waits=waits)
     return return_inputs(handle, tensors, staged, single=single)
 
 
@@ -79,7 +88,9 @@ def _submit_one(
     tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
 ) -> int:
     """Do what `_submit` does, with as little Python as possible in the usual case."""
-    if not isinstance(tensor, torch.Tensor) or not (tensor.is_cpu and tensor.dtype in REDUCIBLE):
+    if not isinstance(tensor, torch.Tensor) or not (
+        tensor.is_cpu and tensor.dtype in REDUCIBLE and devices["cpu"] is None
+    ):
         return _submit((tensor,), name, reduction, single=True, waits=waits)
     return collectives.allreduce_async((tensor,), None, name, reduction, waits)
 
@@ -88,7 +99,9 @@ def _submit_one_in_place(
     tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
 ) -> int:
     """Do what `_submit_in_place` does, with as little Python as possible in the usual case."""
-    if not isinstance(tensor, torch.Tensor) or not (is_plain(tensor) and tensor.dtype in REDUCIBLE):
+    if not isinstance(tensor, torch.Tensor) or not (
+        is_plain(tensor) and tensor.dtype in REDUCIBLE and devices["cpu"] is None
+    ):
         return _submit_in_place((tensor,), name, reduction, single=True, waits=waits)
     increment_version(tensor)  # so that autograd notices, as for any in-place operation
     pair = (tensor,)
@@ -237,8 +250,8 @@ def allreduce_async_(
 ) -> int:
     """Start `allreduce_` and return a handle for `poll` and `synchronize`.
 
-    The tensor must be neither read nor changed before `synchronize`. One that is not contiguous
-    or not in CPU memory is reduced in a copy and filled by `synchronize`.
+    The tensor must be neither read nor changed before `synchronize`. One that is not contiguous, or
+    that goes through CPU memory, is reduced in a copy and filled by `synchronize`.
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     return _submit_one_in_place(tensor, name, reduction)

@@ -15,16 +15,16 @@ from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average
 from sirtaki.torch.allreduce_ops import grouped_allreduce
 from sirtaki.torch.handles import (
-    collectives,
     finish_with,
     return_inputs,
     return_outputs,
+    runner_of,
     stage_in_place,
     stage_inputs,
     start_group,
     synchronize,
 )
-from sirtaki.torch.tensors import check_dense, host_copy
+from sirtaki.torch.tensors import check_dense
 from sirtaki.torch.tracing import batch_at, check_one_device, wants_grad
 
 
@@ -97,11 +97,12 @@ def _submit_gather(
     for tensor in tensors:
         check_dense(tensor)
     check_one_device(tensors)
+    runner = runner_of(tensors, "allgather")
 
     def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
-        return collectives.allgather_async(part, part_name, process_set, waits)
+        return runner.allgather_async(part, part_name, process_set, waits)
 
-    handle = start_group(stage_inputs(tensors), name, start)
+    handle = start_group(stage_inputs(tensors, runner), name, start)
     return return_outputs(handle, tensors, single=single)
 
 
@@ -255,9 +256,9 @@ def broadcast_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `broadcast` and return a handle for `poll` and `synchronize`; not differentiable."""
-    handle = collectives.broadcast_async(
-        host_copy(check_dense(tensor)), None, root_rank, name, process_set
-    )
+    runner = runner_of((check_dense(tensor),), "broadcast")
+    (staged,) = stage_inputs((tensor,), runner)
+    handle = runner.broadcast_async(staged, None, root_rank, name, process_set)
     return return_outputs(handle, (tensor,), single=True)
 
 
@@ -283,11 +284,12 @@ def broadcast_async_(
 ) -> int:
     """Start `broadcast_` and return a handle for `poll` and `synchronize`.
 
-    The tensor must be neither read nor changed before `synchronize`. One that is not contiguous
-    or not in CPU memory is received in a copy and filled by `synchronize`.
+    The tensor must be neither read nor changed before `synchronize`. One that is not contiguous, or
+    that goes through CPU memory, is received in a copy and filled by `synchronize`.
     """
-    (staged,) = stage_in_place((check_dense(tensor),))
-    handle = collectives.broadcast_async(staged, staged, root_rank, name, process_set)
+    runner = runner_of((check_dense(tensor),), "broadcast")
+    (staged,) = stage_in_place((tensor,), runner)
+    handle = runner.broadcast_async(staged, staged, root_rank, name, process_set)
     if staged is not tensor:
         return return_inputs(handle, (tensor,), (staged,), single=True)
     increment_version(tensor)
@@ -402,7 +404,9 @@ def alltoall_async(
 ) -> int:
     """Start `alltoall` and return a handle, for which `synchronize` always gives the pair."""
     device = check_dense(tensor).device
-    handle = collectives.alltoall_async(host_copy(tensor), splits, name, process_set)
+    runner = runner_of((tensor,), "alltoall")
+    (staged,) = stage_inputs((tensor,), runner)
+    handle = runner.alltoall_async(staged, splits, name, process_set)
 
     def finish(outputs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         output, received = outputs

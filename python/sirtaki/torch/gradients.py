@@ -14,7 +14,7 @@ from sirtaki.core.reduction import Reduction
 from sirtaki.torch.allreduce_ops import start_allreduce
 from sirtaki.torch.compression import Compressor
 from sirtaki.torch.gradient_slots import Bucket, Slot
-from sirtaki.torch.handles import stage_in_place, wait
+from sirtaki.torch.handles import runner_of, stage_in_place, wait
 from sirtaki.torch.layouts import agree_on_layouts
 from sirtaki.torch.sparse_ops import sparse_allreduce_async
 
@@ -126,8 +126,11 @@ class GradientReducer:
             bucket.dense.append((slot, grad, context))
         if not tensors:
             return
-        bucket.staged = stage_in_place(tensors)
-        bucket.handle = start_allreduce(bucket.staged, bucket.name, self._reduction, in_place=True)
+        runner = runner_of(tensors, "allreduce", self._reduction.op)
+        bucket.staged = stage_in_place(tensors, runner)
+        bucket.handle = start_allreduce(
+            bucket.staged, bucket.name, self._reduction, in_place=True, runner=runner
+        )
 
     def _start_sparse(self, slot: Slot, grad: torch.Tensor) -> Any:
         op, _, _, process_set = self._reduction

@@ -11,6 +11,7 @@ import torch
 from sirtaki.core.collectives import Collectives
 from sirtaki.core.groups import Groups
 from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.torch.device.routes import joining, route
 from sirtaki.torch.tensors import TorchTensors, host_copy, is_plain
 
 # What `sparse_allreduce_async` returns: call it for the result.
@@ -25,16 +26,36 @@ wait = _groups.wait
 finish_with = _groups.finish_with
 
 
-def stage_inputs(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Return the tensors in CPU memory: themselves where they are there already."""
+def runner_of(
+    tensors: Sequence[torch.Tensor], operation: str, op: int | None = None
+) -> Collectives[torch.Tensor]:
+    """Return what runs an operation, named as the switches have it, on these tensors."""
+    if not tensors:
+        return collectives
+    runner = route(tensors[0], operation, op)
+    if runner is None or any(tensor.device != tensors[0].device for tensor in tensors):
+        return collectives
+    return runner
+
+
+def stage_inputs(
+    tensors: Sequence[torch.Tensor], runner: Collectives[torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    """Return the tensors where the runner wants them: themselves if they are there already."""
+    if runner is not collectives:
+        return tensors
     for tensor in tensors:
         if not tensor.is_cpu:
             return [host_copy(tensor) for tensor in tensors]
     return tensors
 
 
-def stage_in_place(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Return, for each tensor, one to work on in place: itself, or a contiguous CPU copy."""
+def stage_in_place(
+    tensors: Sequence[torch.Tensor], runner: Collectives[torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    """Return, for each tensor, one for the runner to work on in place: itself, or a copy."""
+    if runner is not collectives:
+        return [_tensors.contiguous(tensor) for tensor in tensors]
     for tensor in tensors:
         if not is_plain(tensor):
             return [_tensors.contiguous(host_copy(tensor)) for tensor in tensors]
@@ -123,4 +144,4 @@ def join(device: int = -1) -> int:
     Raises:
         HorovodInternalError: a rank was lost.
     """
-    return collectives.join(global_process_set)
+    return collectives.join(global_process_set, on_device=joining())

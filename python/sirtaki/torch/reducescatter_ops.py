@@ -15,8 +15,8 @@ from sirtaki.core.reduction import Reduction
 from sirtaki.torch.compression import Compression, Compressor
 from sirtaki.torch.exchange_ops import grouped_allgather
 from sirtaki.torch.handles import (
-    collectives,
     return_outputs,
+    runner_of,
     stage_inputs,
     start_group,
     synchronize,
@@ -37,11 +37,12 @@ def _submit(
         if check_reducible(tensor).dim() == 0:
             raise ValueError("reducescatter: a tensor without dimensions cannot be scattered")
     check_one_device(tensors)
+    runner = runner_of(tensors, "reducescatter", reduction.op)
 
     def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
-        return collectives.reducescatter_async(part, part_name, reduction, waits)
+        return runner.reducescatter_async(part, part_name, reduction, waits)
 
-    handle = start_group(stage_inputs(tensors), name, start)
+    handle = start_group(stage_inputs(tensors, runner), name, start)
     return return_outputs(handle, tensors, single=single)
 
 

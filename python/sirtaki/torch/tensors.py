@@ -27,6 +27,14 @@ REDUCIBLE = frozenset(_CODES)
 _CODES |= {getattr(torch, n): code for n, code in dtypes.MOVED.items() if hasattr(torch, n)}
 
 
+_DTYPES = {code: dtype for dtype, code in _CODES.items()}
+
+
+def dtype_of(code: int) -> torch.dtype:
+    """Return the type that the core knows by this number."""
+    return _DTYPES[code]
+
+
 def check_dense(tensor: object) -> torch.Tensor:
     """Return the tensor if a collective can take it.
 

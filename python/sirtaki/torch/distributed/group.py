@@ -16,13 +16,14 @@ from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from sirtaki import _core
 from sirtaki.core import kinds
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.world import World, make_world
 from sirtaki.rendezvous.meeting import Meeting
+from sirtaki.torch.distributed.devices import Devices
 from sirtaki.torch.distributed.operations import Operations
 from sirtaki.torch.distributed.pairs import Pairs
 from sirtaki.torch.distributed.store import TorchStore
@@ -47,7 +48,7 @@ class _Process:
 _ProcessGroup: Any = dist.ProcessGroup
 
 
-class Group(Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
+class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
     """A group of ranks with an engine of its own.
 
     Args:
@@ -71,9 +72,11 @@ class Group(Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         self._group_size = size
         self._timeout = seconds_of(timeout)
         self._completions = _completions()
-        self._world = _join(TorchStore(store, _attempt(name)), rank, size, self._timeout)
+        attempt = _attempt(name)
+        self._world = _join(TorchStore(store, attempt), rank, size, self._timeout)
         self._engine = self._world.engine
         self._store = store
+        self._device_store = PrefixStore(attempt, store)
         self._closed = False
         self._coalesced: list[dist.Work] | None = None
         self._farewell: _core.Handle | None = None
@@ -146,6 +149,7 @@ class Group(Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         if self._closed:
             return
         self._closed = True
+        self._leave_inner("shutdown")
         number = self._completions.number()
         with contextlib.suppress(Exception):
             self._farewell = self._engine.submit(
@@ -161,6 +165,7 @@ class Group(Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
     def abort(self) -> None:
         """End the group at once: what is under way fails on all ranks."""
         self._closed = True
+        self._leave_inner("abort")
         self._engine.abort("the process group was aborted")
         self._close()
 

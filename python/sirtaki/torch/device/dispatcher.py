@@ -1,0 +1,156 @@
+"""The thread that launches operations on the accelerator, in the order that all ranks agreed on."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import weakref
+from collections.abc import Sequence
+
+from sirtaki import _core
+from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.world import World
+from sirtaki.torch.device.groups import InnerGroup
+from sirtaki.torch.device.layer import Device
+from sirtaki.torch.device.meeting import meet
+from sirtaki.torch.device.operation import Agreed, Operation
+from sirtaki.torch.tensors import dtype_of
+
+# As long as this the end of a world waits for what is being launched.
+_END_SECONDS = 10.0
+
+
+class Dispatcher:
+    """Launches what a world's members have agreed on, until the world ends.
+
+    Process sets get their inner groups when their first operation is due: at that point of the
+    order all members are there, and none waits for another one elsewhere.
+
+    Args:
+        world: The world.
+        device: This process's accelerator.
+    """
+
+    def __init__(self, world: World, device: Device) -> None:
+        self.device = device
+        self._world = world
+        self._launches = world.engine.launches
+        # Who holds the handle keeps the operation.
+        self._operations: weakref.WeakValueDictionary[int, Operation] = (
+            weakref.WeakValueDictionary()
+        )
+        self._numbers = itertools.count(1)
+        self._groups: dict[tuple[int, ...], InnerGroup] = {}
+        self._ended = threading.Event()
+        self._launcher = threading.Thread(target=self._run, name="sirtaki-launcher", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="sirtaki-watcher", daemon=True)
+        self._launcher.start()
+        self._watcher.start()
+        world.at_close.append(self._close)
+
+    def submit(self, request: _core.Request, operation: Operation) -> None:
+        """Mark a request as one that is launched here; the tensors are ready as of now."""
+        number = next(self._numbers)
+        operation.ready = self.device.record(self.device.current())
+        self._operations[number] = operation
+        request.launch_as(number)
+
+    def await_results(self, operation: Operation) -> None:
+        """Let the current stream wait for an operation; blocks only until it is launched."""
+        operation.launched.wait()
+        if operation.error is not None:
+            raise operation.error
+        current = self.device.current()
+        self.device.wait(current, operation.done)
+        self.device.share(operation.outputs, current)
+
+    def _run(self) -> None:
+        with contextlib.suppress(Exception):  # what ended the world is for `_watch`
+            while batch := self._launches.take():
+                self._launch(batch)
+            self._leave_groups()
+
+    def _launch(self, batch: Sequence[_core.Launch]) -> None:
+        ranks = batch[0].ranks
+        rank = ranks.index(self._world.topology.rank)
+        all_agreed = [Agreed(self._operation(launch), launch, rank) for launch in batch]
+        try:
+            group = self._group(batch[0])
+            done = self._put(group, all_agreed)
+        except Exception as error:
+            self._give_up(all_agreed, error)
+            raise
+        for agreed in all_agreed:
+            agreed.operation.end(done)
+
+    def _put(self, group: InnerGroup, batch: Sequence[Agreed]) -> object:
+        """Put a batch on the side stream, behind the tensors that it needs."""
+        side = self.device.side()
+        for agreed in batch:
+            operation = agreed.operation
+            if operation.ready is not None:
+                self.device.wait(side, operation.ready)
+            if not operation.outputs:
+                dtype = dtype_of(agreed.launch.dtype)
+                shapes = agreed.result_shapes()
+                operation.outputs = [self.device.empty(shape, dtype) for shape in shapes]
+            operation.received_splits = agreed.rows(0)
+            self.device.share([*operation.inputs, *operation.outputs], side)
+        self.device.launch(lambda: group.run(batch))
+        return self.device.record(side)
+
+    def _operation(self, launch: _core.Launch) -> Operation:
+        operation = self._operations.get(launch.number)
+        if operation is not None:
+            return operation
+        # This rank has joined, and contributes zeros.
+        zeros = [self.device.empty(shape, dtype_of(launch.dtype)) for shape in launch.shapes]
+
+        def clear() -> None:
+            for tensor in zeros:
+                tensor.zero_()
+
+        self.device.launch(clear)
+        return Operation(zeros, zeros)
+
+    def _group(self, launch: _core.Launch) -> InnerGroup:
+        members = tuple(launch.ranks)
+        if members not in self._groups:
+            self._groups[members] = meet(self._world, self.device, members)
+        return self._groups[members]
+
+    def _give_up(self, batch: Sequence[Agreed], error: Exception) -> None:
+        """End the world, whose other ranks wait for this one's part on their accelerators."""
+        if self._ended.is_set():
+            return  # that is why
+        why = f"an operation could not be launched on the {self.device.backend} device: {error}"
+        failure = HorovodInternalError(f"rank {self._world.topology.rank}: {why}")
+        failure.__cause__ = error
+        for agreed in batch:
+            agreed.operation.end(error=failure)
+        self._world.engine.abort(why)
+
+    def _watch(self) -> None:
+        """When the world is lost, end what is on the accelerator and what is being launched."""
+        try:
+            self._launches.await_end()
+        except Exception as error:
+            self._ended.set()
+            for operation in list(self._operations.values()):
+                if not operation.launched.is_set():
+                    operation.end(error=error)
+            for group in list(self._groups.values()):
+                group.abort()
+
+    def _leave_groups(self) -> None:
+        if self._groups:
+            self.device.finish()
+        for group in self._groups.values():
+            group.close()
+
+    def _close(self) -> None:
+        self._watcher.join(_END_SECONDS)
+        if not self._ended.is_set():
+            self._launcher.join(_END_SECONDS)
+        self._ended.set()

@@ -1,0 +1,82 @@
+"""An operation on an accelerator, from its submission until its results may be used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from sirtaki import _core
+from sirtaki.core import kinds
+
+
+@dataclass(eq=False)
+class Operation:
+    """What the caller gave, and what comes of it.
+
+    inputs: read, in row order. outputs: written; made at launch where the caller gives none. ready:
+    event after which the inputs hold what they shall. done: event after which the outputs do.
+    """
+
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+    ready: Any = None
+    done: Any = None
+    received_splits: list[int] = field(default_factory=list)
+    error: BaseException | None = None
+    launched: threading.Event = field(default_factory=threading.Event)
+
+    def end(self, done: Any = None, error: BaseException | None = None) -> None:
+        """Say that it was launched, or why it could not be."""
+        self.done, self.error = done, error
+        self.launched.set()
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """An operation with what all members have agreed on; `rank` is this one's place among them."""
+
+    operation: Operation
+    launch: _core.Launch
+    rank: int
+
+    @property
+    def size(self) -> int:
+        """How many members there are."""
+        return len(self.launch.ranks)
+
+    @property
+    def root(self) -> int:
+        """The root's place among the members."""
+        return self.launch.ranks.index(self.launch.root)
+
+    def rows(self, tensor: int) -> list[int]:
+        """Return how many rows of the so many-th result come from each member."""
+        sizes, size = self.launch.sizes, self.size
+        if self.launch.kind == kinds.ALLTOALL:
+            return list(sizes[self.rank :: size])
+        return list(sizes[tensor * size : (tensor + 1) * size])
+
+    def sent_rows(self) -> list[int]:
+        """Return how many rows go to each member in alltoall."""
+        return list(self.launch.sizes[self.rank * self.size : (self.rank + 1) * self.size])
+
+    def result_shapes(self) -> list[Sequence[int]]:
+        """Return the shapes of results that the caller gives no tensors for."""
+        shapes: list[Sequence[int]] = []
+        for i, tensor in enumerate(self.operation.inputs):
+            if self.launch.kind == kinds.REDUCESCATTER:
+                rows = rows_of(tensor.shape[0], self.size)[self.rank]
+            else:
+                rows = sum(self.rows(i))
+            shapes.append((rows, *tensor.shape[1:]))
+        return shapes
+
+
+def rows_of(rows: int, members: int) -> list[int]:
+    """Return how many rows each member gets: the first ones get one more."""
+    each, rest = divmod(rows, members)
+    return [each + (member < rest) for member in range(members)]
