@@ -74,14 +74,15 @@ def _store(start: Start, timeout: timedelta) -> Store:
     key = f"torch/{next(_numbers)}"
     config = Config.from_env()
     meeting = state.meeting_of_start(config)
+    size = start.topology.size
     if start.topology.rank == 0:
-        store = TCPStore("localhost", 0, start.topology.size, True, timeout, wait_for_workers=False)
         hosts = network.candidates((), config.interfaces)
+        store = TCPStore(hosts[0], 0, size, True, timeout, wait_for_workers=False)
         meeting.store.set(key, json.dumps([hosts, store.port]).encode())
         return store
     hosts, port = json.loads(meeting.store.get(key, timeout.total_seconds()))
     host = _reachable(hosts, port)
-    return TCPStore(host, port, start.topology.size, False, timeout, wait_for_workers=False)
+    return TCPStore(host, port, size, False, timeout, wait_for_workers=False)
 
 
 def _reachable(hosts: list[str], port: int) -> str:
