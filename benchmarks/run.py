@@ -15,6 +15,7 @@ import allreduce
 import hosts
 import overheads
 import pairs
+import torch_distributed
 import train_step
 from output import RESULTS
 from summary import write_summary
@@ -46,6 +47,8 @@ def main() -> int:
     pairs.main(output)
     wait_until_quiet()
     train_step.main(output)
+    wait_until_quiet()
+    torch_distributed.main(output)
     wait_until_quiet()
     overheads.main(output)
     if hosts.reason_to_skip() is None:

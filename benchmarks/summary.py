@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch_distributed import rows
+
 from sirtaki.observe.report import show_bytes, show_rate, show_seconds
 
 Result = dict[str, Any]
@@ -24,6 +26,9 @@ def write_summary(folder: Path) -> Path:
     pairs = folder / "pairs.json"
     if pairs.exists():
         lines += _pairs(json.loads(pairs.read_text()))
+    programs = folder / "torch_distributed.json"
+    if programs.exists():
+        lines += _torch_distributed(json.loads(programs.read_text()))
     overheads = folder / "overheads.json"
     if overheads.exists():
         lines += _overheads(json.loads(overheads.read_text()))
@@ -72,6 +77,19 @@ def _pairs(result: Result) -> list[str]:
         lines += [f"## Messages there and back, {title}: median time, GB/s", ""]
         lines += [*_markdown(rows), ""]
     return [*lines, *_targets(result), "", *_origin(result)]
+
+
+def _torch_distributed(result: Result) -> list[str]:
+    title = f"## torch.distributed, {result['ranks']} ranks"
+    return [
+        title,
+        "",
+        *_markdown(rows(result["cases"])),
+        "",
+        *_targets(result),
+        "",
+        *_origin(result),
+    ]
 
 
 def _hosts(result: Result) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from models import BACKWARD_SHARE, COMPUTE_SECONDS, LAYERS
 from peers import GLOO, OPEN_MPI
+from torch_distributed_rank import ALL_REDUCE, FSDP2, HOROVOD, MOVES, ROUND_TRIP
+from torch_distributed_rank import DDP as DDP_STEP
 from train_rank import AFTER, BARRIER, DDP, GROUPED, OURS
 
 from sirtaki.observe.contenders import COPY
@@ -141,6 +143,28 @@ def check_pairs(cases: dict[str, Any]) -> list[Check]:
         what = "64 MiB between two hosts against a stream"
         checks.append(_at_least(what, 0.95, _ratio(large, "stream")))
     return checks
+
+
+def check_torch_distributed(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of programs of torch.distributed that these cases can tell about."""
+    least = {
+        **{f"{ALL_REDUCE}, {size} MiB": 2.5 for size in (1, 16, 64)},
+        f"{ROUND_TRIP}, 4 B": 2.0,
+        f"{ROUND_TRIP}, 64 MiB": 2.0,
+        **{f"{name}, 16 MiB": 2.0 for name in MOVES},
+        DDP_STEP: 2.2,
+        FSDP2: 1.2,
+    }
+    checks = [
+        _at_least(f"{name} against Gloo", factor, _ratio(cases[name], GLOO, OURS))
+        for name, factor in least.items()
+        if name in cases
+    ]
+    if small := cases.get(f"{ALL_REDUCE}, 4 B"):
+        microseconds = small[OURS]["median"] * 1e6
+        checks.append(_at_most(f"microseconds of {ALL_REDUCE} of 4 B", 40, microseconds))
+    step = _ratio(cases[DDP_STEP], OURS, HOROVOD)
+    return [*checks, _at_most(f"{DDP_STEP} against {HOROVOD}", 1.05, step)]
 
 
 def _flat(sums: dict[str, Any]) -> float:

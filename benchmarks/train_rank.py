@@ -56,7 +56,7 @@ def measure_steps(
         BARRIER: _then(task.model(), batch, lambda _: hvd.barrier()),
         AFTER: _then(task.model(), batch, _reduce_gradients),
         DDP: _ddp(task.model(), batch),
-        OURS: _ours(task.model(), batch),
+        OURS: with_horovod(task.model(), batch),
     }
     with torch.device("meta"):  # shapes without memory
         parameters = list(task.model().parameters())
@@ -82,19 +82,20 @@ def training_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Bat
     return timed(step)
 
 
-def _sgd(model: nn.Module) -> torch.optim.Optimizer:
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    """Return what trains a model."""
     return torch.optim.SGD(model.parameters(), lr=1e-3)
 
 
 def _alone(model: nn.Module, batch: Batch) -> Run:
-    run = training_step(model, _sgd(model), batch)
+    run = training_step(model, sgd(model), batch)
     # The other ranks sleep in the barrier that follows.
     return run if hvd.rank() == 0 else lambda _: []
 
 
 def _then(model: nn.Module, batch: Batch, meet: Callable[[nn.Module], object]) -> Run:
     """Training in which the ranks meet between backward and the optimizer's step."""
-    optimizer = _sgd(model)
+    optimizer = sgd(model)
     optimizer.register_step_pre_hook(lambda *_: meet(model))
     return training_step(model, optimizer, batch)
 
@@ -106,11 +107,12 @@ def _reduce_gradients(model: nn.Module) -> None:
 
 def _ddp(model: nn.Module, batch: Batch) -> Run:
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return training_step(wrapped, _sgd(model), batch)
+    return training_step(wrapped, sgd(model), batch)
 
 
-def _ours(model: nn.Module, batch: Batch) -> Run:
-    optimizer = hvd.DistributedOptimizer(_sgd(model), named_parameters=model.named_parameters())
+def with_horovod(model: nn.Module, batch: Batch) -> Run:
+    """Training with hvd.DistributedOptimizer."""
+    optimizer = hvd.DistributedOptimizer(sgd(model), named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     return training_step(model, optimizer, batch)
 

@@ -6,10 +6,17 @@ is imported that could fail, and nothing that takes time.
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _NAME = "sirtaki"
 _DEVICES = ["cpu", "cuda", "xpu"]
+_TRUE = frozenset(("1", "true", "yes", "on"))
+_ENV_RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 
 
 def register() -> None:
@@ -17,15 +24,83 @@ def register() -> None:
     try:
         import torch.distributed as dist
 
-        if dist.is_available() and _NAME.upper() not in dist.Backend._plugins:
-            dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=_DEVICES)
+        if not dist.is_available() or _NAME.upper() in dist.Backend._plugins:
+            return
+        dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=_DEVICES)
     except Exception as error:
-        import warnings
-
         warnings.warn(f"sirtaki is no backend of torch.distributed here: {error!r}", stacklevel=2)
+        return
+    try:
+        _complete(dist)
+    except Exception as error:
+        warnings.warn(
+            f"sirtaki is a backend of torch.distributed, but is not all it should be: {error!r}",
+            stacklevel=2,
+        )
 
 
 def _create(options: Any, backend_options: Any = None) -> Any:
     from sirtaki.torch.distributed.group import create
 
     return create(options, backend_options)
+
+
+def _complete(dist: Any) -> None:
+    """Open to our groups what PyTorch keeps for its own; nothing is replaced anywhere else."""
+    _serve(dist, "monitored_barrier", "group")
+    _serve(dist, "split_group", "parent_pg")
+    handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
+    handlers["env"] = _env_rendezvous(handlers["env"])
+    if os.environ.get("SIRTAKI_TORCH_DEFAULT", "").strip().lower() in _TRUE:
+        _be_default(dist)
+
+
+def _serve(dist: Any, name: str, parameter: str) -> None:
+    """Let a function that refuses our groups hand them over; `parameter` is where it takes one."""
+    theirs = getattr(dist, name, None)
+    if theirs is None:
+        return
+
+    @functools.wraps(theirs)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        group = args[0] if args else kwargs.get(parameter)
+        # Whoever has a group of ours has loaded this.
+        ours = sys.modules.get("sirtaki.torch.distributed.group")
+        if ours is not None and isinstance(group or dist.group.WORLD, ours.Group):
+            from sirtaki.torch.distributed import functions
+
+            return getattr(functions, name)(*args, **kwargs)
+        return theirs(*args, **kwargs)
+
+    for module in (dist, dist.distributed_c10d):
+        setattr(module, name, function)
+
+
+def _env_rendezvous(theirs: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Let `env://` do where an mpirun or srun has set none of PyTorch's variables."""
+
+    @functools.wraps(theirs)
+    def rendezvous(url: str, **kwargs: Any) -> Iterator[Any]:
+        if all(map(os.environ.get, _ENV_RENDEZVOUS)) and "world_size=0" not in url:
+            return theirs(url, **kwargs)
+        try:
+            from sirtaki.torch.distributed import started
+        except ImportError:  # a program that does not use us needs none of this
+            return theirs(url, **kwargs)
+        return started.rendezvous(url, theirs, **kwargs)
+
+    return rendezvous
+
+
+def _be_default(dist: Any) -> None:
+    """Let the names of PyTorch's backends for CPU tensors mean ours."""
+    theirs = dist.Backend.__new__
+    meant = {"gloo"} if dist.is_mpi_available() else {"gloo", "mpi"}
+
+    @functools.wraps(theirs)
+    def parse(cls: type, name: str) -> Any:
+        value = theirs(cls, name)
+        return _NAME if value in meant else value
+
+    dist.Backend.__new__ = parse
+    dist.Backend.default_device_backend_map["cpu"] = _NAME

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "examples" / "distributed"
-LIMIT = 120
+from tests.distributed.jobs import LIMIT, SPAWN, run, torchrun
 
 pytestmark = pytest.mark.timeout(2 * LIMIT)
-
-
-def run(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-        cwd=EXAMPLES,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-
-
-def torchrun(processes: int, *script: str, options: tuple[str, ...] = ()) -> list[str]:
-    return [
-        *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}"),
-        *options,
-        *script,
-    ]
 
 
 @pytest.mark.parametrize("backend", ["sirtaki", "gloo"])
@@ -97,21 +74,9 @@ try:
 except RuntimeError as error:
     print(type(error).__name__, error)
 """
-    done = run(sys.executable, "-c", SPAWN, program)
+    done = run(*SPAWN, program)
     assert "PeerLostError" in done.stdout, done.stdout + done.stderr
     assert "lost peer rank 1" in done.stdout
-
-
-# Starts two ranks and waits for both, whatever becomes of the other.
-SPAWN = """
-import os, subprocess, sys, socket
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
-env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2")
-ranks = [subprocess.Popen([sys.executable, "-c", sys.argv[1]], env=dict(env, RANK=str(r)))
-         for r in range(2)]
-[rank.wait() for rank in ranks]
-"""
 
 
 def test_torchrun_starts_again_after_a_rank_was_killed(tmp_path: Path) -> None:
@@ -149,7 +114,7 @@ except RuntimeError as error:
     print(error)
 dist.barrier()
 """
-    done = run(sys.executable, "-c", SPAWN, program)
+    done = run(*SPAWN, program)
     assert "missing ranks: 1" in done.stdout, done.stdout + done.stderr
 
 
@@ -165,3 +130,20 @@ def test_import_torch_works_whatever_is_broken(broken: str, tmp_path: Path) -> N
     }
     done = run(sys.executable, "-W", "error::RuntimeWarning", "-c", programs[broken])
     assert done.returncode == 0, done.stderr
+
+
+def test_a_group_may_have_other_members_than_one_before_a_new_start_had() -> None:
+    program = """
+import torch, torch.distributed as dist
+for members in ([0, 1], [0, 1, 2], [1, 2]):
+    dist.init_process_group("sirtaki")
+    group = dist.new_group(members)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=group)
+    print(f"sum {tensor.item()}\\n", end="")
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+    done = run(*SPAWN, program, "3")
+    sums = sorted(line for line in done.stdout.splitlines() if line.startswith("sum"))
+    assert sums == ["sum 1.0"] * 2 + ["sum 2.0"] * 4 + ["sum 3.0"] * 3, done.stderr

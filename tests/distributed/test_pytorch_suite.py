@@ -18,7 +18,6 @@ LIMIT = 60
 # What Gloo passes, or skips, and we do not.
 LEFT_OUT = {
     "test_get_backend": "asks for the name itself",
-    "test_monitored_barrier": "torch.distributed offers it for the name gloo alone",
     "test_batch_isend_irecv_mixed_backend_err": "makes groups of NCCL",
     "test_batch_isend_irecv_op_err": "needs GPUs",
     "test_ddp_get_bucket_sizes": "needs GPUs",

@@ -40,6 +40,15 @@ hvd.init()
 total = hvd.allreduce(numpy.full(3, hvd.rank() + 1.0), op=hvd.Sum)
 print("sum", int(total[0]), "size", hvd.size(), flush=True)
 """
+# Without a word of where the ranks are and where they meet.
+TORCH_SUM = """
+import torch, torch.distributed as dist
+dist.init_process_group("sirtaki")
+total = torch.full((3,), dist.get_rank() + 1.0)
+dist.all_reduce(total)
+print("sum", int(total[0]), "size", dist.get_world_size(), flush=True)
+dist.destroy_process_group()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -346,9 +355,18 @@ def test_ranks_of_several_hosts_meet(run: Run) -> None:
     run.expect_nothing_left()
 
 
-@pytest.mark.parametrize("options", ["-N1 -n3", "-N3 -n3", "-N2 -n3 -m cyclic"])
-def test_ranks_that_srun_alone_has_started_meet(run: Run, options: str) -> None:
-    (run.folder / "train.py").write_text(SUM)
+@pytest.mark.parametrize(
+    ("options", "program"),
+    [
+        ("-N1 -n3", SUM),
+        ("-N3 -n3", SUM),
+        ("-N2 -n3 -m cyclic", SUM),
+        ("-N1 -n3", TORCH_SUM),
+        ("-N3 -n3", TORCH_SUM),
+    ],
+)
+def test_ranks_that_srun_alone_has_started_meet(run: Run, options: str, program: str) -> None:
+    (run.folder / "train.py").write_text(program)
     command = f"srun --kill-on-bad-exit=1 {options} {sys.executable} {run.folder}/train.py"
     done = run.salloc("-N3 --exclusive", command)
     assert done.stdout.splitlines() == ["sum 6 size 3"] * 3, done.stderr

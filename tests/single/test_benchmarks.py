@@ -45,6 +45,44 @@ def timings(size: int, **seconds: float) -> dict[int, dict[str, dict[str, float]
     return {size: {name: {"median": value} for name, value in everyone.items()}}
 
 
+def test_programs_of_torch_distributed_are_measured_on_both_backends(
+    tmp_path: Path, summary: ModuleType
+) -> None:
+    small = ("--rounds=1", "--steps=1", "--width=16", "--max-bytes=4", "--output", str(tmp_path))
+    shown = benchmark("torch_distributed.py", *small)
+    assert "all_reduce, 4 B" in shown
+    cases = json.loads((tmp_path / "torch_distributed.json").read_text())["cases"]
+    assert list(cases) == [
+        "all_reduce, 4 B",
+        "send, recv and back, 4 B",
+        "DDP step",
+        "FSDP2 step",
+    ]
+    assert all(set(by_name) >= {"Sirtaki", "Gloo"} for by_name in cases.values())
+    assert "## torch.distributed, 2 ranks" in summary.write_summary(tmp_path).read_text()
+
+
+def test_targets_of_torch_distributed_are_told_apart(targets: ModuleType) -> None:
+    def case(ours: float, gloo: float, horovod: float = 1.0) -> dict[str, dict[str, float]]:
+        seconds = {"Sirtaki": ours, "Gloo": gloo, "hvd.DistributedOptimizer": horovod}
+        return {name: {"median": value} for name, value in seconds.items()}
+
+    cases = {
+        "all_reduce, 4 B": case(30e-6, 1.0),
+        "all_reduce, 1 MiB": case(1.0, 2.4),
+        "DDP step": case(1.06, 3.0),
+        "FSDP2 step": case(1.0, 1.2),
+    }
+    checks = {check.target: check.met for check in targets.check_torch_distributed(cases)}
+    assert checks == {
+        "all_reduce, 1 MiB against Gloo at least 2.5": False,
+        "DDP step against Gloo at least 2.2": True,
+        "FSDP2 step against Gloo at least 1.2": True,
+        "microseconds of all_reduce of 4 B at most 40": True,
+        "DDP step against hvd.DistributedOptimizer at most 1.05": False,
+    }
+
+
 def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: ModuleType) -> None:
     output = ("--output", str(tmp_path))
     shown = benchmark("train_step.py", "--small-gradients", "--rounds=1", "--steps=1", *output)

@@ -64,15 +64,12 @@ def init(
         raise ValueError(f'process_sets={process_sets!r} must be a list of sets or "dynamic"')
     memory.keep(config)
     library = start_mpi(config)
-    if topology.size > 1 and _Process.meeting is None:
-        _Process.meeting = _meet(config)
+    if topology.size > 1:
+        meeting_of_start(config)
     _Process.worlds_joined += 1
     group = "" if ranks is None else "." + ".".join(map(str, ranks))
     kept, _Process.links = _Process.links, None
-    _Process.owner_pid = os.getpid()
-    if not _Process.exit_hook_registered:
-        atexit.register(_leave)
-        _Process.exit_hook_registered = True
+    _own_process()
     launched_as = ranks or range(topology.size)
     _Process.world = make_world(
         config,
@@ -87,6 +84,22 @@ def init(
     )
     _core.set_current_engine(_Process.world.engine)
     _start(config, [] if process_sets is None or isinstance(process_sets, str) else process_sets)
+
+
+def _own_process() -> None:
+    """Let what this process holds be released at its end, and not at that of a child of it."""
+    _Process.owner_pid = os.getpid()
+    if not _Process.exit_hook_registered:
+        atexit.register(_leave)
+        _Process.exit_hook_registered = True
+
+
+def meeting_of_start(config: Config) -> Meeting:
+    """Return where all ranks of this start meet, the same as long as the process lives."""
+    if _Process.meeting is None:
+        _Process.meeting = _meet(config)
+        _own_process()
+    return _Process.meeting
 
 
 def _meet(config: Config) -> Meeting:

@@ -163,6 +163,29 @@ def test_all_to_all_exchanges_uneven_parts() -> None:
     assert torch.equal(joined, torch.cat(wanted))
 
 
+@pytest.mark.parametrize("name", ["_allgather_base", "allgather_into_tensor_coalesced"])
+def test_pytorch_gathers_by_older_names(name: str) -> None:
+    out, mine = torch.zeros(size() * 2), torch.full((2,), float(rank()))
+    arguments = ([out], [mine]) if name.endswith("coalesced") else (out, mine)
+    getattr(dist.group.WORLD, name)(*arguments).wait()
+    assert out.tolist() == [float(of) for of in range(size()) for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", ["_reduce_scatter_base", "reduce_scatter_tensor_coalesced"])
+def test_pytorch_scatters_sums_by_older_names(name: str) -> None:
+    out, mine = torch.zeros(2), torch.arange(2.0 * size())
+    arguments = ([out], [mine]) if name.endswith("coalesced") else (out, mine)
+    getattr(dist.group.WORLD, name)(*arguments).wait()
+    assert out.tolist() == [2.0 * rank() * size(), (2.0 * rank() + 1) * size()]
+
+
+def test_pytorch_exchanges_by_an_older_name() -> None:
+    out, mine = torch.zeros(size()), torch.arange(float(size())) + 10 * rank()
+    options = torch._C._distributed_c10d.AllToAllOptions()
+    dist.group.WORLD.alltoall_base(out, mine, [], [], options).wait()
+    assert out.tolist() == [10.0 * of + rank() for of in range(size())]
+
+
 def test_sparse_tensors_are_summed() -> None:
     tensor = torch.sparse_coo_tensor([[rank(), size()]], [1.0, 2.0], (size() + 1,))
     dist.all_reduce(tensor)

@@ -5,7 +5,8 @@ PyTorch's own discovery is off.
 """
 
 from sirtaki.autoload import register
+from sirtaki.torch.distributed.functions import monitored_barrier, split_group
 
-__all__ = ["register"]
+__all__ = ["monitored_barrier", "register", "split_group"]
 
 register()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import hashlib
 import os
 import threading
 import time
@@ -24,6 +25,7 @@ from sirtaki.core.config import Config, Topology
 from sirtaki.core.world import World, make_world
 from sirtaki.rendezvous.meeting import Meeting
 from sirtaki.torch.distributed.devices import Devices
+from sirtaki.torch.distributed.monitored import MonitoredBarrier
 from sirtaki.torch.distributed.operations import Operations
 from sirtaki.torch.distributed.pairs import Pairs
 from sirtaki.torch.distributed.store import TorchStore
@@ -31,6 +33,8 @@ from sirtaki.torch.distributed.works import Completions, Works, seconds_of
 
 NAME = "sirtaki"
 
+# For stores, which want a number.
+_FOR_EVER = timedelta(days=365).total_seconds()
 # Who ends while others still receive what it has sent waits for them so long.
 _FAREWELL_SECONDS = 10.0
 
@@ -55,7 +59,7 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         store: Where the members meet.
         rank: This process's number in the group.
         size: How many members there are.
-        name: Of the group, the same at all members.
+        name: Of the group, the same at all members, and of no group of others.
         timeout: After how long an operation that not all members have called fails.
     """
 
@@ -73,7 +77,9 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         self._timeout = seconds_of(timeout)
         self._completions = _completions()
         attempt = _attempt(name)
-        self._world = _join(TorchStore(store, attempt), rank, size, self._timeout)
+        meeting_place = TorchStore(store, attempt)
+        self._world = _join(meeting_place, rank, size, self._timeout)
+        self._monitored = MonitoredBarrier(meeting_place, rank, size)
         self._engine = self._world.engine
         self._store = store
         self._device_store = PrefixStore(attempt, store)
@@ -124,6 +130,22 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
     @property
     def _device_types(self) -> list[torch.device]:
         return [torch.device("cpu")]
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """Wait until all ranks have come, or name those that have not.
+
+        Args:
+            timeout: How long to wait; default: as long as the group does.
+            wait_all_ranks: Whether rank 0 names all that did not come, or only the first.
+
+        Raises:
+            CollectiveTimeoutError: Some ranks did not come.
+        """
+        self._require_open()
+        seconds = self._timeout if timeout is None else timeout.total_seconds()
+        self._monitored.wait(_FOR_EVER if seconds is None else seconds, wait_all_ranks)
 
     # ---- Several operations in one go ----
 
@@ -208,7 +230,7 @@ def create(options: Any, _: Any = None) -> Group:
         options.store,
         options.group_rank,
         options.group_size,
-        str(options.group_id),
+        f"{options.group_id} of {options.global_ranks_in_group}",
         options.timeout,
     )
 
@@ -234,10 +256,10 @@ def _leave_all() -> None:
 
 
 def _attempt(name: str) -> str:
-    """Tell this meeting of a group's members apart from earlier ones at the same store."""
+    """Tell this meeting of a group's members apart from all earlier ones at the same store."""
     _Process.made[name] += 1
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return f"{restarts}.{_Process.made[name]}"
+    return f"{restarts}.{_Process.made[name]}.{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _join(store: TorchStore, rank: int, size: int, timeout: float | None) -> World:

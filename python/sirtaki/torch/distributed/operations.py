@@ -286,6 +286,14 @@ class Operations:
 
         return self._start(request, opts, results, (own, room), [], checked=check)
 
+    # ---- The names of these in PyTorch up to 2.12 ----
+
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
     # ---- Barriers ----
 
     def barrier(self, opts: Any = None) -> Work:

@@ -41,6 +41,14 @@ class TorchStore:
                 raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from error
             raise ConnectionError(f"the store that the ranks meet at is gone: {error}") from error
 
+    def has(self, key: str) -> bool:
+        """Say whether somebody has set a key."""
+        return bool(self._store.check([self._prefix + key]))
+
+    def remove(self, key: str) -> None:
+        """Forget a key, whether it is there or not."""
+        self._store.delete_key(self._prefix + key)
+
     def close(self) -> None:
         """Do nothing: the store is the program's."""
 

@@ -1,0 +1,96 @@
+"""What PyTorch has functions for that refuse every backend but its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from sirtaki.torch.distributed.group import Group
+
+
+def monitored_barrier(
+    group: dist.ProcessGroup | None = None,
+    timeout: timedelta | float | None = None,
+    wait_all_ranks: bool = False,
+) -> None:
+    """Wait until all ranks of a group have come, or name those that have not.
+
+    Args:
+        group: One of ours; default: that of all ranks.
+        timeout: How long to wait, seconds if it is a number; default: as long as the group does.
+        wait_all_ranks: Whether rank 0 names all ranks that did not come, or only the first.
+
+    Raises:
+        CollectiveTimeoutError: Some ranks did not come.
+    """
+    if not isinstance(timeout, timedelta | None):
+        timeout = timedelta(seconds=timeout)
+    _ours(group, "monitored_barrier").monitored_barrier(timeout, wait_all_ranks)
+
+
+def split_group(
+    parent_pg: dist.ProcessGroup | None = None,
+    split_ranks: Sequence[Sequence[int]] | None = None,
+    timeout: timedelta | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+    backend: str | None = None,
+) -> dist.ProcessGroup | None:
+    """Divide a group; all of its members call it with the same lists.
+
+    Args:
+        parent_pg: One of ours; default: that of all ranks.
+        split_ranks: The members of each new group, by their numbers in the one that is divided.
+        timeout: After how long an operation that not all members have called fails.
+        pg_options: Nothing: our groups have no options.
+        group_desc: What to say of the new groups.
+        backend: That of the group that is divided, which is the only one possible.
+
+    Returns:
+        The new group that this rank is in, None if it is in none of them.
+
+    Raises:
+        ValueError: The lists do not divide the group, or another backend is asked for.
+    """
+    parent = _ours(parent_pg, "split_group")
+    if backend is not None and dist.Backend(backend) != parent.name():
+        raise ValueError(
+            f"split_group cannot make a group of {backend} from one of {parent.name()}"
+        )
+    if pg_options is not None:
+        raise ValueError(f"split_group: groups of {parent.name()} take no pg_options")
+    own = _own_part(split_ranks or [], parent.getRank(), parent.getSize())
+    if own is None:
+        return None
+    everyone = dist.get_process_group_ranks(parent)
+    part: dist.ProcessGroup = dist.new_group(
+        [everyone[rank] for rank in own],
+        timeout,
+        backend=parent.name(),
+        use_local_synchronization=True,
+        group_desc=group_desc,
+    )
+    return part
+
+
+def _ours(group: dist.ProcessGroup | None, what: str) -> Group:
+    found = group or dist.group.WORLD
+    if not isinstance(found, Group):
+        raise ValueError(f"{what} needs a group of the backend sirtaki, not {found}")
+    return found
+
+
+def _own_part(split_ranks: Sequence[Sequence[int]], rank: int, size: int) -> list[int] | None:
+    """Return the sorted members of the part that a rank is in."""
+    named = [member for part in split_ranks for member in part]
+    if not all(split_ranks) or not named:
+        raise ValueError(f"split_ranks={split_ranks} has an empty group, or none")
+    if len(set(named)) != len(named) or min(named) < 0 or max(named) >= size:
+        raise ValueError(
+            f"split_ranks={split_ranks} must name ranks of 0 to {size - 1} of the group that is "
+            "divided, each at most once"
+        )
+    return next((sorted(part) for part in split_ranks if rank in part), None)

@@ -1,0 +1,99 @@
+"""`env://` for ranks that an mpirun or a scheduler has started, without PyTorch's variables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlparse
+
+from torch._C._distributed_c10d import HashStore, Store, TCPStore
+from torch.distributed.constants import default_pg_timeout
+
+from sirtaki.core import state
+from sirtaki.core.config import Config
+from sirtaki.rendezvous import network
+from sirtaki.rendezvous.started_by import Start, find_start
+
+Met = tuple[Store, int, int]
+Theirs = Callable[..., Iterator[Met]]
+
+_MASTER = ("MASTER_ADDR", "MASTER_PORT")
+_NEEDED = (*_MASTER, "RANK", "WORLD_SIZE")
+
+_PROBE_SECONDS = 2.0
+# The stores that rank 0 has made.
+_numbers = itertools.count(1)
+
+
+def rendezvous(url: str, theirs: Theirs, **options: Any) -> Iterator[Met]:
+    """Let ranks meet as their starter says, where PyTorch's variables do not say it.
+
+    Args:
+        url: "env://", with the rank and the number of ranks where the program has given them.
+        theirs: PyTorch's own way, which needs its variables.
+        **options: For `theirs`; of them `timeout` says how long to wait for the others.
+
+    Raises:
+        ValueError: The program contradicts the starter, or neither tells where to meet.
+        TimeoutError: Rank 0 did not come.
+    """
+    given = {name: values[0] for name, values in parse_qs(urlparse(url).query).items()}
+    if given.get("world_size") == "0":
+        # What programs written for MPI ask for, which numbers the ranks itself.
+        given = {name: given[name] for name in given.keys() - {"rank", "world_size"}}
+    told = {**os.environ, **{name.upper(): value for name, value in given.items()}}
+    start = None if all(map(told.get, _NEEDED)) else find_start(os.environ)
+    if start is not None:
+        place = {"rank": str(start.topology.rank), "world_size": str(start.topology.size)}
+        _require_same(given, place, start.by)
+        if not all(map(told.get, _MASTER)):
+            timeout = options.get("timeout", default_pg_timeout)
+            yield _store(start, timeout), start.topology.rank, start.topology.size
+            return
+        given |= place
+    yield from theirs(f"env://?{urlencode(given)}", **options)
+
+
+def _require_same(given: dict[str, str], place: dict[str, str], starter: str) -> None:
+    if any(given.get(name, value) != value for name, value in place.items()):
+        raise ValueError(
+            f"init_process_group was given {given}, but {starter} has started this process as "
+            f"{place}: give it neither, or set MASTER_ADDR and MASTER_PORT, too"
+        )
+
+
+def _store(start: Start, timeout: timedelta) -> Store:
+    """Return a store of rank 0, which the others find where the ranks of a start meet."""
+    if start.topology.size == 1:
+        return HashStore()
+    key = f"torch/{next(_numbers)}"
+    config = Config.from_env()
+    meeting = state.meeting_of_start(config)
+    size = start.topology.size
+    if start.topology.rank == 0:
+        hosts = network.candidates((), config.interfaces)
+        store = TCPStore(hosts[0], 0, size, True, timeout, wait_for_workers=False)
+        meeting.store.set(key, json.dumps([hosts, store.port]).encode())
+        return store
+    hosts, port = json.loads(meeting.store.get(key, timeout.total_seconds()))
+    host = _reachable(hosts, port)
+    return TCPStore(host, port, size, False, timeout, wait_for_workers=False)
+
+
+def _reachable(hosts: list[str], port: int) -> str:
+    """Return the first of rank 0's addresses that answers."""
+    for host in hosts:
+        try:
+            socket.create_connection((host, port), _PROBE_SECONDS).close()
+        except OSError:
+            continue
+        return host
+    raise ConnectionError(
+        f"rank 0 cannot be reached at port {port} of any of {', '.join(hosts)}: name the network "
+        "interface that leads to it in SIRTAKI_IFACE"
+    )
