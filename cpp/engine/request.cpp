@@ -16,7 +16,9 @@ std::string text_of(const Shape& shape) {
 }
 
 const char* text_of(ReduceOp op) {
-  static constexpr const char* kNames[] = {"average", "sum", "adasum", "min", "max", "product"};
+  static constexpr const char* kNames[kReduceOpCount] = {
+      "average", "sum",         "adasum",     "min",        "max",
+      "product", "bitwise and", "bitwise or", "bitwise xor"};
   return kNames[static_cast<size_t>(op)];
 }
 

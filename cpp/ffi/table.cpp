@@ -208,6 +208,8 @@ static_assert(static_cast<int>(Kind::kJoin) == SIRTAKI_JOIN);
 static_assert(kAnySource == SIRTAKI_ANY_SOURCE);
 static_assert(static_cast<int>(Dtype::kBool) == SIRTAKI_BOOL);
 static_assert(static_cast<int>(Dtype::kF64) == SIRTAKI_F64);
+static_assert(static_cast<int>(Dtype::kU16) == SIRTAKI_U16);
+static_assert(static_cast<int>(Dtype::kF8E8M0FNU) == SIRTAKI_F8E8M0FNU);
 static_assert(static_cast<int>(ReduceOp::kAverage) == SIRTAKI_AVERAGE);
 static_assert(static_cast<int>(ReduceOp::kBitXor) == SIRTAKI_BIT_XOR);
 static_assert(static_cast<int>(ErrorCode::kInternal) + 1 == SIRTAKI_INTERNAL);
