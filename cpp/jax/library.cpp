@@ -158,15 +158,21 @@ ffi::Future refused(ffi::ErrorCode code, const std::string& why) {
   return future;
 }
 
-ffi::Future collective(std::string_view name, int64_t kind, int64_t reduce_op, int64_t root_rank,
-                       int64_t process_set, double prescale, double postscale,
-                       ffi::Span<const int64_t> splits, ffi::RemainingArgs operands,
-                       ffi::RemainingRets results) {
+/// The name of an operation on a device: those of a process run the same program at once.
+std::string name_on(int32_t device, std::string_view name) {
+  return device > 0 ? std::string(name) + "@" + std::to_string(device) : std::string(name);
+}
+
+ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kind,
+                       int64_t reduce_op, int64_t root_rank, int64_t process_set, double prescale,
+                       double postscale, ffi::Span<const int64_t> splits,
+                       ffi::RemainingArgs operands, ffi::RemainingRets results) {
   sirtaki_world* world = engine_table->current();
   if (world == nullptr) {
     return refused(ffi::ErrorCode::kFailedPrecondition,
                    "Horovod has not been initialized; use hvd.init().");
   }
+  const std::string name = name_on(device, shared_name);
   ffi::Promise promise;
   ffi::Future future(promise);
   auto* call = new Call(promise);
@@ -185,7 +191,7 @@ ffi::Future collective(std::string_view name, int64_t kind, int64_t reduce_op, i
   if (const std::string wrong = call->take(operands, results); !wrong.empty()) {
     delete call;
     engine_table->release_world(world);
-    return refused(ffi::ErrorCode::kInvalidArgument, std::string(name) + ": " + wrong);
+    return refused(ffi::ErrorCode::kInvalidArgument, name + ": " + wrong);
   }
   call->describe(request);
   engine_table->release(engine_table->submit(world, &request));
@@ -202,6 +208,7 @@ SIRTAKI_EXPORT XLA_FFI_Error* sirtaki_collective(XLA_FFI_CallFrame*);
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sirtaki_collective, sirtaki::jax::collective,
                               xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::DeviceOrdinal>()
                                   .Attr<std::string_view>("name")
                                   .Attr<int64_t>("kind")
                                   .Attr<int64_t>("reduce_op")
