@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sirtaki.core import state
+from sirtaki.jax.arrays import check
 from sirtaki.jax.exchange_ops import broadcast_tree
 from sirtaki.jax.objects import broadcast_object
 
@@ -30,13 +31,13 @@ def save_checkpoint(path: str | os.PathLike[str], tree: Any) -> None:
         tree: Parameters, the state of an optimizer, numbers.
 
     Raises:
-        ValueError: There is no world.
+        TypeError, ValueError: A leaf is no array or number, or there is no world.
         OSError: The file cannot be written.
     """
     if state.rank() != 0:
         return
     paths, leaves = _flatten(tree)
-    arrays = [np.asarray(leaf) for leaf in leaves]
+    arrays = [np.asarray(check("save_checkpoint", leaf)) for leaf in leaves]
     # NumPy's format knows no types but NumPy's own: what is written are bytes.
     content = {str(i): np.frombuffer(a.tobytes(), np.uint8) for i, a in enumerate(arrays)}
     content[_PATHS] = np.array(paths, np.str_)
