@@ -41,7 +41,18 @@ enum {
   SIRTAKI_F16 = 6,
   SIRTAKI_BF16 = 7,
   SIRTAKI_F32 = 8,
-  SIRTAKI_F64 = 9
+  SIRTAKI_F64 = 9,
+  SIRTAKI_U16 = 10, /* this and the next ones are moved, but not reduced */
+  SIRTAKI_U32 = 11,
+  SIRTAKI_U64 = 12,
+  SIRTAKI_C32 = 13,
+  SIRTAKI_C64 = 14,
+  SIRTAKI_C128 = 15,
+  SIRTAKI_F8E4M3FN = 16,
+  SIRTAKI_F8E4M3FNUZ = 17,
+  SIRTAKI_F8E5M2 = 18,
+  SIRTAKI_F8E5M2FNUZ = 19,
+  SIRTAKI_F8E8M0FNU = 20
 };
 
 /* Reductions. */
@@ -110,6 +121,9 @@ typedef struct sirtaki_request {
    * submit and wait. `operation` lives until it returns, longer if retained. NULL: none. */
   void (*done)(void* user, sirtaki_operation* operation);
   void* user;
+  /* How long `submit` may stay, unless the operation is done before, and make progress in the
+   * thread that calls it: so what is small is done soonest. 0: not at all. */
+  int64_t patience_ns;
 } sirtaki_request;
 
 /* In place of the rank that a message comes from. */

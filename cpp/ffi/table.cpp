@@ -75,7 +75,9 @@ Request request_of(const sirtaki_request& asked) {
   request.scale = {asked.prescale, asked.postscale};
   request.root = asked.root;
   request.set = asked.set;
-  request.name.assign(asked.name == nullptr ? "" : asked.name, asked.name_bytes);
+  // A join has no name: it meets the others' joins, whenever they come.
+  const bool named = asked.name != nullptr && request.kind != Kind::kJoin;
+  request.name.assign(named ? asked.name : "", named ? asked.name_bytes : 0);
   for (size_t t = 0; t < asked.tensor_count; ++t) {
     const sirtaki_tensor& tensor = asked.tensors[t];
     request.shapes.emplace_back(tensor.shape, tensor.shape + tensor.dimensions);
@@ -137,7 +139,11 @@ sirtaki_operation* submit(sirtaki_world* world, const sirtaki_request* asked) {
   return begun(operation, [&] {
     Submission submission = submission_of(*asked);
     submission.handle = operation->handle;
-    world->engine->submit(std::move(submission));
+    if (asked->patience_ns > 0) {
+      world->engine->submit_and_wait(std::move(submission), now_ns() + asked->patience_ns);
+    } else {
+      world->engine->submit(std::move(submission));
+    }
   });
 }
 
@@ -208,6 +214,8 @@ static_assert(static_cast<int>(Kind::kJoin) == SIRTAKI_JOIN);
 static_assert(kAnySource == SIRTAKI_ANY_SOURCE);
 static_assert(static_cast<int>(Dtype::kBool) == SIRTAKI_BOOL);
 static_assert(static_cast<int>(Dtype::kF64) == SIRTAKI_F64);
+static_assert(static_cast<int>(Dtype::kU16) == SIRTAKI_U16);
+static_assert(static_cast<int>(Dtype::kF8E8M0FNU) == SIRTAKI_F8E8M0FNU);
 static_assert(static_cast<int>(ReduceOp::kAverage) == SIRTAKI_AVERAGE);
 static_assert(static_cast<int>(ReduceOp::kBitXor) == SIRTAKI_BIT_XOR);
 static_assert(static_cast<int>(ErrorCode::kInternal) + 1 == SIRTAKI_INTERNAL);

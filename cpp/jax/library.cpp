@@ -1,0 +1,256 @@
+#include <xla/ffi/api/ffi.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ffi/sirtaki.h"
+#include "jax/completer.h"
+
+/// One handler of XLA's for all collectives; XLA waits for the future that it returns, not in it,
+/// since ranks may start the operations of a program in different orders.
+namespace sirtaki::jax {
+namespace {
+
+namespace ffi = xla::ffi;
+
+const sirtaki_table* engine_table = nullptr;
+
+int32_t dtype_of(ffi::DataType type) {
+  switch (type) {
+    case ffi::PRED:
+      return SIRTAKI_BOOL;
+    case ffi::U8:
+      return SIRTAKI_U8;
+    case ffi::S8:
+      return SIRTAKI_I8;
+    case ffi::S16:
+      return SIRTAKI_I16;
+    case ffi::S32:
+      return SIRTAKI_I32;
+    case ffi::S64:
+      return SIRTAKI_I64;
+    case ffi::F16:
+      return SIRTAKI_F16;
+    case ffi::BF16:
+      return SIRTAKI_BF16;
+    case ffi::F32:
+      return SIRTAKI_F32;
+    case ffi::F64:
+      return SIRTAKI_F64;
+    case ffi::U16:
+      return SIRTAKI_U16;
+    case ffi::U32:
+      return SIRTAKI_U32;
+    case ffi::U64:
+      return SIRTAKI_U64;
+    case ffi::C64:
+      return SIRTAKI_C64;
+    case ffi::C128:
+      return SIRTAKI_C128;
+    case ffi::F8E4M3FN:
+      return SIRTAKI_F8E4M3FN;
+    case ffi::F8E4M3FNUZ:
+      return SIRTAKI_F8E4M3FNUZ;
+    case ffi::F8E5M2:
+      return SIRTAKI_F8E5M2;
+    case ffi::F8E5M2FNUZ:
+      return SIRTAKI_F8E5M2FNUZ;
+    default:
+      return -1;
+  }
+}
+
+/// Operations of few bytes are waited for in the thread that begins them, which moves them itself
+/// meanwhile: waking others takes longer. A program goes on before others come late or in another
+/// order.
+constexpr size_t kFewBytes = 256 << 10;
+constexpr int64_t kPatienceNs = 100'000;
+
+/// Where nothing is, for arrays without elements.
+char nothing;
+
+void* data_of(const ffi::AnyBuffer& buffer) {
+  void* data = buffer.untyped_data();
+  return data == nullptr ? &nothing : data;
+}
+
+/// One call of the handler, from its start to the future's end.
+class Call {
+ public:
+  explicit Call(ffi::Promise promise) : promise_(std::move(promise)) {}
+
+  /// Takes operands and results; "" or what is wrong with them.
+  std::string take(ffi::RemainingArgs& operands, ffi::RemainingRets& results) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const auto operand = operands.get<ffi::AnyBuffer>(i);
+      if (!operand.has_value()) return "an operand that is no array";
+      const auto shape = operand->dimensions();
+      dtype_ = dtype_of(operand->element_type());
+      if (dtype_ < 0) return "arrays of this type are not supported";
+      tensors_.push_back({data_of(*operand), nullptr, shape.begin(), shape.size()});
+      bytes_ += operand->size_bytes();
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      auto result = results.get<ffi::AnyBuffer>(i);
+      if (!result.has_value()) return "a result that is no array";
+      outputs_.push_back({data_of(**result), (*result)->size_bytes()});
+    }
+    return "";
+  }
+
+  /// The handler returns to XLA now.
+  void leave() {
+    if (phase_.exchange(Phase::kLeft) == Phase::kDone) resolve();
+  }
+
+  /// Fills in what the call says of the request. Results of a known shape are written where XLA
+  /// wants them; of others, the engine asks.
+  void describe(sirtaki_request& request) {
+    if (request.kind == SIRTAKI_ALLREDUCE || request.kind == SIRTAKI_BROADCAST) {
+      for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].output = outputs_[i].data;
+    }
+    request.dtype = tensors_.empty() ? SIRTAKI_U8 : dtype_;
+    request.tensors = tensors_.data();
+    request.tensor_count = tensors_.size();
+    request.user = this;
+    request.patience_ns = bytes_ <= kFewBytes ? kPatienceNs : 0;
+    request.allocate = [](void* call, size_t tensor, const int64_t*, size_t, size_t bytes) {
+      return static_cast<Call*>(call)->place(tensor, bytes);
+    };
+    request.done = [](void* call, sirtaki_operation* operation) {
+      static_cast<Call*>(call)->finish(operation);
+    };
+  }
+
+ private:
+  struct Output {
+    void* data;
+    size_t bytes;
+  };
+
+  void* place(size_t tensor, size_t bytes) {
+    if (outputs_[tensor].bytes == bytes) return outputs_[tensor].data;
+    wrong_size_ = "the result has " + std::to_string(bytes) + " bytes where XLA was told " +
+                  std::to_string(outputs_[tensor].bytes) +
+                  ": within jit, arrays must have the same shape on all ranks";
+    return nullptr;
+  }
+
+  enum class Phase { kBegun, kDone, kLeft };
+
+  void finish(const sirtaki_operation* operation) {
+    status_ = engine_table->status(operation);
+    why_ = wrong_size_.empty() ? engine_table->message(operation) : wrong_size_;
+    if (phase_.exchange(Phase::kDone) == Phase::kLeft) {
+      Completer::instance().add([this] { resolve(); });
+    }
+  }
+
+  /// Ends the future and deletes this.
+  void resolve() {
+    if (status_ == SIRTAKI_OK) {
+      promise_.SetAvailable();
+    } else {
+      promise_.SetError(ffi::Error(code_of(status_), why_));
+    }
+    delete this;
+  }
+
+  static ffi::ErrorCode code_of(int32_t status) {
+    const bool callers = status == SIRTAKI_MISMATCH || status == SIRTAKI_INVALID;
+    return callers ? ffi::ErrorCode::kInvalidArgument : ffi::ErrorCode::kAborted;
+  }
+
+  ffi::Promise promise_;
+  std::atomic<Phase> phase_{Phase::kBegun};
+  size_t bytes_ = 0;
+  int32_t dtype_ = -1;
+  std::vector<sirtaki_tensor> tensors_{};
+  std::vector<Output> outputs_{};
+  std::string wrong_size_{};
+  int32_t status_ = SIRTAKI_OK;
+  std::string why_{};
+};
+
+ffi::Future refused(ffi::ErrorCode code, const std::string& why) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  promise.SetError(ffi::Error(code, why));
+  return future;
+}
+
+/// The name of an operation on a device: those of a process run the same program at once.
+std::string name_on(int32_t device, std::string_view name) {
+  return device > 0 ? std::string(name) + "@" + std::to_string(device) : std::string(name);
+}
+
+ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kind,
+                       int64_t reduce_op, int64_t root_rank, int64_t process_set, double prescale,
+                       double postscale, ffi::Span<const int64_t> splits,
+                       ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  sirtaki_world* world = engine_table->current();
+  if (world == nullptr) {
+    return refused(ffi::ErrorCode::kFailedPrecondition,
+                   "Horovod has not been initialized; use hvd.init().");
+  }
+  const std::string name = name_on(device, shared_name);
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  auto* call = new Call(promise);
+  sirtaki_request request{};
+  request.struct_size = sizeof(sirtaki_request);
+  request.kind = static_cast<int32_t>(kind);
+  request.reduce = static_cast<int32_t>(reduce_op);
+  request.root = static_cast<int32_t>(root_rank);
+  request.set = static_cast<int32_t>(process_set);
+  request.prescale = prescale;
+  request.postscale = postscale;
+  request.name = name.data();
+  request.name_bytes = name.size();
+  request.splits = splits.begin();
+  request.split_count = splits.size();
+  if (const std::string wrong = call->take(operands, results); !wrong.empty()) {
+    delete call;
+    engine_table->release_world(world);
+    return refused(ffi::ErrorCode::kInvalidArgument, name + ": " + wrong);
+  }
+  call->describe(request);
+  engine_table->release(engine_table->submit(world, &request));
+  call->leave();
+  engine_table->release_world(world);
+  return future;
+}
+
+}  // namespace
+}  // namespace sirtaki::jax
+
+#define SIRTAKI_EXPORT extern "C" __attribute__((visibility("default")))
+
+SIRTAKI_EXPORT XLA_FFI_Error* sirtaki_collective(XLA_FFI_CallFrame*);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(sirtaki_collective, sirtaki::jax::collective,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::DeviceOrdinal>()
+                                  .Attr<std::string_view>("name")
+                                  .Attr<int64_t>("kind")
+                                  .Attr<int64_t>("reduce_op")
+                                  .Attr<int64_t>("root_rank")
+                                  .Attr<int64_t>("process_set")
+                                  .Attr<double>("prescale")
+                                  .Attr<double>("postscale")
+                                  .Attr<xla::ffi::Span<const int64_t>>("splits")
+                                  .RemainingArgs()
+                                  .RemainingRets());
+
+/// Gives the library the engine's interface; returns what is wrong, "" if nothing is.
+SIRTAKI_EXPORT const char* sirtaki_jax_connect(const sirtaki_table* table) {
+  if (table->version != SIRTAKI_FFI_VERSION || table->struct_size < sizeof(sirtaki_table)) {
+    return "the engine's interface has another version";
+  }
+  sirtaki::jax::engine_table = table;
+  return "";
+}

@@ -1,0 +1,240 @@
+#include "tensorflow/call.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sirtaki::tf {
+namespace {
+
+int32_t dtype_of(int type) {
+  switch (type) {
+    case kBool:
+      return SIRTAKI_BOOL;
+    case kUint8:
+      return SIRTAKI_U8;
+    case kInt8:
+      return SIRTAKI_I8;
+    case kInt16:
+      return SIRTAKI_I16;
+    case kInt32:
+      return SIRTAKI_I32;
+    case kInt64:
+      return SIRTAKI_I64;
+    case kHalf:
+      return SIRTAKI_F16;
+    case kBfloat16:
+      return SIRTAKI_BF16;
+    case kFloat:
+      return SIRTAKI_F32;
+    case kDouble:
+      return SIRTAKI_F64;
+    case kUint16:
+      return SIRTAKI_U16;
+    case kUint32:
+      return SIRTAKI_U32;
+    case kUint64:
+      return SIRTAKI_U64;
+    case kComplex64:
+      return SIRTAKI_C64;
+    case kComplex128:
+      return SIRTAKI_C128;
+    default:
+      return -1;
+  }
+}
+
+/// A mismatch is answered with the code by which Horovod's programs know it. No code here is
+/// UNAVAILABLE: within a tf.function TensorFlow puts an internal error in its place.
+int code_of(int32_t status) {
+  switch (status) {
+    case SIRTAKI_MISMATCH:
+      return kFailedPrecondition;
+    case SIRTAKI_INVALID:
+      return kInvalidArgument;
+    default:
+      return kAborted;
+  }
+}
+
+std::vector<int64_t> shape_of(const TF_Tensor* tensor) {
+  std::vector<int64_t> shape(static_cast<size_t>(TF_NumDims(tensor)));
+  for (size_t i = 0; i < shape.size(); ++i) shape[i] = TF_Dim(tensor, static_cast<int>(i));
+  return shape;
+}
+
+/// Where nothing is, for tensors without elements.
+char nothing;
+
+void* data_of(const TF_Tensor* tensor) {
+  void* data = TF_TensorData(tensor);
+  return data == nullptr ? &nothing : data;
+}
+
+Tensor input_of(TF_OpKernelContext* context, int index, TF_Status* status) {
+  TF_Tensor* tensor = nullptr;
+  TF_GetInput(context, index, &tensor, status);
+  return Tensor(TF_GetCode(status) == kOk ? tensor : nullptr);
+}
+
+}  // namespace
+
+const sirtaki_table* engine_table = nullptr;
+
+void Call::start(TF_OpKernelContext* context, const Attributes& attributes,
+                 std::function<void()> done) {
+  auto* call = new Call(context, attributes, std::move(done));
+  const Status status;
+  if (engine_table == nullptr) {
+    call->fail(kFailedPrecondition, "import sirtaki.tensorflow before a graph that uses it runs");
+    call->end();
+  } else if (!call->take(status)) {
+    TF_OpKernelContext_Failure(context, status);
+    call->end();
+  } else {
+    call->submit();
+  }
+}
+
+// ---- Before ----
+
+bool Call::take(TF_Status* status) {
+  const bool splits = attributes_.kind == SIRTAKI_ALLTOALL;
+  const int tensors = TF_NumInputs(context_) - (splits ? 1 : 0);
+  shapes_.reserve(static_cast<size_t>(tensors));
+  for (int index = 0; index < tensors; ++index) {
+    if (!take_tensor(index, status)) return false;
+  }
+  return !splits || take_splits(tensors, status);
+}
+
+bool Call::take_tensor(int index, TF_Status* status) {
+  Tensor input = input_of(context_, index, status);
+  if (input == nullptr) return false;
+  type_ = TF_TensorType(input.get());
+  const auto& shape = shapes_.emplace_back(shape_of(input.get()));
+  sirtaki_tensor& tensor = tensors_.emplace_back(
+      sirtaki_tensor{data_of(input.get()), nullptr, shape.data(), shape.size()});
+  if (attributes_.kind == SIRTAKI_ALLREDUCE || attributes_.kind == SIRTAKI_BROADCAST) {
+    // TensorFlow forwards what nobody else holds: for a while that is us.
+    const void* before = tensor.input;
+    input.reset();
+    int forwarded = -1;
+    Tensor output(TF_ForwardInputOrAllocateOutput(context_, &index, 1, index, shape.data(),
+                                                  static_cast<int>(shape.size()), &forwarded,
+                                                  status));
+    if (TF_GetCode(status) != kOk) return false;
+    tensor.output = data_of(output.get());
+    if (forwarded < 0) {
+      input = input_of(context_, index, status);
+      if (input == nullptr) return false;
+      tensor.input = before;
+    } else {
+      tensor.input = tensor.output;
+    }
+    held_.push_back(std::move(output));
+  }
+  held_.push_back(std::move(input));
+  return true;
+}
+
+bool Call::take_splits(int index, TF_Status* status) {
+  const Tensor input = input_of(context_, index, status);
+  if (input == nullptr) return false;
+  const auto shape = shape_of(input.get());
+  if (shape.size() != 1) {
+    TF_SetStatus(status, kInvalidArgument, "alltoall: splits must be a 1-D tensor");
+    return false;
+  }
+  const auto* rows = static_cast<const int32_t*>(data_of(input.get()));
+  splits_.assign(rows, rows + shape[0]);
+  return true;
+}
+
+// ---- The operation ----
+
+void Call::submit() {
+  sirtaki_world* world = engine_table->current();
+  if (world == nullptr) {
+    fail(kFailedPrecondition, "Horovod has not been initialized; use hvd.init().");
+    end();
+    return;
+  }
+  const sirtaki_request request{
+      .struct_size = sizeof(sirtaki_request),
+      .kind = attributes_.kind,
+      .dtype = tensors_.empty() ? SIRTAKI_U8 : dtype_of(type_),
+      .reduce = attributes_.reduce,
+      .root = attributes_.root,
+      .set = attributes_.set,
+      .prescale = attributes_.prescale,
+      .postscale = attributes_.postscale,
+      .name = attributes_.name.data(),
+      .name_bytes = attributes_.name.size(),
+      .tensors = tensors_.data(),
+      .tensor_count = tensors_.size(),
+      .splits = splits_.data(),
+      .split_count = splits_.size(),
+      .allocate =
+          [](void* call, size_t tensor, const int64_t* shape, size_t dimensions, size_t bytes) {
+            return static_cast<Call*>(call)->allocate(tensor, shape, dimensions, bytes);
+          },
+      .done = [](void* call,
+                 sirtaki_operation* operation) { static_cast<Call*>(call)->finish(operation); },
+      .user = this,
+      .patience_ns = 0,
+  };
+  engine_table->release(engine_table->submit(world, &request));
+  engine_table->release_world(world);
+}
+
+void* Call::allocate(size_t tensor, const int64_t* shape, size_t dimensions, size_t bytes) {
+  const Status status;
+  Tensor output(TF_AllocateOutput(context_, static_cast<int>(tensor), type_, shape,
+                                  static_cast<int>(dimensions), bytes, status));
+  if (!status.ok()) return nullptr;
+  void* data = data_of(output.get());
+  held_.push_back(std::move(output));
+  return data;
+}
+
+// ---- After ----
+
+void Call::finish(const sirtaki_operation* operation) {
+  const int32_t status = engine_table->status(operation);
+  if (status != SIRTAKI_OK) {
+    fail(code_of(status), engine_table->message(operation));
+  } else if (attributes_.kind == SIRTAKI_ALLTOALL) {
+    size_t count = 0;
+    const int64_t* rows = engine_table->received_splits(operation, &count);
+    give(1, std::vector<int32_t>(rows, rows + count), 1);
+  } else if (attributes_.kind == SIRTAKI_JOIN) {
+    give(0, {engine_table->value(operation)}, 0);
+  }
+  end();
+}
+
+void Call::give(int output, const std::vector<int32_t>& values, int dimensions) {
+  const Status status;
+  const auto count = static_cast<int64_t>(values.size());
+  const Tensor tensor(TF_AllocateOutput(context_, output, kInt32, &count, dimensions,
+                                        values.size() * sizeof(int32_t), status));
+  if (status.ok()) {
+    std::ranges::copy(values, static_cast<int32_t*>(data_of(tensor.get())));
+  } else {
+    TF_OpKernelContext_Failure(context_, status);
+  }
+}
+
+void Call::fail(int code, const std::string& message) {
+  const Status status;
+  TF_SetStatus(status, code, message.c_str());
+  TF_OpKernelContext_Failure(context_, status);
+}
+
+void Call::end() {
+  const auto done = std::move(done_);
+  delete this;
+  done();
+}
+
+}  // namespace sirtaki::tf

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ffi/sirtaki.h"
+#include "tensorflow/api.h"
+
+namespace sirtaki::tf {
+
+/// What a node of a graph says of its operation.
+struct Attributes {
+  int32_t kind = 0;
+  std::string name{};
+  int32_t reduce = 0;
+  int32_t root = 0;
+  int32_t set = 0;
+  double prescale = 1;
+  double postscale = 1;
+};
+
+/// The engine's interface, given by Python; null before.
+extern const sirtaki_table* engine_table;
+
+/// A reference to a tensor of TensorFlow's.
+struct TensorDeleter {
+  void operator()(TF_Tensor* tensor) const { TF_DeleteTensor(tensor); }
+};
+using Tensor = std::unique_ptr<TF_Tensor, TensorDeleter>;
+
+/// One run of a kernel, from its start to TensorFlow's callback.
+class Call {
+ public:
+  /// Starts the operation that the attributes tell. `done` is called once, at the end, from any
+  /// thread, maybe before this returns.
+  static void start(TF_OpKernelContext* context, const Attributes& attributes,
+                    std::function<void()> done);
+
+ private:
+  Call(TF_OpKernelContext* context, const Attributes& attributes, std::function<void()> done)
+      : context_(context), attributes_(attributes), done_(std::move(done)) {}
+
+  /// Takes inputs, and outputs where their shapes are known; false: `status` says why not.
+  bool take(TF_Status* status);
+  bool take_tensor(int index, TF_Status* status);
+  bool take_splits(int index, TF_Status* status);
+
+  void submit();
+  void* allocate(size_t tensor, const int64_t* shape, size_t dimensions, size_t bytes);
+  void finish(const sirtaki_operation* operation);
+  /// Gives what an operation tells besides tensors.
+  void give(int output, const std::vector<int32_t>& values, int dimensions);
+
+  void fail(int code, const std::string& message);
+  /// Lets go of everything and tells TensorFlow; the call is no more.
+  void end();
+
+  TF_OpKernelContext* context_;
+  const Attributes& attributes_;
+  std::function<void()> done_;
+  std::vector<Tensor> held_{};
+  std::vector<std::vector<int64_t>> shapes_{};
+  std::vector<sirtaki_tensor> tensors_{};
+  std::vector<int64_t> splits_{};
+  int type_ = kUint8;
+};
+
+}  // namespace sirtaki::tf

@@ -1,0 +1,274 @@
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include "ffi/sirtaki.h"
+#include "tensorflow/api.h"
+#include "tensorflow/call.h"
+
+/// The library's operations. Each is registered twice: stateless, which leaves TensorFlow free to
+/// start it whenever its inputs are there (stateful ones of a tf.function run one after another,
+/// and two ranks that order them differently would wait for each other for ever), and stateful,
+/// which keeps the program's order and runs also where nobody uses the result.
+namespace sirtaki::tf {
+namespace {
+
+// ---- Shapes of the results ----
+
+/// A TF_ShapeHandle that is deleted.
+class ShapeHandle {
+ public:
+  explicit ShapeHandle(TF_ShapeHandle* handle = TF_NewShapeHandle()) : handle_(handle) {}
+  ~ShapeHandle() { TF_DeleteShapeHandle(handle_); }
+  ShapeHandle(const ShapeHandle&) = delete;
+  ShapeHandle& operator=(const ShapeHandle&) = delete;
+
+  operator TF_ShapeHandle*() const { return handle_; }
+
+ private:
+  TF_ShapeHandle* handle_;
+};
+
+bool ok(const TF_Status* status) { return TF_GetCode(status) == kOk; }
+
+void keep_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
+  const auto inputs = static_cast<int>(TF_ShapeInferenceContextNumInputs(context));
+  for (int i = 0; i < inputs && ok(status); ++i) {
+    const ShapeHandle shape;
+    TF_ShapeInferenceContextGetInput(context, i, shape, status);
+    if (ok(status)) TF_ShapeInferenceContextSetOutput(context, i, shape, status);
+  }
+}
+
+/// [n, ...] becomes [?, ...]: how many rows there will be only the ranks together know.
+void forget_rows(TF_ShapeInferenceContext* context, int index, TF_Status* status) {
+  const ShapeHandle shape, tail, result;
+  const ShapeHandle rows(TF_ShapeInferenceContextVectorFromSize(context, static_cast<size_t>(-1)));
+  TF_ShapeInferenceContextGetInput(context, index, shape, status);
+  if (ok(status)) TF_ShapeInferenceContextWithRankAtLeast(context, shape, 1, shape, status);
+  if (ok(status)) {
+    TF_ShapeInferenceContextSubshape(context, shape, 1, INT64_MAX, tail, status);
+  }
+  if (ok(status)) {
+    TF_ShapeInferenceContextConcatenateShapes(context, rows, tail, result, status);
+  }
+  if (ok(status)) TF_ShapeInferenceContextSetOutput(context, index, result, status);
+}
+
+void forget_all_rows(TF_ShapeInferenceContext* context, TF_Status* status) {
+  const auto inputs = static_cast<int>(TF_ShapeInferenceContextNumInputs(context));
+  for (int i = 0; i < inputs && ok(status); ++i) forget_rows(context, i, status);
+}
+
+void alltoall_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
+  forget_rows(context, 0, status);
+  if (!ok(status)) return;
+  const ShapeHandle splits;
+  TF_ShapeInferenceContextGetInput(context, 1, splits, status);
+  if (ok(status)) TF_ShapeInferenceContextSetOutput(context, 1, splits, status);
+}
+
+void scalar_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
+  const ShapeHandle scalar(TF_ShapeInferenceContextScalar(context));
+  TF_ShapeInferenceContextSetOutput(context, 0, scalar, status);
+}
+
+void no_shapes(TF_ShapeInferenceContext*, TF_Status*) {}
+
+// ---- Kernels ----
+
+int64_t integer(TF_OpKernelConstruction* node, const char* name, TF_Status* status) {
+  int64_t value = 0;
+  if (ok(status)) TF_OpKernelConstruction_GetAttrInt64(node, name, &value, status);
+  return value;
+}
+
+/// Attributes of type float have 32 bits, so factors come as the bits of a double.
+double factor(TF_OpKernelConstruction* node, const char* name, TF_Status* status) {
+  return std::bit_cast<double>(integer(node, name, status));
+}
+
+std::string text(TF_OpKernelConstruction* node, const char* name, TF_Status* status) {
+  int32_t list = 0;
+  int32_t total = 0;
+  if (ok(status)) TF_OpKernelConstruction_GetAttrSize(node, name, &list, &total, status);
+  std::string value(static_cast<size_t>(std::max(0, total)), '\0');
+  if (ok(status) && total > 0) {
+    TF_OpKernelConstruction_GetAttrString(node, name, value.data(), value.size(), status);
+  }
+  return value;
+}
+
+template <int32_t kKind>
+void* create(TF_OpKernelConstruction* node) {
+  const Status status;
+  auto attributes = std::make_unique<Attributes>();
+  attributes->kind = kKind;
+  attributes->name = text(node, "tensor_name", status);
+  attributes->reduce = static_cast<int32_t>(integer(node, "reduce_op", status));
+  attributes->root = static_cast<int32_t>(integer(node, "root_rank", status));
+  attributes->set = static_cast<int32_t>(integer(node, "process_set", status));
+  attributes->prescale = factor(node, "prescale_bits", status);
+  attributes->postscale = factor(node, "postscale_bits", status);
+  if (!status.ok()) TF_OpKernelConstruction_Failure(node, status);
+  return attributes.release();
+}
+
+void destroy(void* kernel) { delete static_cast<Attributes*>(kernel); }
+
+/// Says whether TensorFlow's callback is the std::function that we take it for: its last two words
+/// then point to functions of TensorFlow's.
+bool is_function(const TF_AsyncOpKernelDoneCallback* callback) {
+  const auto* words = reinterpret_cast<void* const*>(callback);
+  for (const int word : {2, 3}) {
+    Dl_info found{};
+    if (dladdr(words[word], &found) == 0) return false;
+    if (std::strstr(found.dli_fname, "tensorflow") == nullptr) return false;
+  }
+  return true;
+}
+
+void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+  static_assert(sizeof(std::function<void()>) == 4 * sizeof(void*));
+  const auto& attributes = *static_cast<Attributes*>(kernel);
+  if (is_function(callback)) {
+    // It lies on TensorFlow's stack, and is gone when this returns.
+    Call::start(context, attributes, *reinterpret_cast<std::function<void()>*>(callback));
+  } else {
+    const Status status;
+    TF_SetStatus(status, kFailedPrecondition,
+                 "this version of TensorFlow calls back in another way than sirtaki knows; set "
+                 "SIRTAKI_TF_OPS=0 to use its slower operations");
+    TF_OpKernelContext_Failure(context, status);
+    TF_RunAsyncOpKernelDoneCallback(callback);
+  }
+}
+
+// ---- Operations ----
+
+constexpr const char* kReduced =
+    "T: {bool, uint8, int8, int16, int32, int64, half, bfloat16, float, double}";
+constexpr const char* kMoved =
+    "T: {bool, uint8, int8, int16, int32, int64, half, bfloat16, float, double, uint16, uint32, "
+    "uint64, complex64, complex128}";
+
+struct Operation {
+  const char* name;
+  Create create;
+  InferShapes shapes;
+  std::initializer_list<const char*> types;
+  std::initializer_list<const char*> inputs;
+  std::initializer_list<const char*> outputs;
+};
+
+const Operation kOperations[] = {
+    {"SirtakiAllreduce",
+     create<SIRTAKI_ALLREDUCE>,
+     keep_shapes,
+     {kReduced, "N: int >= 1"},
+     {"tensors: N * T"},
+     {"reduced: N * T"}},
+    {"SirtakiAllgather",
+     create<SIRTAKI_ALLGATHER>,
+     forget_all_rows,
+     {kMoved, "N: int >= 1"},
+     {"tensors: N * T"},
+     {"gathered: N * T"}},
+    {"SirtakiReducescatter",
+     create<SIRTAKI_REDUCESCATTER>,
+     forget_all_rows,
+     {kReduced, "N: int >= 1"},
+     {"tensors: N * T"},
+     {"reduced: N * T"}},
+    {"SirtakiBroadcast",
+     create<SIRTAKI_BROADCAST>,
+     keep_shapes,
+     {kMoved, "N: int >= 1"},
+     {"tensors: N * T"},
+     {"received: N * T"}},
+    {"SirtakiAlltoall",
+     create<SIRTAKI_ALLTOALL>,
+     alltoall_shapes,
+     {kMoved},
+     {"tensor: T", "splits: int32"},
+     {"received: T", "received_splits: int32"}},
+    {"SirtakiBarrier", create<SIRTAKI_BARRIER>, no_shapes, {}, {}, {}},
+    {"SirtakiJoin", create<SIRTAKI_JOIN>, scalar_shape, {}, {}, {"last_rank: int32"}},
+};
+
+void define(const Operation& operation, const std::string& name, bool stateful, TF_Status* status) {
+  TF_OpDefinitionBuilder* builder = TF_NewOpDefinitionBuilder(name.c_str());
+  for (const char* type : operation.types) TF_OpDefinitionBuilderAddAttr(builder, type);
+  for (const char* input : operation.inputs) TF_OpDefinitionBuilderAddInput(builder, input);
+  for (const char* output : operation.outputs) TF_OpDefinitionBuilderAddOutput(builder, output);
+  for (const char* attribute :
+       {"tensor_name: string = ''", "reduce_op: int = 1", "root_rank: int = 0",
+        "process_set: int = 0", "prescale_bits: int = 4607182418800017408",
+        "postscale_bits: int = 4607182418800017408"}) {
+    TF_OpDefinitionBuilderAddAttr(builder, attribute);
+  }
+  // Every call sets it, also one with false.
+  if (stateful) TF_OpDefinitionBuilderSetIsStateful(builder, true);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, operation.shapes);
+  TF_RegisterOpDefinition(builder, status);  // takes the builder, also when it fails
+}
+
+/// The part of an argument's description that is its name.
+std::string argument(const char* described) { return {described, std::strcspn(described, ":")}; }
+
+/// On a GPU's device, too, the operation takes and gives memory of the host.
+void add_kernel(const Operation& operation, const std::string& name, const char* device,
+                TF_Status* status) {
+  TF_KernelBuilder* builder =
+      TF_NewAsyncKernelBuilder(name.c_str(), device, operation.create, compute, destroy);
+  if (std::strcmp(device, "CPU") != 0) {
+    for (const auto& arguments : {operation.inputs, operation.outputs}) {
+      for (const char* described : arguments) {
+        TF_KernelBuilder_HostMemory(builder, argument(described).c_str());
+      }
+    }
+  }
+  TF_RegisterKernelBuilder(name.c_str(), builder, status);
+}
+
+std::string register_operations() {
+  const Status status;
+  for (const Operation& operation : kOperations) {
+    for (const bool stateful : {false, true}) {
+      const std::string name = std::string(operation.name) + (stateful ? "Ordered" : "");
+      define(operation, name, stateful, status);
+      for (const char* device : {"CPU", "GPU"}) {
+        if (status.ok()) add_kernel(operation, name, device, status);
+      }
+      if (!status.ok()) return name + ": " + status.message();
+    }
+  }
+  return "";
+}
+
+/// TensorFlow takes operations while it loads a library; "" if it has taken these.
+const std::string problem = [] {
+  const std::string missing = find_functions();
+  if (!missing.empty()) return "TensorFlow has no " + missing;
+  return register_operations();
+}();
+
+}  // namespace
+}  // namespace sirtaki::tf
+
+/// Gives the library the engine's interface; returns what is wrong, "" if nothing is.
+extern "C" __attribute__((visibility("default"))) const char* sirtaki_tf_connect(
+    const sirtaki_table* table) {
+  if (!sirtaki::tf::problem.empty()) return sirtaki::tf::problem.c_str();
+  if (table->version != SIRTAKI_FFI_VERSION || table->struct_size < sizeof(sirtaki_table)) {
+    return "the engine's interface has another version";
+  }
+  sirtaki::tf::engine_table = table;
+  return "";
+}
