@@ -1,4 +1,4 @@
-"""What Sirtaki costs beside the reduction itself: Adasum, one rank's training step, joining.
+"""What Sirtaki costs beside the reduction itself: Adasum, a step, joining, the C interface.
 
 python benchmarks/overheads.py
 """
@@ -6,27 +6,35 @@ python benchmarks/overheads.py
 from __future__ import annotations
 
 import argparse
+import ctypes
 import shlex
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from models import Convolutions
 from output import RESULTS, write_result
 from train_rank import training_step
 
 import sirtaki.torch as hvd
+from sirtaki import ffi
+from sirtaki.core.state import current_world
 from sirtaki.launch.api import run
-from sirtaki.observe.contenders import timed
+from sirtaki.observe.contenders import Run, timed
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import Quantiles, interleave
 from sirtaki.observe.report import aligned, show_seconds
 
 _MIB = 1 << 20
 _REJOINED = 105
+_SUBMITTED = 2000
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         "a step of 20 convolutions, batch 2, 1 rank": run(_step, (args.rounds,), num_proc=1)[0],
         f"{_REJOINED} times init() and shutdown(), 2 ranks": run(_rejoin, num_proc=2)[0],
         "init() on the links of the last world, 4 ranks": run(_renew, num_proc=4)[0],
+        "one number submitted and waited for, 1 rank": run(_submit, (args.rounds,), num_proc=1)[0],
     }
     for title, table in tables.items():
         rows = [[name, show_seconds(taken["median"])] for name, taken in table.items()]
@@ -111,6 +120,42 @@ def _renew() -> dict[str, Quantiles]:
         hvd.shutdown()
     tenths = statistics.quantiles(seconds, n=10)
     return {"one": {"median": tenths[4], "p10": tenths[0], "p90": tenths[8]}}
+
+
+def _submit(rounds: int) -> dict[str, Quantiles]:
+    """Measure operations through the C interface, each with a callback, beside the core's own."""
+    hvd.init()
+    value = np.zeros(1, np.float32)
+    engine = current_world().engine
+    with tempfile.TemporaryDirectory() as folder:
+        runs: dict[str, Run] = {
+            "inside the core": lambda repeats: engine.time_submit(value.ctypes.data, 1, repeats),
+            "C interface, with a callback": _through_c(Path(folder), value),
+        }
+        result = interleave(runs, dict.fromkeys(runs, _SUBMITTED), rounds)
+    hvd.shutdown()
+    return result
+
+
+def _through_c(folder: Path, value: np.ndarray) -> Run:
+    """Build the library that calls the engine, and return its loop."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise RuntimeError("the C interface is measured by a library that needs a C compiler")
+    source, target = Path(__file__).with_name("submit.c"), folder / "libsubmit.so"
+    flags = ["-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{ffi.include_folder()}"]
+    subprocess.run([compiler, *flags, source, "-o", target], check=True)
+    library = ctypes.CDLL(str(target))
+
+    def run(repeats: int) -> list[float]:
+        seconds = (ctypes.c_double * repeats)()
+        pointers = ctypes.c_void_p(ffi.address()), ctypes.c_void_p(value.ctypes.data)
+        called = library.time_submit(*pointers, seconds, ctypes.c_long(repeats))
+        if called != repeats:
+            raise RuntimeError(f"{called} callbacks were made for {repeats} operations")
+        return list(seconds)
+
+    return run
 
 
 if __name__ == "__main__":

@@ -24,12 +24,6 @@ Task alltoall(Group& group, const Op& op, const Streams& in, const Streams& out)
 /// out = reduction of every member's in[own member number].
 Task reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out);
 
-/// out[m] on the root = member m's `in`; nothing elsewhere.
-Task gather(Group& group, const Op& op, const Segments& in, const Streams& out);
-
-/// Every member's `out` = the root's in[own member number].
-Task scatter(Group& group, const Op& op, const Streams& in, const Segments& out);
-
 /// Adasum of every member's `in` for each segment on its own; see adasum.cpp.
 Task adasum(Group& group, const Op& op, const Segments& in, const Segments& out);
 

@@ -15,14 +15,17 @@ Task reduce(WideGroup& group, const Op& op, const Segments& in, const Segments& 
 Task reducescatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out);
 Task allgather(WideGroup& group, const Op& op, const Segments& in, const Streams& out);
 Task broadcast(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
+/// Also of gather and scatter, which have bytes only to or from the root.
 Task alltoall(WideGroup& group, const Op& op, const Streams& in, const Streams& out);
-Task gather(WideGroup& group, const Op& op, const Segments& in, const Streams& out);
-Task scatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out);
 Task adasum(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
 Task barrier(WideGroup& group);
 
 /// What both ends of a connection say about an operation before its bytes follow.
 Greeting greeting_of(const Op& op, size_t bytes);
+
+/// Notes a whole stream to be sent to, or received from, a rank.
+void send_stream(Sockets& net, int rank, const Segments& stream);
+void receive_stream(Sockets& net, int rank, const Segments& stream);
 
 /// The factors for the sum of a host's members, and for the sum of the hosts.
 struct HostScales {
@@ -30,6 +33,29 @@ struct HostScales {
   Scale among_hosts;
 };
 HostScales scales_of(const Op& op);
+
+/// Few bytes inside a host, through its small slots: all give, then take what one of them has
+/// given.
+class SmallStage {
+ public:
+  SmallStage(WideGroup& group, size_t bytes)
+      : local_(group.local()), shares_(group.shares()), bytes_(bytes) {}
+
+  Task begin();
+  /// Null: only tells the others that this member has come.
+  void give(const Segments* in);
+  auto all_have_given() { return local_.all_published(1); }
+  std::byte* slot(int local_member) { return local_.small_slot(local_member, which_); }
+  /// Null: nowhere.
+  Task take(int local_member, const Segments* out);
+  void end();
+
+ private:
+  Group& local_;
+  bool shares_;
+  size_t bytes_;
+  int which_ = 0;
+};
 
 /// Few enough bytes to go from every host to every other one at once, in a single step. The same
 /// on all members.

@@ -32,18 +32,17 @@ class WideGather {
   Task exchange() {
     co_await group_.open();
     const Greeting greeting = greeting_of(op_, op_.longest);
-    for (int h = 0; h < group_.hosts(); ++h) {
-      if (h == group_.host()) continue;
-      const int agent = group_.world_rank(group_.agent(h, group_.rank()));
+    group_.for_other_hosts([&](int host) {
+      const int agent = group_.world_rank(group_.agent(host, group_.rank()));
       net_.greet(agent, greeting);
-      for (const Segment& piece : in_.list()) net_.send(agent, piece.data, piece.bytes);
-    }
+      send_stream(net_, agent, in_);
+    });
     for (int ward : group_.wards()) {
       const int rank = group_.world_rank(ward);
       net_.expect(rank, greeting);
       const auto member = static_cast<size_t>(ward);
       arrivals_.push_back({member, net_.receive(rank, nullptr, 0)});
-      for (const Segment& piece : out_[member].list()) net_.receive(rank, piece.data, piece.bytes);
+      receive_stream(net_, rank, out_[member]);
     }
     net_.start();
   }

@@ -15,13 +15,6 @@ std::string text_of(const Shape& shape) {
   return text;
 }
 
-const char* text_of(ReduceOp op) {
-  static constexpr const char* kNames[kReduceOpCount] = {
-      "average", "sum",         "adasum",     "min",        "max",
-      "product", "bitwise and", "bitwise or", "bitwise xor"};
-  return kNames[static_cast<size_t>(op)];
-}
-
 std::string text_of(const Scale& scale) {
   return "prescale " + std::to_string(scale.pre) + " and postscale " + std::to_string(scale.post);
 }
@@ -133,7 +126,7 @@ std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b)
     return differ("root ranks", rank_a, std::to_string(a.root), rank_b, std::to_string(b.root));
   }
   if (traits.reduces && a.reduce != b.reduce) {
-    return differ("reduce operations", rank_a, text_of(a.reduce), rank_b, text_of(b.reduce));
+    return differ("reduce operations", rank_a, name(a.reduce), rank_b, name(b.reduce));
   }
   if (traits.reduces && (a.scale.pre != b.scale.pre || a.scale.post != b.scale.post)) {
     return differ("scale factors", rank_a, text_of(a.scale), rank_b, text_of(b.scale));

@@ -341,6 +341,26 @@ std::vector<double> time_allreduce(HeldEngine& engine, uintptr_t address, size_t
   return seconds;
 }
 
+/// Seconds of each of `repeats` in-place sums of `count` float32 at `address`, submitted and waited
+/// for as any operation is.
+std::vector<double> time_submit(HeldEngine& engine, uintptr_t address, size_t count, int repeats) {
+  nb::gil_scoped_release release;
+  auto* data = reinterpret_cast<float*>(address);
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) {
+    const int64_t start = now_ns();
+    Request request;
+    request.kind = Kind::kAllreduce;
+    request.dtype = Dtype::kF32;
+    request.shapes = {{static_cast<int64_t>(count)}};
+    const auto handle = engine->submit({std::move(request), {data}, {data}});
+    engine->wait(*handle);
+    seconds.push_back(static_cast<double>(now_ns() - start) * 1e-9);
+    if (handle->error()) throw *handle->error();
+  }
+  return seconds;
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& m) {
@@ -451,6 +471,7 @@ void bind_engine(nb::module_& m) {
       .def("backend_name", [](HeldEngine& engine) { return engine->backend_name(); })
       .def("require_own_process", [](HeldEngine& engine) { engine->require_own_process(); })
       .def("time_allreduce", &time_allreduce, "address"_a, "count"_a, "repeats"_a)
+      .def("time_submit", &time_submit, "address"_a, "count"_a, "repeats"_a)
       .def("time_round_trip", &time_round_trip, "rank"_a, "address"_a, "bytes"_a, "repeats"_a);
 
   m.def(

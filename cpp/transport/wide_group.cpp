@@ -51,9 +51,7 @@ int WideGroup::agent(int host, int member) const {
 
 Task WideGroup::open() {
   std::vector<int> peers;
-  for (int h = 0; h < hosts(); ++h) {
-    if (h != host()) peers.push_back(world_rank(agent(h, rank_)));
-  }
+  for_other_hosts([&](int h) { peers.push_back(world_rank(agent(h, rank_))); });
   for (int ward : wards_) peers.push_back(world_rank(ward));
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());

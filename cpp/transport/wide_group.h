@@ -31,6 +31,12 @@ class WideGroup {
 
   int hosts() const { return static_cast<int>(members_.size()); }
   int host() const { return host_of(rank_); }
+  template <class Visit>
+  void for_other_hosts(Visit visit) const {
+    for (int h = 0; h < hosts(); ++h) {
+      if (h != host()) visit(h);
+    }
+  }
   int host_of(int member) const { return host_of_[static_cast<size_t>(member)]; }
   const std::vector<int>& members_on(int host) const { return members_[static_cast<size_t>(host)]; }
   /// A member's number among those of its host.

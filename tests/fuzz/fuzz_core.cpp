@@ -15,6 +15,7 @@
 #include "engine/host_aggregator.h"
 #include "engine/relay.h"
 #include "engine/sequencer.h"
+#include "pairs/pairs.h"
 #include "transport/byte_ring.h"
 
 // A coverage-guided search for bytes from peers that know the secret and lie: what the core makes
@@ -64,7 +65,7 @@ Request some_request(Data& data) {
   Request request;
   request.kind = static_cast<Kind>(data.ConsumeIntegralInRange(0, 14));
   request.dtype = static_cast<Dtype>(data.ConsumeIntegralInRange(0, 10));
-  request.reduce = static_cast<ReduceOp>(data.ConsumeIntegralInRange(0, 6));
+  request.reduce = static_cast<ReduceOp>(data.ConsumeIntegralInRange(0, kReduceOpCount));
   request.root = data.ConsumeIntegralInRange(-1, 4);
   request.set = data.ConsumeIntegralInRange(-1, 3);
   request.name = data.PickValueInArray(kNames);
@@ -286,7 +287,7 @@ class Toucher : public Backend {
 
  private:
   void touch(const Op& op, const Streams& in, const Streams& out) {
-    require(op.root < members_ && op.reduce <= ReduceOp::kProduct);
+    require(op.root < members_ && op.reduce <= ReduceOp::kBitXor);
     for (const Segments& stream : in) {
       for (const Segment& piece : stream.list()) {
         if (piece.bytes > 0) seen_ += piece.data[0] == piece.data[piece.bytes - 1];
@@ -343,7 +344,75 @@ void engine(Data& data) {
   for (const auto& handle : handles) engine.wait(*handle);
 }
 
-constexpr void (*kTargets[])(Data&) = {decode, frames, ring, sequencer, aggregator, relay, engine};
+// ---- Messages from one rank to another ----
+
+Header some_header(Data& data) {
+  static constexpr uint64_t kSizes[] = {
+      0, 1, 64, 1000, 64 << 10, (64 << 10) + 1, 2 << 20, uint64_t{1} << 40, UINT64_MAX};
+  Header header{};
+  header.note = static_cast<Note>(data.ConsumeIntegralInRange<uint32_t>(0, 7));
+  header.communicator = data.ConsumeIntegralInRange(-1, 1);
+  header.tag = data.ConsumeIntegralInRange<int64_t>(-1, 2);
+  header.bytes = data.PickValueInArray(kSizes);
+  header.key = data.ConsumeIntegralInRange<uint64_t>(0, 4);
+  header.address = data.ConsumeIntegral<uint64_t>();
+  return header;
+}
+
+/// A transfer of rank 1, with memory of exactly its size.
+Transfer some_transfer(Data& data, std::vector<std::vector<std::byte>>& memory) {
+  static constexpr size_t kSizes[] = {0, 1, 1000, 64 << 10, (64 << 10) + 1, 3 << 20};
+  Transfer transfer;
+  transfer.sends = data.ConsumeBool();
+  transfer.peer = data.ConsumeIntegralInRange(transfer.sends ? 0 : kAnySource, 1);
+  transfer.communicator = data.ConsumeIntegralInRange(0, 1);
+  transfer.tag = data.ConsumeIntegralInRange<int64_t>(0, 2);
+  memory.emplace_back(data.PickValueInArray(kSizes));
+  transfer.data = memory.back().data();
+  transfer.bytes = memory.back().size();
+  transfer.owner = std::make_shared<int>();
+  return transfer;
+}
+
+/// Rank 1 of two sends and receives; what rank 0 says has headers of all kinds.
+void pairs(Data& data) {
+  const HostMap hosts = HostMap::single(2);
+  const auto region = Region::anonymous(2);
+  Endpoint endpoint(region, 1, SpinPolicy{});
+  const Doorbell doorbell(region, 0, SpinPolicy{});
+  RingStream liar(*region, doorbell, 0, 1);
+  std::vector<std::vector<std::byte>> memory;
+  int open = 0;
+  Pairs::Events events;
+  events.done = [&](const auto&, const Message& message, const auto& error) {
+    --open;
+    require(error || message.bytes <= 3 << 20);
+  };
+  Pairs pairs(endpoint, hosts, {}, false, events);
+  may_throw([&] {
+    for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
+      if (data.ConsumeBool()) {
+        ++open;
+        pairs.add(some_transfer(data, memory));
+      }
+      const Header header = some_header(data);
+      const std::string body =
+          data.ConsumeBool() ? some_bytes(data) : std::string(header.bytes & 0xffff, 'x');
+      const bool whole = data.ConsumeIntegralInRange(0, 7) > 0;
+      liar.write(std::as_bytes(std::span(&header, whole ? 1 : 0)), std::as_bytes(std::span(body)));
+      while (liar.read(nullptr, kMostBytes) > 0) liar.release();
+      pairs.advance();
+      if (data.ConsumeIntegralInRange(0, 15) == 0) pairs.forget(1);
+    }
+  });
+  (void)pairs.describe_pending();
+  pairs.drop(Error(ErrorCode::kPeerLost, "the search is over"));
+  require(open == 0);
+  pairs.stop();
+}
+
+constexpr void (*kTargets[])(Data&) = {decode,     frames, ring,   sequencer,
+                                       aggregator, relay,  engine, pairs};
 
 }  // namespace
 }  // namespace sirtaki

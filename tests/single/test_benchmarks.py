@@ -67,6 +67,8 @@ def test_overheads_are_measured(tmp_path: Path, summary: ModuleType) -> None:
     assert "init() on the links of the last world, 4 ranks" in shown
     tables = json.loads((tmp_path / "overheads.json").read_text())["tables"]
     assert {"Sum", "Adasum"} == set(tables["1 MiB of float32, 2 ranks"])
+    submitted = tables["one number submitted and waited for, 1 rank"]
+    assert {"inside the core", "C interface, with a callback"} == set(submitted)
     assert all(taken["median"] > 0 for table in tables.values() for taken in table.values())
     assert "| Adasum | " in summary.write_summary(tmp_path).read_text()
 

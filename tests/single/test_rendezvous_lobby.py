@@ -7,7 +7,8 @@ import pathlib
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import pytest
 
@@ -148,8 +149,26 @@ def test_who_connects_for_an_engine_that_has_ended_is_refused(lobby: Lobby) -> N
 def test_what_an_engine_has_not_taken_is_closed_when_the_next_begins(lobby: Lobby) -> None:
     other = caller(lobby)
     there = other.connect(1, 0)
-    time.sleep(0.5)  # the lobby's thread puts it where it is found
     lobby.begin(3)
+    assert read(there, 1) == b""
+    os.close(there)
+    other.close()
+
+
+def test_what_connects_while_the_next_engine_begins_is_closed(
+    lobby: Lobby, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_connected = lobby._is_connected
+    with ThreadPoolExecutor(1) as pool:
+
+        def look_while_the_next_begins(*arguments: Any) -> bool:
+            begun = pool.submit(lobby.begin, 3)
+            wait([begun], 0.2)  # it may have to wait for us
+            return is_connected(*arguments)
+
+        monkeypatch.setattr(lobby, "_is_connected", look_while_the_next_begins)
+        other = caller(lobby)
+        there = other.connect(1, 0)
     assert read(there, 1) == b""
     os.close(there)
     other.close()

@@ -9,8 +9,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from sirtaki import _core
 from sirtaki.core import handles, kinds
 from sirtaki.core.dtypes import FLOATING
+from sirtaki.core.membership import number_of, rank_of
 from sirtaki.core.process_sets import ProcessSet
-from sirtaki.core.reduce_ops import NAMES, Adasum
+from sirtaki.core.reduce_ops import Adasum
+from sirtaki.core.reduction import check_op
 from sirtaki.core.state import world_for_operation
 from sirtaki.core.world import World
 
@@ -82,7 +84,7 @@ class Collectives(Generic[T]):
             name=full_name("allreduce", name),
             dtype=dtype,
             reduce=op,
-            set=set_id(process_set),
+            set=number_of(process_set),
             prescale=prescale_factor,
             postscale=postscale_factor,
             shapes=shapes,
@@ -144,7 +146,7 @@ class Collectives(Generic[T]):
             name=full_name(verb, name),
             dtype=dtype,
             reduce=op,
-            set=set_id(process_set),
+            set=number_of(process_set),
             prescale=scale[0],
             postscale=scale[1],
             shapes=shapes,
@@ -176,7 +178,7 @@ class Collectives(Generic[T]):
             name=full_name("broadcast", name),
             dtype=dtype,
             root=root,
-            set=set_id(process_set),
+            set=number_of(process_set),
             shapes=shapes,
             inputs=pointers,
             outputs=[self._tensors.view(target)[0]],
@@ -202,7 +204,7 @@ class Collectives(Generic[T]):
             kinds.ALLTOALL,
             name=full_name("alltoall", name),
             dtype=dtype,
-            set=set_id(process_set),
+            set=number_of(process_set),
             shapes=shapes,
             splits=rows,
             inputs=pointers,
@@ -237,13 +239,13 @@ class Collectives(Generic[T]):
     def barrier(self, process_set: ProcessSet) -> None:
         """Return once every member has called it."""
         engine = world_for_operation().engine
-        request = _core.Request(kinds.BARRIER, set=set_id(process_set), waits=True)
+        request = _core.Request(kinds.BARRIER, set=number_of(process_set), waits=True)
         handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
     def join(self, process_set: ProcessSet) -> int:
         """Contribute zeros to the others' allreduces until all join; return the last rank."""
         engine = world_for_operation().engine
-        number = set_id(process_set)
+        number = number_of(process_set)
         request = _core.Request(kinds.JOIN, name=f"join.{number}", set=number, waits=True)
         [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))
         return int(last)
@@ -276,12 +278,6 @@ class Collectives(Generic[T]):
         ]
 
 
-def check_op(op: int) -> None:
-    """Raise ValueError for what is no reduction."""
-    if op not in NAMES:
-        raise ValueError(f"op={op!r} is not a reduction; use one of {', '.join(NAMES.values())}")
-
-
 def full_name(verb: str, name: str | None) -> str:
     """Return the name of an operation among the ranks; "": matched by order."""
     if name is None:
@@ -289,27 +285,6 @@ def full_name(verb: str, name: str | None) -> str:
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}")
     return f"{verb}.{name}"
-
-
-def rank_of(name: str, rank: int, process_set: ProcessSet) -> int:
-    """Return the rank of the world that an argument says; TypeError, ValueError if it is none."""
-    if isinstance(rank, bool) or not hasattr(rank, "__index__"):
-        raise TypeError(f"{name} must be an int, not {type(rank).__name__}")
-    number = int(rank)
-    members = process_set.ranks
-    if process_set.process_set_id and members is not None and number not in members:
-        raise ValueError(f"{name} {number} is not in the process set {members}")
-    return number
-
-
-def set_id(process_set: ProcessSet) -> int:
-    """Return the number of a registered process set; ValueError if it is not registered."""
-    number = process_set.process_set_id
-    if number is None:
-        raise ValueError(
-            f"{process_set} is not registered; call add_process_set() or pass it to init()"
-        )
-    return number
 
 
 def members_of(world: World, process_set: ProcessSet) -> int:

@@ -6,9 +6,10 @@ from typing import Final, Generic, TypeVar
 
 from sirtaki import _core
 from sirtaki.core import handles
-from sirtaki.core.collectives import Tensors, rank_of, set_id
+from sirtaki.core.collectives import Tensors
 from sirtaki.core.dtypes import BYTES
 from sirtaki.core.errors import MismatchError
+from sirtaki.core.membership import number_of, rank_of
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.state import world_for_operation
 
@@ -55,7 +56,7 @@ class Pairs(Generic[T]):
         source = self._tensors.contiguous(tensor)
         address, size = self._memory(source)
         try:
-            handle = engine.send(address, size, rank, tag, set_id(process_set), waits)
+            handle = engine.send(address, size, rank, tag, number_of(process_set), waits)
         except KeyboardInterrupt:
             handles.abandon(source)
             raise
@@ -68,7 +69,7 @@ class Pairs(Generic[T]):
         rank = source if source == ANY_SOURCE else rank_of("source", source, process_set)
         address, size = self._memory(output)
         try:
-            handle = engine.receive(address, size, rank, tag, set_id(process_set), waits)
+            handle = engine.receive(address, size, rank, tag, number_of(process_set), waits)
         except KeyboardInterrupt:
             handles.abandon(output)
             raise

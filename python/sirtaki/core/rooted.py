@@ -7,16 +7,11 @@ from typing import TypeVar
 
 from sirtaki import _core
 from sirtaki.core import handles, kinds
-from sirtaki.core.collectives import (
-    Collectives,
-    check_op,
-    full_name,
-    members_of,
-    rank_of,
-    set_id,
-)
+from sirtaki.core.collectives import Collectives, full_name, members_of
+from sirtaki.core.membership import number_of, rank_of
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.reduce_ops import Adasum
+from sirtaki.core.reduction import check_op
 from sirtaki.core.state import world_for_operation
 
 T = TypeVar("T")
@@ -52,7 +47,7 @@ class RootedCollectives(Collectives[T]):
             dtype=dtype,
             reduce=op,
             root=root,
-            set=set_id(process_set),
+            set=number_of(process_set),
             prescale=prescale_factor,
             postscale=postscale_factor,
             shapes=shapes,
@@ -82,7 +77,7 @@ class RootedCollectives(Collectives[T]):
             name=full_name("gather", name),
             dtype=dtype,
             root=root,
-            set=set_id(process_set),
+            set=number_of(process_set),
             shapes=shapes,
             inputs=pointers,
             waits=waits,
@@ -131,7 +126,7 @@ class RootedCollectives(Collectives[T]):
             name=full_name("scatter", name),
             dtype=dtype,
             root=root,
-            set=set_id(process_set),
+            set=number_of(process_set),
             shapes=shapes,
             inputs=pointers,
             outputs=targets,

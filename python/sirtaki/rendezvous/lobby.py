@@ -179,25 +179,29 @@ class Lobby(Server):
             raise ValueError("it looks for a rank of another world, or for another rank")
         if not self._rank < source < self._size or purpose not in _NAMES:
             raise ValueError(f"rank {source} is not to connect to rank {self._rank}")
-        if generation < self._generation:
-            raise ValueError(f"rank {source} connects for an engine that has ended")
+        # The next engine begins before or after all this: a connection that was welcome is found.
+        with self._changed:
+            self._welcome(peer, key)
+        return True
+
+    def _welcome(self, peer: Peer, key: _Key) -> None:
+        if key.generation < self._generation:
+            raise ValueError(f"rank {key.rank} connects for an engine that has ended")
         if self._is_connected(key):
-            raise ValueError(f"{_NAMES[purpose]} lane {lane} of rank {source} is connected already")
+            lane = f"{_NAMES[key.purpose]} lane {key.lane}"
+            raise ValueError(f"{lane} of rank {key.rank} is connected already")
         assert peer.keys is not None
         peer.sock.send(peer.seal.sealed(0, _WELCOME))
-        with self._changed:
-            if key in self._arrived:
-                self._arrived.pop(key)[0].close()
-            self._arrived[key] = self.release(peer), peer.keys
-            self._changed.notify_all()
-        return True
+        if key in self._arrived:
+            self._arrived.pop(key)[0].close()
+        self._arrived[key] = self.release(peer), peer.keys
+        self._changed.notify_all()
 
     def _is_connected(self, key: _Key) -> bool:
         """Tell whether a lane is in use; one that either end has closed may be opened again."""
-        with self._changed:
-            if key in self._arrived:
-                return _Connected(self._arrived[key][0]).is_open()
-            return key in self._taken and self._taken[key].is_open()
+        if key in self._arrived:
+            return _Connected(self._arrived[key][0]).is_open()
+        return key in self._taken and self._taken[key].is_open()
 
     def _guard_one(self) -> auth.Listener:
         claim = listener_claim(self._tls)

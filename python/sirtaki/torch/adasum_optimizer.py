@@ -9,11 +9,11 @@ import torch
 
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.reduce_ops import Adasum
+from sirtaki.core.reduction import Reduction
 from sirtaki.torch.allreduce_ops import start_allreduce
 from sirtaki.torch.compression import Compressor
 from sirtaki.torch.gradient_slots import name_of_bucket
 from sirtaki.torch.handles import stage_in_place, wait
-from sirtaki.torch.reduction import Reduction
 from sirtaki.torch.wrapping import Wrapper, adopt
 
 

@@ -11,6 +11,7 @@ from torch.compiler import is_compiling
 
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average, Sum
+from sirtaki.core.reduction import Reduction, resolve_op
 from sirtaki.torch.compression import Compression, Compressor
 from sirtaki.torch.handles import (
     collectives,
@@ -21,14 +22,8 @@ from sirtaki.torch.handles import (
     start_group,
     synchronize,
 )
-from sirtaki.torch.reduction import (
-    Reduction,
-    batch_at,
-    check_one_device,
-    resolve_op,
-    wants_grad,
-)
 from sirtaki.torch.tensors import REDUCIBLE, check_reducible, is_plain
+from sirtaki.torch.tracing import batch_at, check_one_device, wants_grad
 
 
 def start_allreduce(

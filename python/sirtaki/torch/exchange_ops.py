@@ -10,6 +10,7 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from sirtaki.core import state
+from sirtaki.core.membership import number_of, size_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average
 from sirtaki.torch.allreduce_ops import grouped_allreduce
@@ -23,8 +24,8 @@ from sirtaki.torch.handles import (
     start_group,
     synchronize,
 )
-from sirtaki.torch.reduction import batch_at, check_one_device, number_of, size_of, wants_grad
 from sirtaki.torch.tensors import check_dense, host_copy
+from sirtaki.torch.tracing import batch_at, check_one_device, wants_grad
 
 
 def allgather_back(

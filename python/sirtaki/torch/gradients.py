@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.reduction import Reduction
 from sirtaki.torch.allreduce_ops import start_allreduce
 from sirtaki.torch.compression import Compressor
 from sirtaki.torch.gradient_slots import Bucket, Slot
 from sirtaki.torch.handles import stage_in_place, wait
 from sirtaki.torch.layouts import agree_on_layouts
-from sirtaki.torch.reduction import Reduction
 from sirtaki.torch.sparse_ops import sparse_allreduce_async
 
 

@@ -9,9 +9,9 @@ import torch
 from sirtaki.core.errors import MismatchError
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.reduce_ops import Max
+from sirtaki.core.reduction import Reduction
 from sirtaki.torch import allreduce_ops
 from sirtaki.torch.gradient_slots import Bucket, Slot
-from sirtaki.torch.reduction import Reduction
 
 
 def agree_on_layouts(buckets: Sequence[Bucket], process_set: ProcessSet, mixed: bool) -> None:

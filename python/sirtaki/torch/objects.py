@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from sirtaki.core import state
+from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.vouching import Call
 from sirtaki.torch.exchange_ops import allgather, broadcast_
-from sirtaki.torch.reduction import number_of
 from sirtaki.torch.serialization import from_bytes, to_bytes
 
 

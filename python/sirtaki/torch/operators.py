@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sirtaki.core.membership import process_set_of
 from sirtaki.core.reduce_ops import Sum
+from sirtaki.core.reduction import Reduction
 from sirtaki.torch import allreduce_ops, exchange_ops, reducescatter_ops
-from sirtaki.torch.reduction import Reduction, process_set_of
 
 _REDUCTION = "int op, float prescale_factor, float postscale_factor, int process_set"
 _ops = torch.ops.sirtaki

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from sirtaki.core import state
+from sirtaki.core.membership import size_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.core.reduction import Reduction, predivided
 from sirtaki.torch.adasum_optimizer import (
     _DistributedAdasumOptimizer as _DistributedAdasumOptimizer,  # where Horovod has it
 )
@@ -20,7 +22,6 @@ from sirtaki.torch.allreduce_ops import allreduce
 from sirtaki.torch.compression import Compression, Compressor
 from sirtaki.torch.gradients import GradientReducer
 from sirtaki.torch.parameters import name_of_unnamed, name_parameters, partition
-from sirtaki.torch.reduction import Reduction, size_of
 from sirtaki.torch.wrapping import Wrapper, adopt
 
 
@@ -233,8 +234,7 @@ def DistributedOptimizer(
         raise ValueError("the optimizer is a DistributedOptimizer already")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor is for op=Average only")
+    reduction = predivided(op, gradient_predivide_factor, process_set)
     if num_groups:
         warnings.warn("num_groups is deprecated, use groups", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
@@ -248,8 +248,6 @@ def DistributedOptimizer(
             optimizer, names, unnamed, buckets, compression, process_set
         )
 
-    factor = gradient_predivide_factor
-    reduction = Reduction(op, 1.0 / factor, factor, process_set)
     reducer = GradientReducer(reduction, compression, backward_passes_per_step, sparse_as_dense)
     distributed = adopt(optimizer, _DistributedOptimizer)
     distributed._reduction = reduction

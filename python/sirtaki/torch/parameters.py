@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from sirtaki.core import state
+from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.world import World
 from sirtaki.torch.objects import broadcast_object
-from sirtaki.torch.reduction import number_of
 
 _SMALL_BYTES = 16 << 10
 _TOGETHER_BYTES = 256 << 10

@@ -8,8 +8,10 @@ from typing import Any, cast
 import torch
 from torch.compiler import is_compiling
 
+from sirtaki.core.membership import size_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average, Sum
+from sirtaki.core.reduction import Reduction
 from sirtaki.torch.compression import Compression, Compressor
 from sirtaki.torch.exchange_ops import grouped_allgather
 from sirtaki.torch.handles import (
@@ -19,14 +21,8 @@ from sirtaki.torch.handles import (
     start_group,
     synchronize,
 )
-from sirtaki.torch.reduction import (
-    Reduction,
-    batch_at,
-    check_one_device,
-    size_of,
-    wants_grad,
-)
 from sirtaki.torch.tensors import check_reducible
+from sirtaki.torch.tracing import batch_at, check_one_device, wants_grad
 
 
 def _submit(

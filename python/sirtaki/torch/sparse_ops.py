@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from sirtaki.core.membership import size_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average, Sum
 from sirtaki.torch.exchange_ops import allgather_async
 from sirtaki.torch.handles import SparseHandle, synchronize
-from sirtaki.torch.reduction import size_of
 
 
 def sparse_zeros_like(tensor: torch.Tensor, sparse_dim: int) -> torch.Tensor:

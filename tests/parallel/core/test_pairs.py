@@ -1,4 +1,4 @@
-"""Messages from one rank to another, with exact values."""
+"""Messages from one rank to another: their order, who may have them, and what is wrong."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 import sirtaki as hvd
 from sirtaki.core.state import current_world
-
-SIZES = (0, 1, 1000, 16_384, 100_003, 5_000_000)
-GIB = 1 << 30
-
-
-def message(source: int, tag: int, count: int) -> np.ndarray:
-    return (np.arange(count) * 31 + source * 7 + tag).astype(np.uint8)
 
 
 def around(shift: int) -> int:
@@ -30,37 +22,6 @@ def all_done() -> Any:
     hvd.barrier()
 
 
-@pytest.mark.parametrize("count", SIZES)
-def test_a_ring_of_messages_arrives(count: int) -> None:
-    received = np.empty(count, np.uint8)
-    handle = hvd.irecv(received, source=around(-1), tag=3)
-    hvd.send(message(hvd.rank(), 3, count), dest=around(1), tag=3)
-    assert hvd.synchronize(handle) == around(-1)
-    np.testing.assert_array_equal(received, message(around(-1), 3, count))
-
-
-@pytest.mark.parametrize("count", SIZES)
-def test_messages_to_everybody_cross(count: int) -> None:
-    received = [np.empty(count, np.uint8) for _ in range(hvd.size())]
-    handles = [hvd.irecv(array, source=rank) for rank, array in enumerate(received)]
-    sends = [hvd.isend(message(hvd.rank(), 0, count), dest=r) for r in range(hvd.size())]
-    assert [hvd.synchronize(handle) for handle in handles] == list(range(hvd.size()))
-    assert [hvd.synchronize(handle) for handle in sends] == [None] * hvd.size()
-    for rank, array in enumerate(received):
-        np.testing.assert_array_equal(array, message(rank, 0, count))
-
-
-@pytest.mark.parametrize("count", SIZES)
-def test_messages_are_received_in_another_order_than_sent(count: int) -> None:
-    sends = [hvd.isend(message(hvd.rank(), tag, count), around(1), tag) for tag in range(4)]
-    for tag in (3, 1, 0, 2):
-        received = np.empty(count, np.uint8)
-        assert hvd.recv(received, around(-1), tag) == around(-1)
-        np.testing.assert_array_equal(received, message(around(-1), tag, count))
-    for handle in sends:
-        hvd.synchronize(handle)
-
-
 def test_messages_of_one_pair_and_tag_keep_their_order() -> None:
     handles = [hvd.isend(np.full(1, i), around(1)) for i in range(200)]
     received = np.empty(1, np.int64)
@@ -69,37 +30,6 @@ def test_messages_of_one_pair_and_tag_keep_their_order() -> None:
         assert received[0] == i
     for handle in handles:
         hvd.synchronize(handle)
-
-
-def test_whoever_sends_can_be_received() -> None:
-    handle = hvd.isend(np.full(3, hvd.rank()), 0, tag=5)
-    if hvd.rank() == 0:
-        received = np.empty(3, np.int64)
-        sources = []
-        for _ in range(hvd.size()):
-            sources.append(hvd.recv(received, tag=5))
-            np.testing.assert_array_equal(received, np.full(3, sources[-1]))
-        assert sorted(sources) == list(range(hvd.size()))
-    hvd.synchronize(handle)
-
-
-def test_a_message_to_oneself_waits_for_its_receiver() -> None:
-    sent = message(hvd.rank(), 1, 3_000_000)
-    hvd.send(sent, hvd.rank(), tag=1)
-    received = np.empty_like(sent)
-    assert hvd.recv(received, hvd.rank(), tag=1) == hvd.rank()
-    np.testing.assert_array_equal(received, sent)
-
-
-def test_a_gib_crosses() -> None:
-    if hvd.size() != 2 or psutil.virtual_memory().available < 8 * GIB:
-        pytest.skip("needs two ranks and 8 GiB")
-    sent = np.full(GIB, hvd.rank() + 1, np.uint8)
-    received = np.zeros(GIB, np.uint8)
-    handle = hvd.irecv(received, around(1))
-    hvd.send(sent, around(1))
-    hvd.synchronize(handle)
-    assert received.min() == received.max() == around(1) + 1
 
 
 def test_collectives_and_messages_do_not_wait_for_each_other() -> None:

@@ -1,10 +1,15 @@
-#include "collectives/collectives.h"
+#pragma once
+
+#include "base/task.h"
+#include "collectives/op.h"
 
 namespace sirtaki {
 
 // One side of an alltoall: everything that does not start or end at the root is empty.
 
-Task gather(Group& group, const Op& op, const Segments& in, const Streams& out) {
+/// out[m] on the root = member m's `in`; nothing elsewhere. `AnyGroup`: on one host, or on several.
+template <class AnyGroup>
+Task gather(AnyGroup& group, const Op& op, const Segments& in, const Streams& out) {
   const auto members = static_cast<size_t>(group.size());
   Streams sent(members);
   sent[static_cast<size_t>(op.root)] = in;
@@ -12,7 +17,9 @@ Task gather(Group& group, const Op& op, const Segments& in, const Streams& out) 
   co_await alltoall(group, op, sent, group.rank() == op.root ? out : nothing);
 }
 
-Task scatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
+/// Every member's `out` = the root's in[own member number].
+template <class AnyGroup>
+Task scatter(AnyGroup& group, const Op& op, const Streams& in, const Segments& out) {
   const auto members = static_cast<size_t>(group.size());
   Streams received(members);
   received[static_cast<size_t>(op.root)] = out;

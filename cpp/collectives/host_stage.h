@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "collectives/place.h"
+#include "collectives/range_reduce.h"
+#include "collectives/wide.h"
+#include "collectives/wide_cut.h"
+
+namespace sirtaki {
+
+/// Where the results of a reduction go.
+struct Target {
+  const Segments* out;  ///< null: nowhere on this member
+  bool scattered;       ///< every member only gets its own part
+  int root;             ///< only this member's host gets them; -1: all hosts
+};
+
+/// What the members of a host do together in a large reduction among hosts: each sums up some parts
+/// of a chunk through shared memory, and has the results of these parts for all.
+class HostStage {
+ public:
+  HostStage(WideGroup& group, const Op& op, const Streams& in, const Target& target, const Cut& cut)
+      : group_(group),
+        local_(group.local()),
+        in_(in),
+        cut_(cut),
+        reduce_(op, scales_of(op).on_host, group.local().size()),
+        shares_(group.shares()),
+        writes_(target.out != nullptr),
+        copies_(shares_ && writes_ && !target.scattered),
+        sources_(in.begin(), in.end()),
+        out_(writes_ ? *target.out : kNothing) {
+    const Scale scale = scales_of(op).on_host;
+    reads_input_ =
+        !shares_ && (op.dtype == Dtype::kBool || (scale.pre == 1.0 && scale.post == 1.0));
+    sums_bytes_ = reads_input_ ? 0 : cut.chunk_bytes();
+    results_bytes_ = shares_ || writes_ ? 0 : cut.chunk_bytes();
+    // Not value-initialised: the pages are touched when they are used.
+    buffer_ = std::unique_ptr<std::byte[]>(new std::byte[cut.depth() * chunk_memory()]);
+  }
+
+  /// Gives the others what they sum up of a chunk.
+  Task copy_out(uint32_t q) {
+    if (!shares_) co_return;
+    if (q >= cut_.depth()) co_await local_.all_consumed(q + 1 - cut_.depth());
+    std::byte* slot = input_slot(local_.rank(), q);
+    for (int m = 0; m < group_.size(); ++m) {
+      if (group_.agent(group_.host(), m) == group_.rank()) continue;
+      const Part part = cut_.part(q, m, in_);
+      sources_[part.stream].walk(part.range, [&](const std::byte* from, size_t bytes, size_t at) {
+        std::memcpy(slot + part.offset + (at - part.range.begin), from, bytes);
+      });
+    }
+    local_.publish();
+  }
+
+  /// Makes this host's sum of a part, once all have copied out.
+  void sum(uint32_t q, const Part& part) {
+    if (reads_input_) return;
+    const Place to = sum_place(q, part);
+    reduce_.run(part.range, sources_[part.stream], local_.rank(), to, [&](int m, size_t at) {
+      return input_slot(m, q) + part.offset + (at - part.range.begin);
+    });
+  }
+  Place sum_place(uint32_t q, const Part& part) const {
+    if (reads_input_) return Place(sources_[part.stream]);
+    return Place(chunk_memory(q) + part.offset, part.range.begin);
+  }
+
+  /// Where the result of a part is received, and sent from.
+  Place result_place(uint32_t q, const Part& part) const {
+    if (shares_) return Place(result_slot(local_.rank(), q) + part.offset, part.range.begin);
+    if (writes_) return Place(out_);
+    return Place(chunk_memory(q) + sums_bytes_ + part.offset, part.range.begin);
+  }
+  /// Where the result of the own part is computed, and is needed again.
+  Place own_place(uint32_t q, const Part& part) const {
+    return writes_ ? Place(out_) : result_place(q, part);
+  }
+  std::byte* own_copy(uint32_t q, const Part& part) const {
+    return copies_ ? result_slot(local_.rank(), q) + part.offset : nullptr;
+  }
+
+  /// All results that this member has for the others are there.
+  void finish() {
+    if (shares_) local_.consume();
+  }
+  Task copy_in(uint32_t q) {
+    if (!copies_) co_return;
+    for (int m = 0; m < group_.size(); ++m) {
+      if (m == group_.rank()) continue;
+      const int agent = group_.index_of(group_.agent(group_.host(), m));
+      if (agent != local_.rank()) co_await local_.consumed(agent, q + 1);
+      const Part part = cut_.part(q, m, in_);
+      const std::byte* from = result_slot(agent, q) + part.offset;
+      out_.walk(part.range, [&](std::byte* to, size_t bytes, size_t at) {
+        std::memcpy(to, from + (at - part.range.begin), bytes);
+      });
+    }
+  }
+
+ private:
+  static inline const Segments kNothing;
+
+  size_t chunk_memory() const { return sums_bytes_ + results_bytes_; }
+  std::byte* chunk_memory(uint32_t q) const {
+    return buffer_.get() + q % cut_.depth() * chunk_memory();
+  }
+  std::byte* input_slot(int local_member, uint32_t q) const {
+    return local_.stream_slots(local_member) + q % cut_.depth() * cut_.chunk_bytes();
+  }
+  std::byte* result_slot(int local_member, uint32_t q) const {
+    return input_slot(local_member, q) + cut_.depth() * cut_.chunk_bytes();
+  }
+
+  WideGroup& group_;
+  Group& local_;
+  const Streams& in_;
+  const Cut& cut_;
+  RangeReduce reduce_;
+  bool shares_;
+  bool writes_;
+  bool copies_;               ///< others' results into the output
+  bool reads_input_ = false;  ///< the input is this host's sum already
+  std::vector<Locator> sources_;
+  Locator out_;
+  size_t sums_bytes_ = 0;
+  size_t results_bytes_ = 0;
+  std::unique_ptr<std::byte[]> buffer_;
+};
+
+}  // namespace sirtaki

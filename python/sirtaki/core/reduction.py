@@ -1,0 +1,61 @@
+"""How tensors are combined, and how users say so."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+from sirtaki.core.membership import number_of, process_set_of
+from sirtaki.core.process_sets import ProcessSet
+from sirtaki.core.reduce_ops import NAMES, Average, Sum
+
+
+class Reduction(NamedTuple):
+    """How tensors are combined: operator, scale before and after it, and among which ranks."""
+
+    op: int
+    prescale_factor: float
+    postscale_factor: float
+    process_set: ProcessSet
+
+    @property
+    def numbers(self) -> tuple[int, float, float, int]:
+        """The same with the process set's number."""
+        scales = float(self.prescale_factor), float(self.postscale_factor)
+        return self.op, *scales, number_of(self.process_set)
+
+    @staticmethod
+    def from_numbers(
+        op: int, prescale_factor: float, postscale_factor: float, process_set: int
+    ) -> Reduction:
+        """Return the reduction with these `numbers`."""
+        return Reduction(op, prescale_factor, postscale_factor, process_set_of(process_set))
+
+
+def predivided(op: int, factor: float, process_set: ProcessSet) -> Reduction:
+    """Return the reduction of gradients that are divided by `factor` before it, not after.
+
+    Raises:
+        ValueError: There is a factor, but nothing to divide: `op` is not Average.
+    """
+    if factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor is for op=Average only")
+    return Reduction(op, 1.0 / factor, factor, process_set)
+
+
+def check_op(op: int) -> None:
+    """Raise ValueError for what is no reduction."""
+    if op not in NAMES:
+        raise ValueError(f"op={op!r} is not a reduction; use one of {', '.join(NAMES.values())}")
+
+
+def resolve_op(op: int | None, average: bool | None) -> int:
+    """Return the operator meant by `op` and the deprecated `average`; neither means Average."""
+    if average is None:
+        return Average if op is None else op
+    if op is not None:
+        raise ValueError("give either op or average, not both; average is deprecated")
+    warnings.warn(
+        "average is deprecated, use op=Average or op=Sum", DeprecationWarning, stacklevel=3
+    )
+    return Average if average else Sum

@@ -1,0 +1,46 @@
+"""Names of operations, by which the ranks know what belongs together."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import tensorflow as tf
+
+from sirtaki.core.collectives import full_name
+
+# Bodies of loops and branches, by the names of their classes; they count with what they are in.
+_CONTROL_FLOW = ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph")
+
+
+def unique(verb: str, name: str | None) -> str:
+    """Return the name of an operation that is made now.
+
+    In eager mode operations without a name are matched by their order. Those of a graph run in
+    any order, so they are counted while it is traced: by the graph, since one rank may trace a
+    function more often than another.
+    """
+    if tf.executing_eagerly():
+        return full_name(verb, name)
+    graph = _counting(tf.compat.v1.get_default_graph())
+    base = full_name(verb, "noname" if name is None else name)
+    counts: Counter[str] = graph.__dict__.setdefault("_sirtaki_names", Counter())
+    counts[base] += 1
+    number = "" if counts[base] == 1 else f".{counts[base]}"
+    return f"{_name_of(graph)}{base}{number}"
+
+
+def _counting(graph: Any) -> Any:
+    while type(graph).__name__ in _CONTROL_FLOW and graph.outer_graph is not None:
+        graph = graph.outer_graph
+    return graph
+
+
+def _name_of(graph: Any) -> str:
+    """Return a prefix for the operations of a function, "" for those of a graph of TensorFlow 1.
+
+    What TensorFlow appends to names counts all that a process has traced, which may differ.
+    """
+    name = getattr(graph, "name", "")
+    return re.sub(r"(_\d+)+$", "", name) + "/" if name else ""

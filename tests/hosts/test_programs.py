@@ -1,0 +1,26 @@
+"""What tests/parallel/core has for every way that messages take, on two virtual hosts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.bed import SSH_PORT, Bed
+from tests.hosts.jobs import GRACE, RUN
+
+pytestmark = pytest.mark.timeout(300)
+
+CORE = Path(__file__).resolve().parents[1] / "parallel/core"
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("name", ["test_random_programs.py", "test_pair_patterns.py"])
+def test_programs_are_right_on_two_hosts(bed: Bed, slots: int, name: str) -> None:
+    hosts = ",".join(f"{host.address}:{slots}" for host in bed.hosts[:2])
+    job = (*RUN, "-np", str(2 * slots), "-H", hosts, "-p", str(SSH_PORT), *GRACE)
+    done = bed.hosts[0].run(*job, *PYTEST, str(CORE / name), timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
