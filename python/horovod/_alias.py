@@ -34,9 +34,7 @@ class _AliasLoader(Loader):
 
 # What Horovod has besides, and what to say of it.
 _MISSING = {
-    "tensorflow": "the binding for TensorFlow",
-    "_keras": "the binding for Keras",
-    "keras": "the binding for Keras",
+    
     "mxnet": "the binding for MXNet",
     "spark": "the integration with Spark",
     "ray": "the integration with Ray",

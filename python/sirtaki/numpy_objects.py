@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sirtaki.core import state
-from sirtaki.core.collectives import set_id
+from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.vouching import Call
 from sirtaki.numpy_ops import Array, allgather, broadcast
@@ -37,7 +37,7 @@ def broadcast_object(
     """
     name = "broadcast_object" if name is None else name
     vouching = state.current_world().vouching
-    call = Call("broadcast_object", name, set_id(process_set))
+    call = Call("broadcast_object", name, number_of(process_set))
     if state.rank() == root_rank:
         data = _pickled(obj)
         header = vouching.header(call, root_rank, data.data)
@@ -58,7 +58,7 @@ def allgather_object(
     """Return the objects of all ranks, in order of rank; arguments as `broadcast_object`."""
     name = "allgather_object" if name is None else name
     vouching = state.current_world().vouching
-    call = Call("allgather_object", name, set_id(process_set))
+    call = Call("allgather_object", name, number_of(process_set))
     members = process_set.ranks or []
     mine = _pickled(obj)
     header = np.frombuffer(vouching.header(call, state.rank(), mine.data), np.uint8)

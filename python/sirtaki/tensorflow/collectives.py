@@ -13,8 +13,10 @@ from sirtaki.core.reduce_ops import Average, Sum
 from sirtaki.core.reduction import resolve_op
 from sirtaki.tensorflow.compression import Compression, Compressor
 from sirtaki.tensorflow.mpi_ops import allgather, dense, reduce_group, scatter_group
+from sirtaki.tensorflow.tracing import plain_python
 
 
+@plain_python
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -61,6 +63,7 @@ def allreduce(
     return reduced
 
 
+@plain_python
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -79,6 +82,7 @@ def grouped_allreduce(
     return _reduced(tensors, name, compression, op, prescale_factor, postscale_factor, process_set)
 
 
+@plain_python
 def reducescatter(
     tensor: Any,
     device_dense: str = "",
@@ -108,6 +112,7 @@ def reducescatter(
     return own
 
 
+@plain_python
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",

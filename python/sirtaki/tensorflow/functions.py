@@ -11,6 +11,7 @@ from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.numpy_objects import allgather_object as _allgather_object
 from sirtaki.numpy_objects import broadcast_object as _broadcast_object
 from sirtaki.tensorflow.mpi_ops import broadcast_group
+from sirtaki.tensorflow.tracing import plain_python
 
 __all__ = [
     "allgather_object",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@plain_python
 def broadcast_(
     variables: Iterable[Any],
     root_rank: int,
@@ -31,6 +33,7 @@ def broadcast_(
     return _assign(list(variables), root_rank, name, process_set)
 
 
+@plain_python
 def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,

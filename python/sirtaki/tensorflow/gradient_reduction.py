@@ -14,6 +14,7 @@ from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average
 from sirtaki.tensorflow.collectives import allreduce, grouped_allreduce
 from sirtaki.tensorflow.compression import Compression, Compressor
+from sirtaki.tensorflow.tracing import plain_python
 
 
 @dataclass
@@ -54,6 +55,7 @@ class GradientReduction:
         """Keep the gradient of a variable on its rank."""
         self.local[id(variable)] = variable
 
+    @plain_python
     def __call__(
         self, gradients: Sequence[Any], variables: Sequence[Any] | None = None
     ) -> list[Any]:

@@ -16,6 +16,7 @@ from sirtaki.core.reduction import check_op
 from sirtaki.tensorflow import gradients as _registered  # noqa: F401
 from sirtaki.tensorflow.names import unique
 from sirtaki.tensorflow.operation import Operation
+from sirtaki.tensorflow.tracing import plain_python
 
 
 def reduce_group(
@@ -46,6 +47,7 @@ def reduce_group(
     return by_key([dense(each) for each in tensors], _dtype_name, reduce)
 
 
+@plain_python
 def allgather(
     tensor: Any,
     name: str | None = None,
@@ -71,6 +73,7 @@ def allgather(
     return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
 
 
+@plain_python
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -87,6 +90,7 @@ def grouped_allgather(
     return by_key([dense(each) for each in tensors], _dtype_name, gather)
 
 
+@plain_python
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -128,6 +132,7 @@ def broadcast_group(
     return by_key([dense(each) for each in tensors], _dtype_name, send)
 
 
+@plain_python
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -184,6 +189,7 @@ def scatter_group(
     return by_key([dense(each) for each in tensors], _dtype_name, scatter)
 
 
+@plain_python
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
     """Return when all ranks have called it; in a graph, an operation that ends then."""
     _require_world()
@@ -191,6 +197,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> Any:
     return Operation(kinds.BARRIER, full, process_set=number_of(process_set), ordered=True).run()[0]
 
 
+@plain_python
 def join() -> Any:
     """Add zeros to the others' allreduces until all ranks have joined.
 

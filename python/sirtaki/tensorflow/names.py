@@ -25,7 +25,9 @@ def unique(verb: str, name: str | None) -> str:
         return full_name(verb, name)
     graph = _counting(tf.compat.v1.get_default_graph())
     base = full_name(verb, "noname" if name is None else name)
-    counts: Counter[str] = graph.__dict__.setdefault("_sirtaki_names", Counter())
+    counts: Counter[str] | None = getattr(graph, "_sirtaki_names", None)
+    if counts is None:
+        counts = graph._sirtaki_names = Counter()
     counts[base] += 1
     number = "" if counts[base] == 1 else f".{counts[base]}"
     return f"{_name_of(graph)}{base}{number}"

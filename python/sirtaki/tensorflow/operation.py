@@ -75,18 +75,19 @@ class Operation:
     @staticmethod
     def of_node(kind: int, node: Any) -> Operation:
         """Return what a node of a graph does."""
-        numbers = [
-            int(node.get_attr(name))
-            for name in (
-                "reduce_op",
-                "root_rank",
-                "process_set",
-                "prescale_bits",
-                "postscale_bits",
-            )
-        ]
-        name = tf.compat.as_str(node.get_attr("tensor_name"))
-        return Operation(kind, name, *numbers[:3], _factor(numbers[3]), _factor(numbers[4]))
+
+        def number(name: str) -> int:
+            return int(node.get_attr(name))
+
+        return Operation(
+            kind,
+            tf.compat.as_str(node.get_attr("tensor_name")),
+            number("reduce_op"),
+            number("root_rank"),
+            number("process_set"),
+            _factor(number("prescale_bits")),
+            _factor(number("postscale_bits")),
+        )
 
     def but(self, **changes: Any) -> Operation:
         """Return the operation with other attributes."""

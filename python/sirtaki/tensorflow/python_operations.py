@@ -91,7 +91,7 @@ def _start(operation: Operation, arrays: list[Any]) -> int:
         "name": name if verb else None,
         "process_set": process_set_of(operation.process_set),
     }
-    reduction = {
+    reduction: dict[str, Any] = {
         "op": operation.reduce_op,
         "prescale_factor": operation.prescale,
         "postscale_factor": operation.postscale,

@@ -11,6 +11,7 @@ from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average
 from sirtaki.tensorflow.compression import Compression, Compressor
 from sirtaki.tensorflow.gradient_reduction import GradientReduction
+from sirtaki.tensorflow.tracing import plain_python
 
 
 class _Distributed:
@@ -18,6 +19,7 @@ class _Distributed:
 
     _sirtaki_reduction: GradientReduction
 
+    @plain_python
     def gradient(
         self,
         target: Any,
@@ -39,6 +41,7 @@ class _Distributed:
         self._sirtaki_reduction.register_local(source)
 
 
+@plain_python
 def DistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",
@@ -88,6 +91,7 @@ def DistributedGradientTape(
     return gradtape
 
 
+@plain_python
 def PartialDistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",

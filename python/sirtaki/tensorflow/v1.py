@@ -10,6 +10,7 @@ from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.tensorflow.accumulation import Accumulation
 from sirtaki.tensorflow.functions import broadcast_variables
 from sirtaki.tensorflow.gradient_reduction import GradientReduction
+from sirtaki.tensorflow.tracing import plain_python
 
 _ADVICE = (
     "is for graphs of TensorFlow 1; begin the script with\n"
@@ -102,6 +103,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc
         """Keep the gradient of a variable on its rank."""
         self._reduction.register_local(var)
 
+    @plain_python
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """Return (gradient, variable) pairs, the gradients reduced over the ranks."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
@@ -116,6 +118,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc
             reduced = self._accumulation.add(list(gradients), reduce)
         return list(zip(reduced, variables, strict=True))
 
+    @plain_python
     def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the gradients; while passes are added up, only count the step."""
         if self._accumulation is None:
