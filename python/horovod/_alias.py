@@ -34,11 +34,13 @@ class _AliasLoader(Loader):
 
 # What Horovod has besides, and what to say of it.
 _MISSING = {
-    
     "mxnet": "the binding for MXNet",
     "spark": "the integration with Spark",
     "ray": "the integration with Ray",
     "torch.elastic": "elastic training",
+    "tensorflow.elastic": "elastic training",
+    "tensorflow.keras.elastic": "elastic training",
+    "keras.elastic": "elastic training",
     "common.elastic": "elastic training",
     "runner.elastic": "elastic training",
 }

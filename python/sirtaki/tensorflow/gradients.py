@@ -37,7 +37,7 @@ def _of_allreduce(
 def _of_allgather(
     operation: Operation, inputs: Sequence[Any], results: Sequence[Any], upstream: Sequence[Any]
 ) -> list[Any]:
-    reduced = _averaged(operation, upstream)
+    reduced = _averaged(operation).run(upstream)
     own = tf.stack([tf.shape(each)[0] for each in inputs])
     rows = _named(operation, "allgather", kind=kinds.ALLGATHER).run([own[tf.newaxis]])[0]
     me = _members(operation).index(state.rank())
@@ -48,10 +48,10 @@ def _of_allgather(
 def _of_broadcast(
     operation: Operation, inputs: Sequence[Any], results: Sequence[Any], upstream: Sequence[Any]
 ) -> list[Any]:
-    reduced = _averaged(operation, upstream)
+    # Ranks that do not use the average take part in it all the same.
+    reduced = _averaged(operation).but(ordered=True).run(upstream)
     if state.rank() == operation.root_rank:
         return reduced
-    # The others wait for this rank, which does not use what it gets.
     with tf.control_dependencies(reduced):
         return [tf.zeros_like(each) for each in upstream]
 
@@ -86,11 +86,10 @@ def _members(operation: Operation) -> list[int]:
     return process_set_of(operation.process_set).ranks or []
 
 
-def _averaged(operation: Operation, upstream: Sequence[Any]) -> list[Any]:
-    average = _named(
+def _averaged(operation: Operation) -> Operation:
+    return _named(
         operation, "allreduce", kind=kinds.ALLREDUCE, reduce_op=Average, prescale=1.0, postscale=1.0
     )
-    return average.run(upstream)
 
 
 def _named(operation: Operation, verb: str, **changes: Any) -> Operation:
@@ -107,11 +106,11 @@ def _register() -> None:
         (kinds.ALLTOALL, "SirtakiAlltoall"),
         (kinds.REDUCESCATTER, "SirtakiReducescatter"),
     ):
-        for name in (verb, verb + "Ordered"):
-            tf.RegisterGradient(name)(_of_nodes(kind))
+        tf.RegisterGradient(verb)(_of_nodes(kind, tickets=1))
+        tf.RegisterGradient(verb + "Ordered")(_of_nodes(kind, tickets=0))
 
 
-def _of_nodes(kind: int) -> Callable[..., list[Any]]:
+def _of_nodes(kind: int, tickets: int) -> Callable[..., list[Any]]:
     def gradient(node: Any, *upstream: Any) -> list[Any]:
         results = list(node.outputs)
         # What the loss does not depend on has no gradient, but the other ranks wait for it.
@@ -119,7 +118,9 @@ def _of_nodes(kind: int) -> Callable[..., list[Any]]:
             tf.zeros_like(result) if each is None else tf.convert_to_tensor(each)
             for each, result in zip(upstream, results, strict=True)
         ]
-        return gradients_of(Operation.of_node(kind, node), list(node.inputs), results, given)
+        operation = Operation.of_node(kind, node)
+        inputs = list(node.inputs)[: len(node.inputs) - tickets]
+        return [*gradients_of(operation, inputs, results, given), *[None] * tickets]
 
     return gradient
 

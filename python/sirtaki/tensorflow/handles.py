@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from sirtaki import numpy_ops
@@ -92,4 +93,4 @@ def _array(tensor: Any) -> Any:
             "asynchronous forms are for eager mode; within a graph use the plain form, of which "
             "several run at a time"
         )
-    return dense(tensor).numpy()
+    return np.asarray(dense(tensor).numpy())  # of a scalar it is no array

@@ -10,9 +10,6 @@ import tensorflow as tf
 
 from sirtaki.core.collectives import full_name
 
-# Bodies of loops and branches, by the names of their classes; they count with what they are in.
-_CONTROL_FLOW = ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph")
-
 
 def unique(verb: str, name: str | None) -> str:
     """Return the name of an operation that is made now.
@@ -33,8 +30,23 @@ def unique(verb: str, name: str | None) -> str:
     return f"{_name_of(graph)}{base}{number}"
 
 
+def in_a_loop() -> bool:
+    """Say whether what is traced now is part of a loop, whose rounds may run at the same time."""
+    graph = tf.compat.v1.get_default_graph()
+    while _is_part(graph):
+        if "While" in type(graph).__name__:
+            return True
+        graph = graph.outer_graph
+    return False
+
+
+def _is_part(graph: Any) -> bool:
+    """Say whether a graph is a branch, or a loop's body, or the gradient of one."""
+    return getattr(graph, "outer_graph", None) is not None and type(graph).__name__ != "FuncGraph"
+
+
 def _counting(graph: Any) -> Any:
-    while type(graph).__name__ in _CONTROL_FLOW and graph.outer_graph is not None:
+    while _is_part(graph):
         graph = graph.outer_graph
     return graph
 
@@ -42,7 +54,7 @@ def _counting(graph: Any) -> Any:
 def _name_of(graph: Any) -> str:
     """Return a prefix for the operations of a function, "" for those of a graph of TensorFlow 1.
 
-    What TensorFlow appends to names counts all that a process has traced, which may differ.
+    The numbers that TensorFlow puts into names count all that a process has traced, which differs.
     """
     name = getattr(graph, "name", "")
-    return re.sub(r"(_\d+)+$", "", name) + "/" if name else ""
+    return re.sub(r"_\d+", "", name) + "/" if name else ""

@@ -12,6 +12,7 @@ import tensorflow as tf
 from sirtaki.core import kinds
 from sirtaki.core.reduce_ops import Sum
 from sirtaki.tensorflow.library import compiled
+from sirtaki.tensorflow.names import in_a_loop
 
 _NAMES = {
     kinds.ALLREDUCE: "sirtaki_allreduce",
@@ -53,14 +54,17 @@ class Operation:
             from sirtaki.tensorflow import python_operations
 
             return python_operations.run(self, tensors, splits)
-        verb = _NAMES[self.kind] + ("_ordered" if self.ordered else "")
-        result = getattr(compiled(), verb)(*self._inputs(tensors, splits), **self._attributes())
+        # Rounds of a loop share the operation's name: they must not run at the same time.
+        ordered = self.ordered or in_a_loop()
+        run = getattr(compiled(), _NAMES[self.kind] + ("_ordered" if ordered else ""))
+        tickets = [] if ordered else [_ticket()]
+        result = run(*self._inputs(tensors, splits), *tickets, **self._attributes())
         return [result] if self.kind in (kinds.BARRIER, kinds.JOIN) else list(result)
 
-    def _inputs(self, tensors: Sequence[Any], splits: Any) -> tuple[Any, ...]:
+    def _inputs(self, tensors: Sequence[Any], splits: Any) -> list[Any]:
         if self.kind in (kinds.BARRIER, kinds.JOIN):
-            return ()
-        return (tensors[0], splits) if self.kind == kinds.ALLTOALL else (list(tensors),)
+            return []
+        return [tensors[0], splits] if self.kind == kinds.ALLTOALL else [list(tensors)]
 
     def _attributes(self) -> dict[str, Any]:
         return {
@@ -92,6 +96,11 @@ class Operation:
     def but(self, **changes: Any) -> Operation:
         """Return the operation with other attributes."""
         return replace(self, **changes)
+
+
+def _ticket() -> Any:
+    """Return what keeps TensorFlow from running operations of constants ahead."""
+    return 0 if tf.executing_eagerly() else compiled().sirtaki_ticket()
 
 
 def _bits(factor: float) -> int:

@@ -56,6 +56,8 @@ def DistributedOptimizer(
     Raises:
         ValueError: It is no optimizer, or an argument does not fit it.
     """
+    if not hasattr(optimizer, "apply_gradients"):
+        raise ValueError(f"{optimizer!r} is no optimizer of TensorFlow or Keras")
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         from sirtaki.keras import optimizer as keras_optimizer
 
