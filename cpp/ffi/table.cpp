@@ -75,9 +75,9 @@ Request request_of(const sirtaki_request& asked) {
   request.scale = {asked.prescale, asked.postscale};
   request.root = asked.root;
   request.set = asked.set;
-  // A join has no name: it meets the others' joins, whenever they come.
-  const bool named = asked.name != nullptr && request.kind != Kind::kJoin;
-  request.name.assign(named ? asked.name : "", named ? asked.name_bytes : 0);
+  request.name.assign(asked.name == nullptr ? "" : asked.name, asked.name_bytes);
+  // A joined rank meets the others' joins whatever they are called.
+  if (request.kind == Kind::kJoin) request.name = "join." + std::to_string(request.set);
   for (size_t t = 0; t < asked.tensor_count; ++t) {
     const sirtaki_tensor& tensor = asked.tensors[t];
     request.shapes.emplace_back(tensor.shape, tensor.shape + tensor.dimensions);

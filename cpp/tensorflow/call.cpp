@@ -80,14 +80,14 @@ Tensor input_of(TF_OpKernelContext* context, int index, TF_Status* status) {
 
 const sirtaki_table* engine_table = nullptr;
 
-void Call::start(TF_OpKernelContext* context, const Attributes& attributes,
+void Call::start(TF_OpKernelContext* context, const Attributes& attributes, int tickets,
                  std::function<void()> done) {
   auto* call = new Call(context, attributes, std::move(done));
   const Status status;
   if (engine_table == nullptr) {
     call->fail(kFailedPrecondition, "import sirtaki.tensorflow before a graph that uses it runs");
     call->end();
-  } else if (!call->take(status)) {
+  } else if (!call->take(TF_NumInputs(context) - tickets, status)) {
     TF_OpKernelContext_Failure(context, status);
     call->end();
   } else {
@@ -97,9 +97,9 @@ void Call::start(TF_OpKernelContext* context, const Attributes& attributes,
 
 // ---- Before ----
 
-bool Call::take(TF_Status* status) {
+bool Call::take(int inputs, TF_Status* status) {
   const bool splits = attributes_.kind == SIRTAKI_ALLTOALL;
-  const int tensors = TF_NumInputs(context_) - (splits ? 1 : 0);
+  const int tensors = inputs - (splits ? 1 : 0);
   shapes_.reserve(static_cast<size_t>(tensors));
   for (int index = 0; index < tensors; ++index) {
     if (!take_tensor(index, status)) return false;

@@ -33,9 +33,9 @@ using Tensor = std::unique_ptr<TF_Tensor, TensorDeleter>;
 /// One run of a kernel, from its start to TensorFlow's callback.
 class Call {
  public:
-  /// Starts the operation that the attributes tell. `done` is called once, at the end, from any
-  /// thread, maybe before this returns.
-  static void start(TF_OpKernelContext* context, const Attributes& attributes,
+  /// Starts the operation that the attributes tell, of all inputs but the last `tickets`. `done` is
+  /// called once, at the end, from any thread, maybe before this returns.
+  static void start(TF_OpKernelContext* context, const Attributes& attributes, int tickets,
                     std::function<void()> done);
 
  private:
@@ -43,7 +43,7 @@ class Call {
       : context_(context), attributes_(attributes), done_(std::move(done)) {}
 
   /// Takes inputs, and outputs where their shapes are known; false: `status` says why not.
-  bool take(TF_Status* status);
+  bool take(int inputs, TF_Status* status);
   bool take_tensor(int index, TF_Status* status);
   bool take_splits(int index, TF_Status* status);
 

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ffi/sirtaki.h"
 #include "tensorflow/api.h"
@@ -16,6 +17,10 @@
 /// start it whenever its inputs are there (stateful ones of a tf.function run one after another,
 /// and two ranks that order them differently would wait for each other for ever), and stateful,
 /// which keeps the program's order and runs also where nobody uses the result.
+///
+/// TensorFlow runs stateless operations of constants ahead, while it optimizes a graph: on this
+/// rank now, on another perhaps never. So they take a ticket, which a stateful operation gives that
+/// has nothing to wait for.
 namespace sirtaki::tf {
 namespace {
 
@@ -37,9 +42,15 @@ class ShapeHandle {
 
 bool ok(const TF_Status* status) { return TF_GetCode(status) == kOk; }
 
+/// Of `N` tensors there are as many results, but not of the ticket behind them.
+template <int kTickets>
+int tensors_of(TF_ShapeInferenceContext* context) {
+  return static_cast<int>(TF_ShapeInferenceContextNumInputs(context)) - kTickets;
+}
+
+template <int kTickets>
 void keep_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  const auto inputs = static_cast<int>(TF_ShapeInferenceContextNumInputs(context));
-  for (int i = 0; i < inputs && ok(status); ++i) {
+  for (int i = 0; i < tensors_of<kTickets>(context) && ok(status); ++i) {
     const ShapeHandle shape;
     TF_ShapeInferenceContextGetInput(context, i, shape, status);
     if (ok(status)) TF_ShapeInferenceContextSetOutput(context, i, shape, status);
@@ -61,9 +72,11 @@ void forget_rows(TF_ShapeInferenceContext* context, int index, TF_Status* status
   if (ok(status)) TF_ShapeInferenceContextSetOutput(context, index, result, status);
 }
 
+template <int kTickets>
 void forget_all_rows(TF_ShapeInferenceContext* context, TF_Status* status) {
-  const auto inputs = static_cast<int>(TF_ShapeInferenceContextNumInputs(context));
-  for (int i = 0; i < inputs && ok(status); ++i) forget_rows(context, i, status);
+  for (int i = 0; i < tensors_of<kTickets>(context) && ok(status); ++i) {
+    forget_rows(context, i, status);
+  }
 }
 
 void alltoall_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
@@ -134,12 +147,14 @@ bool is_function(const TF_AsyncOpKernelDoneCallback* callback) {
   return true;
 }
 
+template <bool kStateful>
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
   static_assert(sizeof(std::function<void()>) == 4 * sizeof(void*));
   const auto& attributes = *static_cast<Attributes*>(kernel);
   if (is_function(callback)) {
     // It lies on TensorFlow's stack, and is gone when this returns.
-    Call::start(context, attributes, *reinterpret_cast<std::function<void()>*>(callback));
+    Call::start(context, attributes, kStateful ? 0 : 1,
+                *reinterpret_cast<std::function<void()>*>(callback));
   } else {
     const Status status;
     TF_SetStatus(status, kFailedPrecondition,
@@ -150,6 +165,21 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
   }
 }
 
+/// Runs at once: there is nobody to ask.
+void give_ticket(void*, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+  const Status status;
+  const Tensor ticket(TF_AllocateOutput(context, 0, kInt32, nullptr, 0, sizeof(int32_t), status));
+  if (status.ok()) {
+    *static_cast<int32_t*>(TF_TensorData(ticket.get())) = 0;
+  } else {
+    TF_OpKernelContext_Failure(context, status);
+  }
+  TF_RunAsyncOpKernelDoneCallback(callback);
+}
+
+void* create_nothing(TF_OpKernelConstruction*) { return nullptr; }
+void destroy_nothing(void*) {}
+
 // ---- Operations ----
 
 constexpr const char* kReduced =
@@ -158,10 +188,13 @@ constexpr const char* kMoved =
     "T: {bool, uint8, int8, int16, int32, int64, half, bfloat16, float, double, uint16, uint32, "
     "uint64, complex64, complex128}";
 
+constexpr const char* kTicket = "ticket: int32";
+
 struct Operation {
   const char* name;
   Create create;
-  InferShapes shapes;
+  InferShapes shapes;          ///< of the stateless one
+  InferShapes ordered_shapes;  ///< of the stateful one
   std::initializer_list<const char*> types;
   std::initializer_list<const char*> inputs;
   std::initializer_list<const char*> outputs;
@@ -170,42 +203,48 @@ struct Operation {
 const Operation kOperations[] = {
     {"SirtakiAllreduce",
      create<SIRTAKI_ALLREDUCE>,
-     keep_shapes,
+     keep_shapes<1>,
+     keep_shapes<0>,
      {kReduced, "N: int >= 1"},
      {"tensors: N * T"},
      {"reduced: N * T"}},
     {"SirtakiAllgather",
      create<SIRTAKI_ALLGATHER>,
-     forget_all_rows,
+     forget_all_rows<1>,
+     forget_all_rows<0>,
      {kMoved, "N: int >= 1"},
      {"tensors: N * T"},
      {"gathered: N * T"}},
     {"SirtakiReducescatter",
      create<SIRTAKI_REDUCESCATTER>,
-     forget_all_rows,
+     forget_all_rows<1>,
+     forget_all_rows<0>,
      {kReduced, "N: int >= 1"},
      {"tensors: N * T"},
      {"reduced: N * T"}},
     {"SirtakiBroadcast",
      create<SIRTAKI_BROADCAST>,
-     keep_shapes,
+     keep_shapes<1>,
+     keep_shapes<0>,
      {kMoved, "N: int >= 1"},
      {"tensors: N * T"},
      {"received: N * T"}},
     {"SirtakiAlltoall",
      create<SIRTAKI_ALLTOALL>,
      alltoall_shapes,
+     alltoall_shapes,
      {kMoved},
      {"tensor: T", "splits: int32"},
      {"received: T", "received_splits: int32"}},
-    {"SirtakiBarrier", create<SIRTAKI_BARRIER>, no_shapes, {}, {}, {}},
-    {"SirtakiJoin", create<SIRTAKI_JOIN>, scalar_shape, {}, {}, {"last_rank: int32"}},
+    {"SirtakiBarrier", create<SIRTAKI_BARRIER>, no_shapes, no_shapes, {}, {}, {}},
+    {"SirtakiJoin", create<SIRTAKI_JOIN>, scalar_shape, scalar_shape, {}, {}, {"last_rank: int32"}},
 };
 
 void define(const Operation& operation, const std::string& name, bool stateful, TF_Status* status) {
   TF_OpDefinitionBuilder* builder = TF_NewOpDefinitionBuilder(name.c_str());
   for (const char* type : operation.types) TF_OpDefinitionBuilderAddAttr(builder, type);
   for (const char* input : operation.inputs) TF_OpDefinitionBuilderAddInput(builder, input);
+  if (!stateful) TF_OpDefinitionBuilderAddInput(builder, kTicket);
   for (const char* output : operation.outputs) TF_OpDefinitionBuilderAddOutput(builder, output);
   for (const char* attribute :
        {"tensor_name: string = ''", "reduce_op: int = 1", "root_rank: int = 0",
@@ -215,38 +254,62 @@ void define(const Operation& operation, const std::string& name, bool stateful, 
   }
   // Every call sets it, also one with false.
   if (stateful) TF_OpDefinitionBuilderSetIsStateful(builder, true);
-  TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, operation.shapes);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(
+      builder, stateful ? operation.ordered_shapes : operation.shapes);
   TF_RegisterOpDefinition(builder, status);  // takes the builder, also when it fails
 }
 
 /// The part of an argument's description that is its name.
 std::string argument(const char* described) { return {described, std::strcspn(described, ":")}; }
 
-/// On a GPU's device, too, the operation takes and gives memory of the host.
-void add_kernel(const Operation& operation, const std::string& name, const char* device,
-                TF_Status* status) {
+/// On a GPU's device, too, operations take and give memory of the host.
+void add_kernel(const std::string& name, const char* device, Create create, Compute compute,
+                Delete destroy, const std::vector<std::string>& arguments, TF_Status* status) {
   TF_KernelBuilder* builder =
-      TF_NewAsyncKernelBuilder(name.c_str(), device, operation.create, compute, destroy);
+      TF_NewAsyncKernelBuilder(name.c_str(), device, create, compute, destroy);
   if (std::strcmp(device, "CPU") != 0) {
-    for (const auto& arguments : {operation.inputs, operation.outputs}) {
-      for (const char* described : arguments) {
-        TF_KernelBuilder_HostMemory(builder, argument(described).c_str());
-      }
+    for (const std::string& argument : arguments) {
+      TF_KernelBuilder_HostMemory(builder, argument.c_str());
     }
   }
   TF_RegisterKernelBuilder(name.c_str(), builder, status);
 }
 
+void add_ticket(TF_Status* status) {
+  TF_OpDefinitionBuilder* builder = TF_NewOpDefinitionBuilder("SirtakiTicket");
+  TF_OpDefinitionBuilderAddOutput(builder, kTicket);
+  TF_OpDefinitionBuilderSetIsStateful(builder, true);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, scalar_shape);
+  TF_RegisterOpDefinition(builder, status);
+  for (const char* device : {"CPU", "GPU"}) {
+    if (ok(status)) {
+      add_kernel("SirtakiTicket", device, create_nothing, give_ticket, destroy_nothing, {"ticket"},
+                 status);
+    }
+  }
+}
+
+void add_operation(const Operation& operation, bool stateful, TF_Status* status) {
+  const std::string name = std::string(operation.name) + (stateful ? "Ordered" : "");
+  std::vector<std::string> arguments;
+  for (const char* described : operation.inputs) arguments.push_back(argument(described));
+  for (const char* described : operation.outputs) arguments.push_back(argument(described));
+  if (!stateful) arguments.push_back(argument(kTicket));
+  define(operation, name, stateful, status);
+  for (const char* device : {"CPU", "GPU"}) {
+    if (!ok(status)) return;
+    add_kernel(name, device, operation.create, stateful ? compute<true> : compute<false>, destroy,
+               arguments, status);
+  }
+}
+
 std::string register_operations() {
   const Status status;
+  add_ticket(status);
   for (const Operation& operation : kOperations) {
     for (const bool stateful : {false, true}) {
-      const std::string name = std::string(operation.name) + (stateful ? "Ordered" : "");
-      define(operation, name, stateful, status);
-      for (const char* device : {"CPU", "GPU"}) {
-        if (status.ok()) add_kernel(operation, name, device, status);
-      }
-      if (!status.ok()) return name + ": " + status.message();
+      if (status.ok()) add_operation(operation, stateful, status);
+      if (!status.ok()) return std::string(operation.name) + ": " + status.message();
     }
   }
   return "";

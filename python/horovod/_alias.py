@@ -34,13 +34,13 @@ class _AliasLoader(Loader):
 
 # What Horovod has besides, and what to say of it.
 _MISSING = {
-    "tensorflow": "the binding for TensorFlow",
-    "_keras": "the binding for Keras",
-    "keras": "the binding for Keras",
     "mxnet": "the binding for MXNet",
     "spark": "the integration with Spark",
     "ray": "the integration with Ray",
     "torch.elastic": "elastic training",
+    "tensorflow.elastic": "elastic training",
+    "tensorflow.keras.elastic": "elastic training",
+    "keras.elastic": "elastic training",
     "common.elastic": "elastic training",
     "runner.elastic": "elastic training",
 }

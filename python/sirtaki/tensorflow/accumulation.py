@@ -1,0 +1,90 @@
+"""Adding up the gradients of several passes before they are reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+class Accumulation:
+    """Sums of gradients in variables, within graphs and in eager mode.
+
+    Args:
+        passes: After how many passes the sums are reduced.
+        average: Whether they are divided by the passes then.
+    """
+
+    def __init__(self, passes: int, average: bool) -> None:
+        self._passes = passes
+        self._average = average
+        self._count: Any = None
+        self._sums: list[Any] = []
+        self._last: Any = None
+
+    def add(self, gradients: list[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        """Add gradients; return the reduced sums in every last pass, else what is not to be used.
+
+        Args:
+            gradients: Dense tensors or None, the same ones None in every pass.
+            reduce: Reduces sums over the ranks.
+
+        Raises:
+            ValueError: A gradient is `tf.IndexedSlices`.
+        """
+        if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+            raise ValueError(
+                "IndexedSlices are not supported when `backward_passes_per_step` > 1 and "
+                "`sparse_as_dense` is False."
+            )
+        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        dense = [tf.convert_to_tensor(gradients[i]) for i in present]
+        self._build(dense)
+        added = [v.assign_add(g) for v, g in zip(self._sums, dense, strict=True)]
+        with tf.control_dependencies(added):
+            count = tf.identity(self._count.assign_add(1))
+        self._last = tf.equal(count % self._passes, 0)
+        with tf.control_dependencies([self._last]):
+            results = tf.cond(self._last, lambda: self._take(reduce), lambda: dense)
+        reduced: list[Any] = [None] * len(gradients)
+        for place, result in zip(present, tf.nest.flatten(results), strict=True):
+            reduced[place] = result
+        return reduced
+
+    def apply(self, apply: Callable[[], Any], step: Any = None) -> Any:
+        """Run `apply` in every last pass; in the others count the step, if there is one to count.
+
+        Args:
+            apply: Applies what `add` has returned in this pass.
+            step: A variable that counts steps.
+        """
+
+        def skip() -> Any:
+            return tf.no_op() if step is None else step.assign_add(1).op
+
+        def run() -> Any:
+            with tf.control_dependencies([apply()]):
+                return tf.no_op()
+
+        return tf.cond(self._last, run, skip)
+
+    def _build(self, dense: list[Any]) -> None:
+        if self._count is not None:
+            return
+        with tf.init_scope():
+            self._count = tf.Variable(0, dtype=tf.int64, trainable=False, name="passes")
+            self._sums = [
+                tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False, name="gradient_sum")
+                for each in dense
+            ]
+
+    def _take(self, reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        sums = [tf.identity(each) for each in self._sums]
+        if self._average:
+            sums = [each / tf.cast(self._passes, each.dtype) for each in sums]
+        reduced = reduce(sums)
+        with tf.control_dependencies(reduced):
+            cleared = [each.assign(tf.zeros_like(each)) for each in self._sums]
+        with tf.control_dependencies(cleared):
+            return [tf.identity(each) for each in reduced]

@@ -1,0 +1,180 @@
+"""Allreduce and reducescatter as scripts call them: sparse, compressed, with old arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from sirtaki.core.membership import size_of
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.reduce_ops import Average, Sum
+from sirtaki.core.reduction import resolve_op
+from sirtaki.tensorflow.compression import Compression, Compressor
+from sirtaki.tensorflow.mpi_ops import allgather, dense, reduce_group, scatter_group
+from sirtaki.tensorflow.tracing import plain_python
+
+
+@plain_python
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """Reduce a tensor over all ranks.
+
+    Args:
+        tensor: Of the same shape and dtype on all ranks; or `tf.IndexedSlices`, whose rows are
+            gathered from all ranks.
+        average: Deprecated: whether `op` is Average or Sum.
+        device_dense: Accepted; tensors are exchanged in the host's memory.
+        device_sparse: As `device_dense`.
+        compression: What is sent in place of the tensor.
+        op: Average (the default), Sum, Adasum, Min, Max or Product.
+        prescale_factor: Multiplies every rank's tensor before.
+        postscale_factor: Multiplies the result.
+        name: Pairs the call with those of the other ranks; default their order.
+        process_set: The ranks that take part.
+        ignore_name_scope: Accepted; names never depend on the scope.
+
+    Returns:
+        A tensor of the same shape and dtype. Its gradient is reduced in the same way.
+
+    Raises:
+        ValueError, TypeError: An argument is wrong; nothing was sent.
+        tf.errors.FailedPreconditionError: The ranks' calls do not agree; training can go on.
+        tf.errors.AbortedError: The operation failed, as when a rank was lost.
+    """
+    op = resolve_op(op, average)
+    if isinstance(tensor, tf.IndexedSlices):
+        return _gather_slices(tensor, name, op, prescale_factor, postscale_factor, process_set)
+    [reduced] = _reduced(
+        [tensor], name, compression, op, prescale_factor, postscale_factor, process_set
+    )
+    return reduced
+
+
+@plain_python
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """Reduce several tensors as one operation for each dtype; arguments as `allreduce`."""
+    op = resolve_op(op, average)
+    return _reduced(tensors, name, compression, op, prescale_factor, postscale_factor, process_set)
+
+
+@plain_python
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """Reduce a tensor over all ranks, and return this rank's block of its rows.
+
+    Where rows do not divide evenly, the first ranks get one more. Arguments as `allreduce`, but
+    that `op` is Average or Sum.
+    """
+    [own] = grouped_reducescatter(
+        [tensor],
+        device_dense,
+        compression,
+        op,
+        process_set,
+        prescale_factor,
+        postscale_factor,
+        name,
+    )
+    return own
+
+
+@plain_python
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[Any]:
+    """Reduce several tensors, each as `reducescatter` does."""
+    sent, contexts = _compressed(tensors, compression)
+    results = scatter_group(sent, name, op, prescale_factor, postscale_factor, process_set)
+    return _decompressed(results, contexts, compression)
+
+
+def _reduced(
+    tensors: Sequence[Any],
+    name: str | None,
+    compression: type[Compressor],
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> list[Any]:
+    sent, contexts = _compressed(tensors, compression)
+    results = reduce_group(sent, name, op, prescale_factor, postscale_factor, process_set)
+    return _decompressed(results, contexts, compression)
+
+
+def _compressed(
+    tensors: Sequence[Any], compression: type[Compressor]
+) -> tuple[list[Any], list[Any]]:
+    pairs = [compression.compress(dense(tensor)) for tensor in tensors]
+    return [sent for sent, _ in pairs], [context for _, context in pairs]
+
+
+def _decompressed(
+    results: Sequence[Any], contexts: Sequence[Any], compression: type[Compressor]
+) -> list[Any]:
+    return [
+        compression.decompress(result, context)
+        for result, context in zip(results, contexts, strict=True)
+    ]
+
+
+def _gather_slices(
+    slices: Any,
+    name: str | None,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> Any:
+    if op not in (Average, Sum) or (prescale_factor, postscale_factor) != (1.0, 1.0):
+        raise NotImplementedError(
+            "tf.IndexedSlices can only be summed or averaged, without factors; convert them with "
+            "tf.convert_to_tensor, or give sparse_as_dense=True"
+        )
+    parts = (None, None) if name is None else (f"{name}.values", f"{name}.indices")
+    values = allgather(slices.values, parts[0], process_set=process_set)
+    indices = allgather(slices.indices, parts[1], process_set=process_set)
+    if op == Average:
+        values = values / tf.cast(size_of(process_set), values.dtype)
+    return tf.IndexedSlices(values, indices, slices.dense_shape)

@@ -1,0 +1,121 @@
+"""Exchange of variables and Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.numpy_objects import allgather_object as _allgather_object
+from sirtaki.numpy_objects import broadcast_object as _broadcast_object
+from sirtaki.tensorflow.mpi_ops import broadcast_group
+from sirtaki.tensorflow.tracing import plain_python
+
+__all__ = [
+    "allgather_object",
+    "broadcast_",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+]
+
+
+@plain_python
+def broadcast_(
+    variables: Iterable[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Overwrite variables with the root's; as `broadcast_variables`."""
+    return _assign(list(variables), root_rank, name, process_set)
+
+
+@plain_python
+def broadcast_variables(
+    variables: Iterable[Any],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+    inplace: bool = False,
+) -> Any:
+    """Overwrite variables with the root's, all of a dtype in one operation.
+
+    Args:
+        variables: Of TensorFlow or of Keras, in the same order on all ranks.
+        root_rank: A rank of the world whose values are sent.
+        process_set: The ranks that take part.
+        inplace: Accepted; every variable is assigned to.
+
+    Returns:
+        In a graph of TensorFlow 1, an operation to run; else None.
+
+    Raises:
+        ValueError: A variable has not been built; nothing was sent.
+        tf.errors.FailedPreconditionError: The ranks' variables differ in shape or dtype.
+    """
+    return _assign(list(variables), root_rank, "broadcast_variables", process_set)
+
+
+def _assign(variables: list[Any], root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
+    values = [_value(variable) for variable in variables]
+    received = broadcast_group(values, root_rank, name, process_set, ordered=True) if values else []
+    assigned = [
+        variable.assign(tf.ensure_shape(value, variable.shape))
+        if hasattr(variable, "assign")
+        else tf.compat.v1.assign(variable, value)
+        for variable, value in zip(variables, received, strict=True)
+    ]
+    if tf.executing_eagerly() or tf.inside_function():
+        return None
+    return tf.group(*assigned)
+
+
+def _value(variable: Any) -> Any:
+    if not hasattr(variable, "shape") or not variable.shape.__class__.__name__:
+        raise ValueError(f"{variable!r} is not a variable")
+    return tf.identity(tf.convert_to_tensor(variable))
+
+
+def broadcast_object(
+    obj: Any = None,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return the root's object on every rank; what the others give is ignored.
+
+    Args:
+        obj: Anything `cloudpickle` takes, or `pickle` where that is not installed.
+        root_rank: The rank, counted among all ranks, whose object is sent.
+        session: Accepted; no graph is needed.
+        name: Pairs the call with those of the other ranks.
+        process_set: The ranks that take part.
+    """
+    return _broadcast_object(obj, root_rank, name, process_set)
+
+
+def broadcast_object_fn(
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[Any], Any]:
+    """Return a function that does what `broadcast_object` does with an object."""
+
+    def send(obj: Any) -> Any:
+        return broadcast_object(obj, root_rank, session, name, process_set)
+
+    return send
+
+
+def allgather_object(
+    obj: Any,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Return the objects of all ranks, in order of rank; arguments as `broadcast_object`."""
+    return _allgather_object(obj, name, process_set)

@@ -1,0 +1,142 @@
+"""`DistributedGradientTape`: gradients of a tape, reduced over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.reduce_ops import Average
+from sirtaki.tensorflow.compression import Compression, Compressor
+from sirtaki.tensorflow.gradient_reduction import GradientReduction
+from sirtaki.tensorflow.tracing import plain_python
+
+
+class _Distributed:
+    """What a distributed tape has besides what its tape has."""
+
+    _sirtaki_reduction: GradientReduction
+
+    @plain_python
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+        use_generic_names: bool = False,
+    ) -> Any:
+        """Return the gradients of the target, reduced over the ranks."""
+        own = super().gradient(  # type: ignore[misc]
+            target, sources, output_gradients, unconnected_gradients=unconnected_gradients
+        )
+        flat = tf.nest.flatten(own)
+        reduced = self._sirtaki_reduction(flat, tf.nest.flatten(sources))
+        return tf.nest.pack_sequence_as(sources, reduced)
+
+    def register_local_source(self, source: Any) -> None:
+        """Keep the gradient of a variable on its rank."""
+        self._sirtaki_reduction.register_local(source)
+
+
+@plain_python
+def DistributedGradientTape(
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Make a tape's `gradient` return gradients that are reduced over the ranks.
+
+    Args:
+        gradtape: A `tf.GradientTape`, recorded already or not.
+        device_dense: Accepted; tensors are exchanged in the host's memory.
+        device_sparse: As `device_dense`.
+        compression: What is sent in place of gradients.
+        sparse_as_dense: Whether `tf.IndexedSlices` are summed as whole tensors.
+        op: Average, Sum or Adasum.
+        gradient_predivide_factor: Divides before the sum; the rest of an average after.
+        num_groups: In how many operations gradients are sent; 0: in one for each dtype.
+        groups: Lists of variables whose gradients are sent together, or a number as `num_groups`.
+        process_set: The ranks that take part.
+        scale_local_gradients: Whether gradients of local sources are divided by the ranks.
+
+    Returns:
+        The tape itself, of a subclass of its class.
+    """
+    reduction = GradientReduction(
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,  # type: ignore[arg-type]
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    if isinstance(gradtape, _Distributed):
+        raise ValueError("the tape is distributed already")
+    cls = type(gradtape)
+    gradtape.__class__ = type(cls.__name__, (_Distributed, cls), {"__module__": cls.__module__})
+    gradtape._sirtaki_reduction = reduction
+    return gradtape
+
+
+@plain_python
+def PartialDistributedGradientTape(
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Make a tape as `DistributedGradientTape` does, with layers that stay local.
+
+    Args:
+        gradtape: As `DistributedGradientTape`.
+        device_dense: As there, and so are those that follow.
+        device_sparse: .
+        compression: .
+        sparse_as_dense: .
+        op: .
+        gradient_predivide_factor: .
+        num_groups: .
+        groups: .
+        process_set: .
+        local_layers: A layer, or several, whose gradients stay on their rank.
+        scale_local_gradients: .
+    """
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    layers: Iterable[Any] = [] if local_layers is None else tf.nest.flatten(local_layers)
+    for layer in layers:
+        for variable in layer.trainable_variables:
+            tape.register_local_source(variable)
+    return tape

@@ -1,0 +1,15 @@
+"""What our functions are to TensorFlow's tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import tensorflow as tf
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def plain_python(function: Function) -> Function:
+    """Keep `tf.function` from rewriting a function of ours, whose `if` is never about a tensor."""
+    return cast("Function", tf.autograph.experimental.do_not_convert(function))

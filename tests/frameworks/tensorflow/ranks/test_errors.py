@@ -1,0 +1,128 @@
+"""What is refused, with which error, and that training can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import sirtaki.tensorflow as hvd
+
+alone = pytest.mark.skipif("__import__('sirtaki').size() < 2", reason="ranks cannot differ")
+
+
+def works() -> bool:
+    return bool(hvd.allreduce(tf.constant(1.0), op=hvd.Sum).numpy() == hvd.size())
+
+
+@pytest.fixture(params=[False, True], ids=["eager", "function"])
+def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Any]], Any]:
+    if request.param:
+        return lambda function: tf.function(function)()
+    return lambda function: function()
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda r: hvd.allreduce(tf.ones(2 + r), name="m"), "tensor shapes"),
+        (
+            lambda r: hvd.allreduce(tf.ones(2, [tf.float32, tf.int32][r > 0]), name="m"),
+            "data types",
+        ),
+        (lambda r: hvd.allreduce(tf.ones(2), op=[hvd.Sum, hvd.Max][r > 0], name="m"), "reduce"),
+        (lambda r: hvd.grouped_allreduce([tf.ones(2)] * (1 + r), name="m"), "numbers of tensors"),
+        (lambda r: hvd.broadcast(tf.ones(2), int(r > 0), name="m"), "root ranks"),
+        (lambda r: hvd.allgather(tf.ones([2, 1 + r]), name="m"), "tensor shapes"),
+    ],
+)
+def test_ranks_that_differ_are_told_so_and_go_on(
+    call: Callable[[int], Any], text: str, run: Callable[[Callable[[], Any]], Any]
+) -> None:
+    if hvd.size() < 2:
+        pytest.skip("one rank cannot differ")
+    with pytest.raises(tf.errors.FailedPreconditionError, match=text):
+        run(lambda: call(min(hvd.rank(), 1)))
+    assert works()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: hvd.allreduce(tf.constant("text")), TypeError, "string"),
+        (lambda: hvd.allreduce(tf.constant(1j)), tf.errors.InvalidArgumentError, "complex128"),
+        (lambda: hvd.allgather(tf.IndexedSlices(tf.ones([1, 1]), [0])), TypeError, "IndexedSlices"),
+        (lambda: hvd.allreduce(tf.ones(1), op=77), ValueError, "not a reduction"),
+        (lambda: hvd.allreduce(tf.ones(1), average=True, op=hvd.Sum), ValueError, "not both"),
+        (lambda: hvd.allreduce(tf.ones(1, tf.int32), op=hvd.Adasum), ValueError, "floating"),
+        (lambda: hvd.reducescatter(tf.ones(2), op=hvd.Max), NotImplementedError, "Average"),
+        (lambda: hvd.broadcast(tf.ones(1), "0"), TypeError, "root_rank must be an int"),
+        (
+            lambda: hvd.allreduce(tf.ones(1), process_set=hvd.ProcessSet([0])),
+            ValueError,
+            "not registered",
+        ),
+        (
+            lambda: hvd.allreduce(tf.IndexedSlices(tf.ones([1, 1]), [0]), op=hvd.Max),
+            NotImplementedError,
+            "IndexedSlices",
+        ),
+        (
+            lambda: hvd.broadcast_global_variables(0),
+            RuntimeError,
+            "disable_v2_behavior",
+        ),
+        (lambda: hvd.BroadcastGlobalVariablesHook(0), RuntimeError, "disable_v2_behavior"),
+        (lambda: hvd.DistributedOptimizer(object()), ValueError, "optimizer"),
+        (
+            lambda: hvd.DistributedGradientTape(
+                tf.GradientTape(), op=hvd.Sum, gradient_predivide_factor=2.0
+            ),
+            ValueError,
+            "gradient_predivide_factor",
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_is_sent(
+    call: Callable[[], Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_splits_that_do_not_fit_are_an_error_of_all() -> None:
+    with pytest.raises(tf.errors.AbortedError, match="splits"):
+        hvd.alltoall(tf.ones(2), splits=[1] * (hvd.size() + 1))
+    assert works()
+
+
+def test_a_scalar_has_no_rows_to_gather() -> None:
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        tf.function(lambda: hvd.allgather(tf.constant(1.0)))()
+    assert works()
+
+
+def test_a_variable_without_gradient_on_one_rank_is_an_error_of_all() -> None:
+    if hvd.size() < 2:
+        pytest.skip("one rank cannot differ")
+    a, b = tf.Variable(1.0), tf.Variable(2.0)
+    with tf.GradientTape() as tape:
+        loss = a * b if hvd.rank() == 0 else a * 2.0
+    tape = hvd.DistributedGradientTape(tape)
+    with pytest.raises(tf.errors.FailedPreconditionError, match="numbers of tensors"):
+        tape.gradient(loss, [a, b])
+    assert works()
+
+
+def test_training_goes_on_after_an_error_within_a_function() -> None:
+    @tf.function
+    def step(x: Any) -> Any:
+        return hvd.allreduce(x, op=hvd.Sum, name="step")
+
+    if hvd.size() > 1:
+        with pytest.raises(tf.errors.FailedPreconditionError):
+            step(tf.ones(2 + hvd.rank()))
+    np.testing.assert_array_equal(step(tf.ones(2)), [hvd.size()] * 2)

@@ -1,0 +1,98 @@
+"""Gradients of the collectives, by Horovod's rules, in eager mode and in functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import sirtaki.tensorflow as hvd
+
+Verb = Callable[[Any], Any]
+
+
+def gradient(verb: Verb, rows: int, traced: bool) -> np.ndarray:
+    """The gradient of a loss that weighs what comes out by the rank, from 1."""
+
+    def run(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(verb(x)) * float(hvd.rank() + 1)
+        return tape.gradient(loss, x)
+
+    run = tf.function(run) if traced else run
+    return run(tf.ones([rows, 2])).numpy()[:, 0]  # type: ignore[no-any-return]
+
+
+def weights() -> float:
+    return hvd.size() * (hvd.size() + 1) / 2
+
+
+@pytest.fixture(params=[False, True], ids=["eager", "function"])
+def traced(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_the_gradient_of_a_sum_is_the_sum(traced: bool) -> None:
+    got = gradient(lambda x: hvd.allreduce(x, op=hvd.Sum), 3, traced)
+    np.testing.assert_array_equal(got, [weights()] * 3)
+
+
+def test_the_gradient_of_an_average_is_the_average(traced: bool) -> None:
+    got = gradient(hvd.allreduce, 3, traced)
+    np.testing.assert_allclose(got, [weights() / hvd.size()] * 3)
+
+
+def test_factors_are_applied_to_the_gradient_too(traced: bool) -> None:
+    got = gradient(lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5), 1, traced)
+    np.testing.assert_array_equal(got, [weights() / 2])
+
+
+def test_the_gradient_of_allgather_is_the_average_of_ones_own_rows(traced: bool) -> None:
+    got = gradient(hvd.allgather, hvd.rank() + 1, traced)
+    np.testing.assert_allclose(got, [weights() / hvd.size()] * (hvd.rank() + 1))
+
+
+def test_the_gradient_of_broadcast_is_the_average_at_the_root_and_zero_elsewhere(
+    traced: bool,
+) -> None:
+    got = gradient(lambda x: hvd.broadcast(x, 0), 2, traced)
+    at_root = weights() / hvd.size()
+    np.testing.assert_allclose(got, [at_root if hvd.rank() == 0 else 0.0] * 2)
+
+
+def test_the_gradient_of_alltoall_goes_back(traced: bool) -> None:
+    got = gradient(lambda x: hvd.alltoall(x, splits=[2] * hvd.size())[0], 2 * hvd.size(), traced)
+    np.testing.assert_array_equal(got, np.repeat(np.arange(hvd.size()) + 1.0, 2))
+
+
+@pytest.mark.parametrize("op", [hvd.Sum, hvd.Average])
+def test_the_gradient_of_reducescatter_is_gathered(op: int, traced: bool) -> None:
+    got = gradient(lambda x: hvd.reducescatter(x, op=op), hvd.size(), traced)
+    times = hvd.size() if op == hvd.Sum else 1
+    np.testing.assert_allclose(got, (np.arange(hvd.size()) + 1.0) * times)
+
+
+def test_a_group_has_a_gradient_for_each_tensor(traced: bool) -> None:
+    def both(x: Any) -> Any:
+        one, two = hvd.grouped_allreduce([x, 2 * x], op=hvd.Sum)
+        return one + two
+
+    np.testing.assert_array_equal(gradient(both, 1, traced), [3 * weights()])
+
+
+def test_a_loop_of_collectives_has_a_gradient() -> None:
+    @tf.function
+    def run(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            for _ in tf.range(3):
+                y = hvd.allreduce(y, op=hvd.Average) * 2.0
+            loss = tf.reduce_sum(y)
+        return tape.gradient(loss, x)
+
+    np.testing.assert_allclose(run(tf.ones(2)), [8.0, 8.0])

@@ -1,0 +1,198 @@
+"""Tapes, optimizers, variables and objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import sirtaki.tensorflow as hvd
+
+v1 = tf.compat.v1
+
+
+def mean() -> float:
+    return (hvd.size() - 1) / 2
+
+
+def losses(variables: list[Any]) -> Any:
+    return tf.add_n([tf.reduce_sum(v) * float(hvd.rank()) for v in variables])
+
+
+@pytest.mark.parametrize("options", [{}, {"num_groups": 2}, {"gradient_predivide_factor": 4.0}])
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_tape_gives_averages(options: dict[str, Any], traced: bool) -> None:
+    variables = [tf.Variable([1.0, 2.0]), tf.Variable(3.0), tf.Variable([[1.0]])]
+
+    def run() -> Any:
+        with tf.GradientTape() as tape:
+            loss = losses(variables)
+        return hvd.DistributedGradientTape(tape, **options).gradient(loss, variables)
+
+    for gradient in (tf.function(run) if traced else run)():
+        np.testing.assert_allclose(gradient, np.full(gradient.shape, mean()))
+
+
+def test_a_tape_may_be_distributed_before_it_records() -> None:
+    v = tf.Variable(1.0)
+    with hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Sum) as tape:
+        loss = v * float(hvd.rank())
+    assert isinstance(tape, tf.GradientTape)
+    assert tape.gradient(loss, v).numpy() == hvd.size() * mean()
+
+
+def test_gradients_keep_the_structure_of_their_sources_and_none() -> None:
+    used, unused = tf.Variable(1.0), tf.Variable(1.0)
+    with tf.GradientTape() as tape:
+        loss = used * 2.0
+    got = hvd.DistributedGradientTape(tape).gradient(loss, {"used": used, "unused": [unused]})
+    assert got["used"].numpy() == 2
+    assert got["unused"] == [None]
+
+
+def test_groups_of_variables_are_sent_together() -> None:
+    variables = [tf.Variable(float(i)) for i in range(4)]
+    with tf.GradientTape() as tape:
+        loss = losses(variables)
+    tape = hvd.DistributedGradientTape(tape, groups=[[variables[2], variables[0]]])
+    for gradient in tape.gradient(loss, variables):
+        np.testing.assert_allclose(gradient, mean())
+
+
+def test_a_local_source_keeps_its_gradient_divided_by_the_ranks() -> None:
+    shared, local = tf.Variable(1.0), tf.Variable(1.0)
+    with tf.GradientTape() as tape:
+        loss = (shared + local) * float(hvd.rank())
+    tape = hvd.DistributedGradientTape(tape)
+    tape.register_local_source(local)
+    got = tape.gradient(loss, [shared, local])
+    np.testing.assert_allclose(got, [mean(), hvd.rank() / hvd.size()])
+
+
+@pytest.mark.parametrize("compression", [hvd.Compression.fp16, hvd.Compression.bf16])
+def test_compressed_gradients_come_back_in_their_own_type(compression: Any) -> None:
+    v = tf.Variable([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        loss = losses([v])
+    gradient = hvd.DistributedGradientTape(tape, compression=compression).gradient(loss, v)
+    assert gradient.dtype == tf.float32
+    np.testing.assert_allclose(gradient, [mean()] * 2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("as_dense", [False, True])
+def test_sparse_gradients_are_gathered_or_summed(as_dense: bool) -> None:
+    table = tf.Variable(tf.zeros([hvd.size() + 1, 2]))
+    with tf.GradientTape() as tape:
+        rows = tf.gather(table, [hvd.rank(), hvd.size()])
+        loss = tf.reduce_sum(rows)
+    tape = hvd.DistributedGradientTape(tape, sparse_as_dense=as_dense)
+    gradient = tape.gradient(loss, table)
+    assert isinstance(gradient, tf.IndexedSlices) is not as_dense
+    expected = [1 / hvd.size()] * hvd.size() + [1.0]
+    np.testing.assert_allclose(tf.convert_to_tensor(gradient)[:, 0], expected, rtol=1e-6)
+
+
+def test_a_process_set_reduces_among_its_members() -> None:
+    odd = hvd.add_process_set([hvd.size() - 1])
+    if odd.included():
+        only = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, process_set=odd))
+        assert only(tf.constant(2.0)).numpy() == 2
+    hvd.remove_process_set(odd)
+
+
+def test_variables_become_the_roots() -> None:
+    root = hvd.size() - 1
+    variables = [
+        tf.Variable([float(hvd.rank())] * 3),
+        tf.Variable(hvd.rank(), dtype=tf.int64),
+        tf.Variable(hvd.rank() == root),
+    ]
+    hvd.broadcast_variables(variables, root)
+    assert variables[0].numpy().tolist() == [root] * 3
+    assert variables[1].numpy() == root
+    assert bool(variables[2].numpy())
+
+
+def test_objects_are_sent_and_gathered() -> None:
+    assert hvd.broadcast_object({"from": hvd.rank()}, 0) == {"from": 0}
+    assert hvd.broadcast_object_fn(0)(hvd.rank()) == 0
+    assert hvd.allgather_object(["x"] * hvd.rank()) == [["x"] * r for r in range(hvd.size())]
+
+
+def test_joined_ranks_add_zeros() -> None:
+    for _ in range(hvd.rank()):
+        total = hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="joined")
+        assert total.numpy() <= hvd.size()
+    last = hvd.join()
+    assert last.dtype == tf.int32
+    assert int(last) == hvd.size() - 1
+
+
+def test_asynchronous_forms_are_waited_for() -> None:
+    n = hvd.size()
+    handles = [
+        hvd.allreduce_async(tf.ones(2), op=hvd.Sum),
+        hvd.allgather_async(tf.constant([hvd.rank()])),
+        hvd.broadcast_async(tf.constant(hvd.rank()), 0),
+        hvd.reducescatter_async(tf.ones([n]), op=hvd.Sum),
+        hvd.alltoall_async(tf.range(n)),
+    ]
+    results = [hvd.synchronize(handle) for handle in handles]
+    np.testing.assert_array_equal(results[0], [n, n])
+    np.testing.assert_array_equal(results[1], range(n))
+    assert results[2].numpy() == 0
+    np.testing.assert_array_equal(results[3], [n])
+    np.testing.assert_array_equal(results[4][0], [hvd.rank()] * n)
+
+
+# ---- In the style of TensorFlow 1 ----
+
+
+def linear(learning_rate: float, **options: Any) -> tuple[Any, Any, Any]:
+    """A variable, the operation that trains it, and a counter of steps."""
+    weight = v1.get_variable("weight", initializer=float(hvd.rank() + 1), dtype=tf.float32)
+    step = v1.train.get_or_create_global_step()
+    optimizer = hvd.DistributedOptimizer(
+        v1.train.GradientDescentOptimizer(learning_rate), **options
+    )
+    loss = weight * tf.cast(hvd.rank(), tf.float32)
+    return weight, optimizer.minimize(loss, global_step=step), step
+
+
+def test_a_monitored_session_broadcasts_trains_and_stops(tmp_path: Path) -> None:
+    with tf.Graph().as_default():
+        weight, train, _ = linear(0.5)
+        hooks = [hvd.BroadcastGlobalVariablesHook(0), v1.train.StopAtStepHook(last_step=4)]
+        folder = str(tmp_path) if hvd.rank() == 0 else None
+        seen = []
+        with v1.train.MonitoredTrainingSession(checkpoint_dir=folder, hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(train)
+                if not session.should_stop():
+                    seen.append(session.run(weight))
+    np.testing.assert_allclose(seen[0], 1.0 - 0.5 * mean())
+    assert (len(list(tmp_path.glob("*.index"))) > 0) == (hvd.rank() == 0)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_gradients_of_several_passes_are_added_up(average: bool) -> None:
+    options = {"backward_passes_per_step": 2, "average_aggregated_gradients": average}
+    with tf.Graph().as_default(), v1.Session() as session:
+        weight, train, step = linear(1.0, **options)
+        session.run(v1.global_variables_initializer())
+        session.run(hvd.broadcast_global_variables(0))
+        values = []
+        for _ in range(4):
+            session.run(train)
+            values.append(float(session.run(weight)))
+        assert session.run(step) == 4
+    each = mean() * (1 if average else 2)
+    np.testing.assert_allclose(values, [1.0, 1.0 - each, 1.0 - each, 1.0 - 2 * each], rtol=1e-6)
+
+
+def test_an_optimizer_of_tensorflow_1_takes_no_several_passes_in_eager_mode() -> None:
+    with pytest.raises(ValueError, match="needs a graph"):
+        hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.1), backward_passes_per_step=2)
