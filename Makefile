@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi fuzz fuzz-python fuzz-cpp mutants bench \
+.PHONY: help demo test test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-jax fuzz fuzz-python fuzz-cpp mutants bench \
         lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
@@ -65,7 +65,7 @@ docs: $(INSTALLED) $(VENV)/.requirements-docs
 
 # ---- Test ----
 
-test: test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi
+test: test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-jax
 
 # All three at once: while one is linked or waits for its threads, another uses the cores.
 test-cpp: $(REQUIREMENTS)
@@ -102,6 +102,14 @@ test-distributed: $(INSTALLED)
 	    -m pytest -p no:cacheprovider tests/distributed/ranks; \
 	done
 	$(BIN)/python -m pytest --ignore tests/distributed/ranks tests/distributed
+
+test-jax: $(INSTALLED) $(VENV)/.requirements-jax
+	@set -e; for ranks in 1 2 3; do \
+	  echo "tests/jax/ranks at $$ranks ranks"; \
+	  OMP_NUM_THREADS=1 $(BIN)/horovodrun -np $$ranks \
+	    $(BIN)/python -m pytest -p no:cacheprovider tests/jax/ranks; \
+	done
+	$(BIN)/python -m pytest --ignore tests/jax/ranks tests/jax
 
 # Both MPIs, each with our own transports and with MPI's. MPI_TESTS=tests/parallel runs everything.
 MPI_TESTS ?= tests/parallel/core

@@ -121,6 +121,9 @@ typedef struct sirtaki_request {
    * submit and wait. `operation` lives until it returns, longer if retained. NULL: none. */
   void (*done)(void* user, sirtaki_operation* operation);
   void* user;
+  /* How long `submit` may stay, unless the operation is done before, and make progress in the
+   * thread that calls it: so what is small is done soonest. 0: not at all. */
+  int64_t patience_ns;
 } sirtaki_request;
 
 /* In place of the rank that a message comes from. */

@@ -139,7 +139,11 @@ sirtaki_operation* submit(sirtaki_world* world, const sirtaki_request* asked) {
   return begun(operation, [&] {
     Submission submission = submission_of(*asked);
     submission.handle = operation->handle;
-    world->engine->submit(std::move(submission));
+    if (asked->patience_ns > 0) {
+      world->engine->submit_and_wait(std::move(submission), now_ns() + asked->patience_ns);
+    } else {
+      world->engine->submit(std::move(submission));
+    }
   });
 }
 

@@ -1,3 +1,6 @@
+#include <xla/ffi/api/ffi.h>
+
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -6,7 +9,6 @@
 
 #include "ffi/sirtaki.h"
 #include "jax/completer.h"
-#include "xla/ffi/api/ffi.h"
 
 /// One handler of XLA's for all collectives; XLA waits for the future that it returns, not in it,
 /// since ranks may start the operations of a program in different orders.
@@ -62,6 +64,12 @@ int32_t dtype_of(ffi::DataType type) {
   }
 }
 
+/// Operations of few bytes are waited for in the thread that begins them, which moves them itself
+/// meanwhile: waking others takes longer. A program goes on before others come late or in another
+/// order.
+constexpr size_t kFewBytes = 256 << 10;
+constexpr int64_t kPatienceNs = 100'000;
+
 /// Where nothing is, for arrays without elements.
 char nothing;
 
@@ -84,6 +92,7 @@ class Call {
       dtype_ = dtype_of(operand->element_type());
       if (dtype_ < 0) return "arrays of this type are not supported";
       tensors_.push_back({data_of(*operand), nullptr, shape.begin(), shape.size()});
+      bytes_ += operand->size_bytes();
     }
     for (size_t i = 0; i < results.size(); ++i) {
       auto result = results.get<ffi::AnyBuffer>(i);
@@ -91,6 +100,11 @@ class Call {
       outputs_.push_back({data_of(**result), (*result)->size_bytes()});
     }
     return "";
+  }
+
+  /// The handler returns to XLA now.
+  void leave() {
+    if (phase_.exchange(Phase::kLeft) == Phase::kDone) resolve();
   }
 
   /// Fills in what the call says of the request. Results of a known shape are written where XLA
@@ -103,6 +117,7 @@ class Call {
     request.tensors = tensors_.data();
     request.tensor_count = tensors_.size();
     request.user = this;
+    request.patience_ns = bytes_ <= kFewBytes ? kPatienceNs : 0;
     request.allocate = [](void* call, size_t tensor, const int64_t*, size_t, size_t bytes) {
       return static_cast<Call*>(call)->place(tensor, bytes);
     };
@@ -125,18 +140,24 @@ class Call {
     return nullptr;
   }
 
-  /// Ends the future, in another thread, and deletes this.
+  enum class Phase { kBegun, kDone, kLeft };
+
   void finish(const sirtaki_operation* operation) {
-    const int32_t status = engine_table->status(operation);
-    const std::string why = wrong_size_.empty() ? engine_table->message(operation) : wrong_size_;
-    Completer::instance().add([this, status, why] {
-      if (status == SIRTAKI_OK) {
-        promise_.SetAvailable();
-      } else {
-        promise_.SetError(ffi::Error(code_of(status), why));
-      }
-      delete this;
-    });
+    status_ = engine_table->status(operation);
+    why_ = wrong_size_.empty() ? engine_table->message(operation) : wrong_size_;
+    if (phase_.exchange(Phase::kDone) == Phase::kLeft) {
+      Completer::instance().add([this] { resolve(); });
+    }
+  }
+
+  /// Ends the future and deletes this.
+  void resolve() {
+    if (status_ == SIRTAKI_OK) {
+      promise_.SetAvailable();
+    } else {
+      promise_.SetError(ffi::Error(code_of(status_), why_));
+    }
+    delete this;
   }
 
   static ffi::ErrorCode code_of(int32_t status) {
@@ -145,10 +166,14 @@ class Call {
   }
 
   ffi::Promise promise_;
+  std::atomic<Phase> phase_{Phase::kBegun};
+  size_t bytes_ = 0;
   int32_t dtype_ = -1;
   std::vector<sirtaki_tensor> tensors_{};
   std::vector<Output> outputs_{};
   std::string wrong_size_{};
+  int32_t status_ = SIRTAKI_OK;
+  std::string why_{};
 };
 
 ffi::Future refused(ffi::ErrorCode code, const std::string& why) {
@@ -158,15 +183,21 @@ ffi::Future refused(ffi::ErrorCode code, const std::string& why) {
   return future;
 }
 
-ffi::Future collective(std::string_view name, int64_t kind, int64_t reduce_op, int64_t root_rank,
-                       int64_t process_set, double prescale, double postscale,
-                       ffi::Span<const int64_t> splits, ffi::RemainingArgs operands,
-                       ffi::RemainingRets results) {
+/// The name of an operation on a device: those of a process run the same program at once.
+std::string name_on(int32_t device, std::string_view name) {
+  return device > 0 ? std::string(name) + "@" + std::to_string(device) : std::string(name);
+}
+
+ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kind,
+                       int64_t reduce_op, int64_t root_rank, int64_t process_set, double prescale,
+                       double postscale, ffi::Span<const int64_t> splits,
+                       ffi::RemainingArgs operands, ffi::RemainingRets results) {
   sirtaki_world* world = engine_table->current();
   if (world == nullptr) {
     return refused(ffi::ErrorCode::kFailedPrecondition,
                    "Horovod has not been initialized; use hvd.init().");
   }
+  const std::string name = name_on(device, shared_name);
   ffi::Promise promise;
   ffi::Future future(promise);
   auto* call = new Call(promise);
@@ -185,10 +216,11 @@ ffi::Future collective(std::string_view name, int64_t kind, int64_t reduce_op, i
   if (const std::string wrong = call->take(operands, results); !wrong.empty()) {
     delete call;
     engine_table->release_world(world);
-    return refused(ffi::ErrorCode::kInvalidArgument, std::string(name) + ": " + wrong);
+    return refused(ffi::ErrorCode::kInvalidArgument, name + ": " + wrong);
   }
   call->describe(request);
   engine_table->release(engine_table->submit(world, &request));
+  call->leave();
   engine_table->release_world(world);
   return future;
 }
@@ -202,6 +234,7 @@ SIRTAKI_EXPORT XLA_FFI_Error* sirtaki_collective(XLA_FFI_CallFrame*);
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sirtaki_collective, sirtaki::jax::collective,
                               xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::DeviceOrdinal>()
                                   .Attr<std::string_view>("name")
                                   .Attr<int64_t>("kind")
                                   .Attr<int64_t>("reduce_op")

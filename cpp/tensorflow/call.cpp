@@ -181,6 +181,7 @@ void Call::submit() {
       .done = [](void* call,
                  sirtaki_operation* operation) { static_cast<Call*>(call)->finish(operation); },
       .user = this,
+      .patience_ns = 0,
   };
   engine_table->release(engine_table->submit(world, &request));
   engine_table->release_world(world);

@@ -24,8 +24,8 @@ pytest.importorskip("sklearn")
 
 
 @pytest.fixture(scope="module")
-def mnist_data() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mnist_data", EXAMPLES / "mnist_data.py")
+def mnist_arrays() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mnist_arrays", EXAMPLES / "mnist_arrays.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -105,13 +105,13 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_idx_files_are_read_plain_and_compressed(tmp_path: Path, mnist_data: ModuleType) -> None:
+def test_idx_files_are_read_plain_and_compressed(tmp_path: Path, mnist_arrays: ModuleType) -> None:
     array = np.arange(24).reshape(2, 3, 4)
     plain, compressed = tmp_path / "plain", tmp_path / "compressed.gz"
     plain.write_bytes(idx(array))
     compressed.write_bytes(gzip.compress(idx(array), mtime=0))
-    assert np.array_equal(mnist_data.read_idx(plain), array)
-    assert np.array_equal(mnist_data.read_idx(compressed), array)
+    assert np.array_equal(mnist_arrays.read_idx(plain), array)
+    assert np.array_equal(mnist_arrays.read_idx(compressed), array)
 
 
 @pytest.mark.parametrize(
@@ -128,17 +128,17 @@ def test_idx_files_are_read_plain_and_compressed(tmp_path: Path, mnist_data: Mod
     ],
 )
 def test_damaged_idx_files_are_named(
-    tmp_path: Path, mnist_data: ModuleType, name: str, content: bytes, words: str
+    tmp_path: Path, mnist_arrays: ModuleType, name: str, content: bytes, words: str
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(ValueError, match=words) as caught:
-        mnist_data.read_idx(path)
+        mnist_arrays.read_idx(path)
     assert str(path) in str(caught.value)
 
 
-def test_images_and_labels_must_belong_together(tmp_path: Path, mnist_data: ModuleType) -> None:
+def test_images_and_labels_must_belong_together(tmp_path: Path, mnist_arrays: ModuleType) -> None:
     write_mnist(tmp_path)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(np.zeros((63, 28, 28))))
     with pytest.raises(ValueError, match=r"train images have the shape \(63, 28, 28\), labels"):
-        mnist_data.load_digits(str(tmp_path))
+        mnist_arrays.load_arrays(str(tmp_path))

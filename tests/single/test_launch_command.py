@@ -346,7 +346,8 @@ def test_the_build_check_has_three_blocks(job: Job) -> None:
     assert done.returncode == 0
     assert re.fullmatch(
         rf"Horovod v{re.escape(horovod.__version__)}:\n\n"
-        r"Available Frameworks:\n +\[.\] TensorFlow\n +\[.\] PyTorch\n +\[.\] MXNet\n\n"
+        r"Available Frameworks:\n +\[.\] TensorFlow\n +\[.\] PyTorch\n +\[.\] MXNet\n"
+        r" +\[.\] JAX\n\n"
         r"Available Controllers:\n +\[.\] MPI\n +\[.\] Gloo\n\n"
         r"Available Tensor Operations:\n"
         r" +\[.\] NCCL\n +\[.\] DDL\n +\[.\] CCL\n +\[.\] MPI\n +\[.\] Gloo\n",

@@ -23,6 +23,8 @@ CPP_LAYERS = [
     "backends",
     "engine",
     "ffi",
+    "tensorflow",
+    "jax",
     "python",
 ]
 

@@ -7,7 +7,7 @@ import shutil
 from sirtaki.interface import HOROVOD_VERSION
 from sirtaki.launch.probe import CORE_MODULE, backends, has_adapter, probe_modules
 
-_FRAMEWORKS = {"TensorFlow": "tensorflow", "PyTorch": "torch", "MXNet": None}
+_FRAMEWORKS = {"TensorFlow": "tensorflow", "PyTorch": "torch", "MXNet": None, "JAX": "jax"}
 
 
 def print_check_build() -> None:

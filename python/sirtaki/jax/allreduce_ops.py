@@ -1,0 +1,137 @@
+"""Allreduce of arrays, groups of them and trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import jax
+
+from sirtaki._core import DTYPES
+from sirtaki.core import kinds
+from sirtaki.core.collectives import check_op, set_id
+from sirtaki.core.dtypes import FLOATING
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
+from sirtaki.jax.calls import checked_name, members, traced
+from sirtaki.jax.compression import Compression, Compressor
+from sirtaki.jax.gradients import traced_allreduce
+from sirtaki.jax.primitive import Operation
+
+Tree = TypeVar("Tree")
+
+
+def allreduce(
+    x: Any,
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    compression: type[Compressor] = Compression.none,
+) -> jax.Array:
+    """Reduce an array over all ranks.
+
+    Its gradient is the same operation on the gradient.
+
+    Args:
+        x: Any shape, equal on all ranks; a number stands for an array of no dimensions.
+        op: Average, Sum, Adasum, Min, Max or Product.
+        name: Pairs the call with those of the other ranks. By default, the order of calls does,
+            and in a jitted function its name and the place in it.
+        prescale_factor: Multiplies every rank's array before.
+        postscale_factor: Multiplies the result.
+        process_set: The ranks that take part.
+        compression: Form of the array on the wire, from `Compression`.
+
+    Raises:
+        TypeError, ValueError: An argument is wrong; nothing was sent.
+        MismatchError: The ranks' calls do not agree.
+        HorovodInternalError: There is no world, or a rank was lost. A jitted function raises
+            `jax.errors.JaxRuntimeError` with the same text for both.
+    """
+    [result] = grouped_allreduce(
+        [x], op, name, prescale_factor, postscale_factor, process_set, compression
+    )
+    return result
+
+
+def grouped_allreduce(
+    xs: Sequence[Any],
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    compression: type[Compressor] = Compression.none,
+) -> list[jax.Array]:
+    """Reduce several arrays as one operation for each dtype; as `allreduce` otherwise."""
+    compressed, contexts = [], []
+    for x in xs:
+        array, context = compression.compress(check_reducible("allreduce", x))
+        compressed.append(array)
+        contexts.append(context)
+    operation = _operation(op, name, prescale_factor, postscale_factor, process_set)
+    _check_adasum(op, compressed)
+    reduced: list[Any] = [None] * len(compressed)
+    for indices, part_name in by_dtype(compressed, name):
+        part = [compressed[i] for i in indices]
+        if traced(part):
+            results = traced_allreduce(operation(part_name), part)
+        else:
+            handle = collectives.allreduce_async(
+                to_host(part),
+                None,
+                name=part_name,
+                op=op,
+                prescale_factor=prescale_factor,
+                postscale_factor=postscale_factor,
+                process_set=process_set,
+                waits=True,
+            )
+            results = from_host(collectives.synchronize(handle))
+        for i, result in zip(indices, results, strict=True):
+            reduced[i] = result
+    return [compression.decompress(*pair) for pair in zip(reduced, contexts, strict=True)]
+
+
+def allreduce_tree(
+    tree: Tree,
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    compression: type[Compressor] = Compression.none,
+) -> Tree:
+    """Reduce all leaves of a pytree as one operation for each dtype; as `allreduce` otherwise."""
+    leaves, structure = jax.tree.flatten(tree)
+    reduced = grouped_allreduce(
+        leaves, op, name, prescale_factor, postscale_factor, process_set, compression
+    )
+    result: Tree = jax.tree.unflatten(structure, reduced)
+    return result
+
+
+def _operation(
+    op: int, name: str | None, prescale: float, postscale: float, process_set: ProcessSet
+) -> Any:
+    """Return what makes the operation under a name; ValueError if arguments are wrong."""
+    check_op(op)
+    members(process_set)
+    return lambda part_name: Operation(
+        kinds.ALLREDUCE,
+        "allreduce",
+        checked_name(part_name),
+        set_id(process_set),
+        reduce=int(op),
+        prescale=float(prescale),
+        postscale=float(postscale),
+    )
+
+
+def _check_adasum(op: int, arrays: Sequence[jax.Array]) -> None:
+    for array in arrays:
+        if op == Adasum and DTYPES[array.dtype.name] not in FLOATING:
+            raise ValueError(f"allreduce: Adasum needs floating point arrays, not {array.dtype}")

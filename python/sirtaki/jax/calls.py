@@ -1,0 +1,46 @@
+"""What every collective needs to know before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from sirtaki.core import state
+from sirtaki.core.collectives import members_of, set_id
+from sirtaki.core.process_sets import ProcessSet
+from sirtaki.jax import internals
+
+
+def traced(arrays: Sequence[Any] = ()) -> bool:
+    """Tell whether a call is part of a program that JAX makes, rather than to be done now."""
+    return internals.under_transformation() or any(
+        isinstance(array, jax.core.Tracer) for array in arrays
+    )
+
+
+def members(process_set: ProcessSet) -> int:
+    """Return how many ranks take part.
+
+    Raises:
+        HorovodInternalError: There is no world.
+        ValueError: The set is not registered, or this rank is not in it.
+    """
+    world = state.world_for_operation()
+    set_id(process_set)
+    if not process_set.included():
+        raise ValueError(f"rank {state.rank()} is not in the process set {process_set.ranks}")
+    return members_of(world, process_set)
+
+
+def position(process_set: ProcessSet) -> int:
+    """Return this rank's place among the members."""
+    return (process_set.ranks or []).index(state.rank())
+
+
+def checked_name(name: str | None) -> str:
+    """Return the name of an operation in a program; "": made from its place there."""
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {type(name).__name__}")
+    return name or ""

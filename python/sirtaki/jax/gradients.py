@@ -1,0 +1,175 @@
+"""The collectives of traced functions, with the gradients that Horovod gives them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sirtaki.core import kinds
+from sirtaki.core.reduce_ops import Average, Sum
+from sirtaki.jax.primitive import Operation, bind
+
+Arrays = Sequence[jax.Array]
+
+
+def _have_gradients(grads: Arrays) -> bool:
+    """Tell whether these, of one dtype, are gradients; those of integers are nothing."""
+    return bool(grads) and bool(jnp.issubdtype(grads[0].dtype, jnp.inexact))
+
+
+def _average(operation: Operation, grads: Arrays) -> list[jax.Array]:
+    """Return the gradients' average over the ranks of an operation."""
+    allreduce = operation.of_gradient(
+        kind=kinds.ALLREDUCE, verb="allreduce", reduce=Average, rows=None, root=0
+    )
+    averages: list[jax.Array] = traced_allreduce(allreduce, grads)
+    return averages
+
+
+# ---- allreduce ----
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def traced_allreduce(operation: Operation, arrays: Arrays) -> list[jax.Array]:
+    """Reduce arrays of one dtype."""
+    return bind(operation, arrays)
+
+
+def _allreduce_forward(operation: Operation, arrays: Arrays) -> tuple[list[jax.Array], None]:
+    return bind(operation, arrays), None
+
+
+def _allreduce_backward(operation: Operation, _: None, grads: list[Any]) -> tuple[Any]:
+    if not _have_gradients(grads):
+        return (None,)
+    return (traced_allreduce(operation.of_gradient(), grads),)
+
+
+traced_allreduce.defvjp(_allreduce_forward, _allreduce_backward)
+
+
+# ---- allgather ----
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def traced_allgather(
+    operation: Operation, ranks: int, position: int, arrays: Arrays
+) -> list[jax.Array]:
+    """Gather arrays of one dtype; `position` is this rank's place among the `ranks`."""
+    return bind(operation, arrays)
+
+
+def _allgather_forward(
+    operation: Operation, ranks: int, position: int, arrays: Arrays
+) -> tuple[list[jax.Array], None]:
+    return bind(operation, arrays), None
+
+
+def _allgather_backward(
+    operation: Operation, ranks: int, position: int, _: None, grads: list[Any]
+) -> tuple[Any]:
+    if not _have_gradients(grads):
+        return (None,)
+    own = []
+    for grad in _average(operation, grads):
+        rows = grad.shape[0] // ranks
+        own.append(grad[position * rows : (position + 1) * rows])
+    return (own,)
+
+
+traced_allgather.defvjp(_allgather_forward, _allgather_backward)
+
+
+# ---- broadcast ----
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def traced_broadcast(operation: Operation, is_root: bool, array: jax.Array) -> jax.Array:
+    """Return the root's array."""
+    return bind(operation, [array])[0]
+
+
+def _broadcast_forward(
+    operation: Operation, is_root: bool, array: jax.Array
+) -> tuple[jax.Array, None]:
+    return bind(operation, [array])[0], None
+
+
+def _broadcast_backward(operation: Operation, is_root: bool, _: None, grad: Any) -> tuple[Any]:
+    if not _have_gradients([grad]):
+        return (None,)
+    [average] = _average(operation, [grad])
+    return (average if is_root else jnp.zeros_like(average),)
+
+
+traced_broadcast.defvjp(_broadcast_forward, _broadcast_backward)
+
+
+# ---- alltoall ----
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def traced_alltoall(
+    operation: Operation, received: tuple[int, ...], rows: int, array: jax.Array
+) -> jax.Array:
+    """Exchange rows of an array that has `rows`; `received` are to come from each rank."""
+    return bind(operation, [array])[0]
+
+
+def _alltoall_forward(
+    operation: Operation, received: tuple[int, ...], rows: int, array: jax.Array
+) -> tuple[jax.Array, None]:
+    return bind(operation, [array])[0], None
+
+
+def _alltoall_backward(
+    operation: Operation, received: tuple[int, ...], rows: int, _: None, grad: Any
+) -> tuple[Any]:
+    if not _have_gradients([grad]):
+        return (None,)
+    sent = operation.splits
+    back = operation.of_gradient(splits=received, rows=(sum(sent),))
+    own = traced_alltoall(back, sent, grad.shape[0], grad)
+    kept = jnp.zeros((rows - sum(sent), *own.shape[1:]), own.dtype)
+    return (jnp.concatenate([own, kept]),)
+
+
+traced_alltoall.defvjp(_alltoall_forward, _alltoall_backward)
+
+
+# ---- reducescatter ----
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def traced_reducescatter(
+    operation: Operation, ranks: int, rows: tuple[int, ...], arrays: Arrays
+) -> list[jax.Array]:
+    """Reduce arrays of one dtype that have `rows`, and return this rank's blocks of them."""
+    return bind(operation, arrays)
+
+
+def _reducescatter_forward(
+    operation: Operation, ranks: int, rows: tuple[int, ...], arrays: Arrays
+) -> tuple[list[jax.Array], None]:
+    return bind(operation, arrays), None
+
+
+def _reducescatter_backward(
+    operation: Operation, ranks: int, rows: tuple[int, ...], _: None, grads: list[Any]
+) -> tuple[Any]:
+    if not _have_gradients(grads):
+        return (None,)
+    scale = operation.prescale * operation.postscale
+    if operation.reduce == Sum:
+        scale *= ranks
+    back = operation.of_gradient(
+        kind=kinds.ALLGATHER, verb="allgather", reduce=0, prescale=1.0, postscale=1.0, rows=rows
+    )
+    return (bind(back, [grad * scale for grad in grads]),)
+
+
+traced_reducescatter.defvjp(_reducescatter_forward, _reducescatter_backward)

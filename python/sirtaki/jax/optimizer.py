@@ -1,0 +1,121 @@
+"""DistributedOptimizer: an optimizer of optax that works on gradients reduced over all ranks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.jax.allreduce_ops import allreduce_tree
+from sirtaki.jax.calls import members
+from sirtaki.jax.compression import Compression, Compressor
+
+try:
+    from optax import GradientTransformationExtraArgs as _Transformation
+except ImportError:  # any pair of two such functions is a transformation
+
+    class _Transformation(NamedTuple):  # type: ignore[no-redef]
+        init: Any
+        update: Any
+
+
+class Transformation(Protocol):
+    """What optax calls a gradient transformation."""
+
+    init: Any
+    update: Any
+
+
+class AccumulationState(NamedTuple):
+    """State of the optimizer while it sums gradients of several backward passes.
+
+    count: how many are in `gradients`.
+    """
+
+    inner: Any
+    gradients: Any
+    count: jax.Array
+
+
+def DistributedOptimizer(
+    tx: Transformation,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return an optax transformation that reduces gradients over all ranks before `tx`.
+
+    All gradients of a dtype are reduced as one operation, in place where XLA can.
+
+    Args:
+        tx: any transformation of optax, or another pair of functions `init` and `update`.
+        compression: form of the gradients on the wire, from `Compression`.
+        backward_passes_per_step: how many gradients are summed on the rank before they are
+            reduced; updates are zero meanwhile.
+        op: Average (default), Sum, Min, Max or Product; or Adasum, which combines the updates of
+            the ranks instead of the gradients.
+        gradient_predivide_factor: with Average, the part f of the division by the number of ranks
+            n that is done before the sum: gradients are divided by f first, then by n / f.
+        process_set: the ranks that take part; elsewhere `tx` works as it is.
+
+    Raises:
+        TypeError: `tx` is no transformation.
+        ValueError: another argument is wrong.
+    """
+    if not callable(getattr(tx, "init", None)) or not callable(getattr(tx, "update", None)):
+        raise TypeError(f"expected a transformation of optax, got {type(tx).__name__}")
+    if backward_passes_per_step <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor is for op=Average only")
+    factor = gradient_predivide_factor
+
+    def reduce(tree: Any) -> Any:
+        if not process_set.included() or members(process_set) == 1:
+            return tree
+        return allreduce_tree(tree, op, None, 1.0 / factor, factor, process_set, compression)
+
+    def step(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        if op == Adasum:
+            updates, state = tx.update(gradients, state, params, **extra)
+            return reduce(updates), state
+        updates, state = tx.update(reduce(gradients), state, params, **extra)
+        return updates, state
+
+    if backward_passes_per_step == 1:
+        return _Transformation(tx.init, step)
+    return _accumulating(tx, step, backward_passes_per_step)
+
+
+def _accumulating(tx: Transformation, step: Any, passes: int) -> Any:
+    """Return the transformation that does `step` with the sums of as many gradients."""
+
+    def init(params: Any) -> AccumulationState:
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return AccumulationState(tx.init(params), zeros, jnp.zeros((), jnp.int32))
+
+    def update(
+        gradients: Any, state: AccumulationState, params: Any = None, **extra: Any
+    ) -> tuple[Any, AccumulationState]:
+        sums = jax.tree.map(jnp.add, state.gradients, gradients)
+
+        def last() -> tuple[Any, AccumulationState]:
+            updates, inner = step(sums, state.inner, params, **extra)
+            zeros = jax.tree.map(jnp.zeros_like, sums)
+            return updates, AccumulationState(inner, zeros, jnp.zeros_like(state.count))
+
+        def not_last() -> tuple[Any, AccumulationState]:
+            updates = jax.tree.map(jnp.zeros_like, sums)
+            return updates, AccumulationState(state.inner, sums, state.count + 1)
+
+        result: tuple[Any, AccumulationState] = jax.lax.cond(
+            state.count + 1 == passes, last, not_last
+        )
+        return result
+
+    return _Transformation(init, update)

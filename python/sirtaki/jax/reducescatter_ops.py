@@ -1,0 +1,97 @@
+"""Reducescatter of arrays and groups of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from sirtaki.core import kinds
+from sirtaki.core.collectives import check_op, set_id
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
+from sirtaki.jax.calls import checked_name, members, position, traced
+from sirtaki.jax.compression import Compression, Compressor
+from sirtaki.jax.gradients import traced_reducescatter
+from sirtaki.jax.primitive import Operation
+
+
+def reducescatter(
+    x: Any,
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    compression: type[Compressor] = Compression.none,
+) -> jax.Array:
+    """Reduce an array over all ranks and return this rank's block of rows.
+
+    Where rows do not divide evenly, the first ranks get one more. `op` is any but Adasum. The
+    gradient is gathered from all ranks, scaled as the array was, and by the number of ranks with
+    Sum. Arguments and errors as `allreduce`.
+    """
+    [result] = grouped_reducescatter(
+        [x], op, name, prescale_factor, postscale_factor, process_set, compression
+    )
+    return result
+
+
+def grouped_reducescatter(
+    xs: Sequence[Any],
+    op: int = Average,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    compression: type[Compressor] = Compression.none,
+) -> list[jax.Array]:
+    """Reduce and scatter several arrays as one operation for each dtype; as `reducescatter`."""
+    compressed, contexts = [], []
+    for x in xs:
+        array, context = compression.compress(check_reducible("reducescatter", x))
+        if not array.ndim:
+            raise ValueError("reducescatter needs rows, but got an array of no dimensions")
+        compressed.append(array)
+        contexts.append(context)
+    check_op(op)
+    if op == Adasum:
+        raise ValueError("reducescatter takes every reduction but Adasum")
+    ranks = members(process_set)
+    results: list[Any] = [None] * len(compressed)
+    for indices, part_name in by_dtype(compressed, name):
+        part = [compressed[i] for i in indices]
+        if traced(part):
+            rows = tuple(array.shape[0] for array in part)
+            operation = Operation(
+                kinds.REDUCESCATTER,
+                "reducescatter",
+                checked_name(part_name),
+                set_id(process_set),
+                reduce=int(op),
+                prescale=float(prescale_factor),
+                postscale=float(postscale_factor),
+                rows=tuple(_block(count, ranks, position(process_set)) for count in rows),
+            )
+            blocks = traced_reducescatter(operation, ranks, rows, part)
+        else:
+            handle = collectives.reducescatter_async(
+                to_host(part),
+                name=part_name,
+                op=op,
+                prescale_factor=prescale_factor,
+                postscale_factor=postscale_factor,
+                process_set=process_set,
+                waits=True,
+            )
+            blocks = from_host(collectives.synchronize(handle))
+        for i, block in zip(indices, blocks, strict=True):
+            results[i] = block
+    return [compression.decompress(*pair) for pair in zip(results, contexts, strict=True)]
+
+
+def _block(rows: int, ranks: int, position: int) -> int:
+    """Return how many of the rows are this rank's."""
+    return rows // ranks + (position < rows % ranks)

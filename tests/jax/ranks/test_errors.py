@@ -1,0 +1,134 @@
+"""Mistakes are told before anything is sent, disagreements on all ranks; the job goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+import sirtaki.jax as hvd
+
+several = pytest.mark.skipif("hvd.size() == 1", reason="one rank cannot disagree with itself")
+
+
+@pytest.fixture(autouse=True)
+def the_job_goes_on() -> Iterator[None]:
+    yield
+    assert hvd.allreduce(jnp.ones(2), op=hvd.Sum).tolist() == [hvd.size()] * 2
+    f = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+    assert f(jnp.ones(2)).tolist() == [hvd.size()] * 2
+
+
+@several
+class TestRanksDisagree:
+    @pytest.mark.parametrize("other", [jnp.ones(3), jnp.ones((1, 2)), jnp.ones(2, jnp.int32)])
+    def test_eager(self, other) -> None:
+        with pytest.raises(hvd.MismatchError, match="allreduce 'eager'"):
+            hvd.allreduce(jnp.ones(2) if hvd.rank() == 0 else other, name="eager")
+
+    @pytest.mark.parametrize("other", [jnp.ones(3), jnp.ones((1, 2)), jnp.ones(2, jnp.int32)])
+    def test_in_jit(self, other) -> None:
+        f = jax.jit(lambda x: hvd.allreduce(x))
+        with pytest.raises(jax.errors.JaxRuntimeError, match="the ranks asked for different"):
+            jax.block_until_ready(f(jnp.ones(2) if hvd.rank() == 0 else other))
+
+    def test_on_the_op_in_jit(self) -> None:
+        op = hvd.Sum if hvd.rank() == 0 else hvd.Max
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"INVALID_ARGUMENT.*'op'"):
+            jax.block_until_ready(jax.jit(lambda x: hvd.allreduce(x, op=op, name="op"))(1.0))
+
+    def test_on_rows_that_xla_must_know(self) -> None:
+        rows = jnp.ones((1 + hvd.rank(), 2))
+        with pytest.raises(jax.errors.JaxRuntimeError, match="same shape on all ranks"):
+            jax.block_until_ready(jax.jit(hvd.allgather)(rows))
+
+
+class TestBadArguments:
+    """The same called as it is and compiled."""
+
+    @pytest.mark.parametrize("value", ["text", None, [1.0], object()])
+    def test_what_is_no_array(self, value) -> None:
+        with pytest.raises(TypeError, match="allreduce: expected an array, not"):
+            hvd.allreduce(value)
+
+    @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "uint32", "complex64"])
+    def test_types_that_are_only_moved(self, run, dtype: str) -> None:
+        with pytest.raises(ValueError, match=f"{dtype} cannot be reduced; broadcast"):
+            run(hvd.allreduce, jnp.ones(2).astype(dtype))
+
+    def test_types_that_are_not_moved_either(self, run) -> None:
+        with pytest.raises(ValueError, match="broadcast: arrays of type int4 are not supported"):
+            run(hvd.broadcast, jnp.ones(2, "int4"))
+
+    def test_random_keys(self, run) -> None:
+        with pytest.raises(ValueError, match=r"give jax\.random\.key_data"):
+            run(hvd.broadcast, jax.random.key(1))
+
+    def test_an_unknown_op(self, run) -> None:
+        with pytest.raises(ValueError, match="op=17 is not a reduction"):
+            run(lambda x: hvd.allreduce(x, op=17), jnp.ones(2))
+
+    @pytest.mark.parametrize("call", [hvd.allreduce, hvd.reducescatter])
+    def test_adasum_where_there_is_none(self, run, call) -> None:
+        with pytest.raises(ValueError, match="Adasum"):
+            run(lambda x: call(x, op=hvd.Adasum), jnp.ones(2, jnp.int32))
+
+    @pytest.mark.parametrize("call", [hvd.allgather, hvd.alltoall, hvd.reducescatter])
+    def test_rows_of_a_number(self, run, call) -> None:
+        with pytest.raises(ValueError, match="needs rows"):
+            run(call, jnp.float32(1))
+
+    def test_a_name_that_is_no_text(self, run) -> None:
+        with pytest.raises(TypeError, match="name must be a str, not int"):
+            run(lambda x: hvd.allreduce(x, name=5), jnp.ones(2))
+
+    def test_a_root_outside_of_the_set(self, run, pair: hvd.ProcessSet) -> None:
+        if hvd.size() == 3 and pair.included():
+            with pytest.raises(ValueError, match="root_rank 1 is not in the process set"):
+                run(lambda x: hvd.broadcast(x, 1, process_set=pair), jnp.ones(2))
+
+    def test_a_set_that_this_rank_is_not_in(self, run, pair: hvd.ProcessSet) -> None:
+        if not pair.included():
+            with pytest.raises(ValueError, match="rank 1 is not in the process set"):
+                run(lambda x: hvd.allreduce(x, process_set=pair), jnp.ones(2))
+
+    def test_a_set_that_is_not_registered(self, run) -> None:
+        with pytest.raises(ValueError, match="is not registered"):
+            run(lambda x: hvd.allreduce(x, process_set=hvd.ProcessSet([0])), jnp.ones(2))
+
+    @pytest.mark.parametrize("splits", [[1], [-1, 1], [9, 9, 9], [[1]], 1.5])
+    def test_splits_that_do_not_fit(self, run, splits) -> None:
+        with pytest.raises(ValueError, match="splits"):
+            run(
+                lambda x: hvd.alltoall(x, splits, received_splits=[1] * hvd.size()),
+                jnp.ones(0),
+            )
+
+    def test_splits_without_what_comes_back_in_jit(self) -> None:
+        with pytest.raises(ValueError, match="needs received_splits"):
+            jax.jit(lambda x: hvd.alltoall(x, [1] * hvd.size()))(jnp.ones(hvd.size()))
+
+    def test_splits_that_are_not_known_in_jit(self) -> None:
+        with pytest.raises(ValueError, match="must be known when the function is traced"):
+            jax.jit(hvd.alltoall)(jnp.ones(hvd.size()), jnp.ones(hvd.size(), jnp.int32))
+
+    @several
+    def test_rows_that_cannot_be_divided(self, run) -> None:
+        with pytest.raises(ValueError, match="divisible by"):
+            run(hvd.alltoall, jnp.ones(hvd.size() + 1))
+
+
+class TestSeveralDevices:
+    """Arrays that XLA spreads have to be worked on part by part."""
+
+    def sharded(self) -> jax.Array:
+        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("devices",))
+        return jax.device_put(jnp.arange(4.0), NamedSharding(mesh, PartitionSpec("devices")))
+
+    def test_a_call_says_what_to_do(self, run) -> None:
+        with pytest.raises(ValueError, match=r"over 2 devices.*call it within jax\.shard_map"):
+            run(hvd.allreduce, self.sharded())

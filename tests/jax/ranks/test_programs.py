@@ -1,0 +1,124 @@
+"""Which operations of different ranks' programs belong together."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sirtaki.jax as hvd
+
+
+def ordered(count: int) -> list[int]:
+    """Numbers that odd ranks have the other way round."""
+    numbers = list(range(count))
+    return numbers[::-1] if hvd.rank() % 2 else numbers
+
+
+def test_named_operations_in_opposite_orders() -> None:
+    @jax.jit
+    def f(x):
+        results = {}
+        for i in ordered(10):
+            work = jnp.tanh(x @ x) * 0 + i  # what XLA may do before or after
+            results[i] = hvd.allreduce(work, op=hvd.Sum, name=f"opposite.{i}")
+        return [results[i] for i in range(10)]
+
+    x = jnp.ones((150, 150))
+    for _ in range(10):
+        results = f(x)
+        assert [float(result[0, 0]) for result in results] == [i * hvd.size() for i in range(10)]
+
+
+def test_equal_unnamed_operations_of_a_program_do_not_mix() -> None:
+    @jax.jit
+    def f(x):
+        return [hvd.allreduce(x + i, op=hvd.Sum) for i in range(8)]
+
+    for _ in range(10):
+        assert [float(result[0]) for result in f(jnp.zeros(50_000))] == [
+            i * hvd.size() for i in range(8)
+        ]
+
+
+def test_a_rank_that_traces_once_more_still_meets_the_others() -> None:
+    @jax.jit
+    def f(x, y):
+        return hvd.allreduce(x, op=hvd.Sum), hvd.allreduce(y, op=hvd.Sum)
+
+    alone = hvd.ProcessSet([hvd.rank()])
+    for shape in ((2,), (3,), (4,)):
+        if hvd.rank() == 0:
+            # More programs of the same function than the others make.
+            jax.jit(f.__wrapped__).lower(jnp.ones(9), jnp.ones(shape))
+            f.clear_cache()
+        a, b = f(jnp.ones(shape), 2 * jnp.ones(shape))
+        assert a.tolist() == [hvd.size()] * shape[0]
+        assert b.tolist() == [2 * hvd.size()] * shape[0]
+    assert alone.process_set_id is None
+
+
+def test_programs_that_are_called_one_after_another_keep_their_order() -> None:
+    @jax.jit
+    def f(x):
+        return hvd.allreduce(jnp.sin(x @ x) * 0 + x[0, 0], op=hvd.Sum)
+
+    # None waits for the one before; all have one name.
+    results = [f(jnp.full((200, 200), float(i))) for i in range(20)]
+    assert [float(result[0, 0]) for result in results] == [i * hvd.size() for i in range(20)]
+
+
+def test_eager_loops() -> None:
+    for i in range(200):
+        assert hvd.allreduce(jnp.float32(i), op=hvd.Sum) == i * hvd.size()
+
+
+def test_eager_gradients_in_a_loop() -> None:
+    grad = jax.grad(lambda x: hvd.allreduce(x * x))
+    for i in range(20):
+        assert grad(float(i)) == 2 * i
+
+
+def test_an_eager_call_between_compiled_ones() -> None:
+    f = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+    x = jnp.ones(100_000)
+    for i in range(5):
+        compiled = f(x + i)
+        eager = hvd.allreduce(x * i, op=hvd.Sum)
+        assert float(compiled[0]) == (1 + i) * hvd.size()
+        assert float(eager[0]) == i * hvd.size()
+
+
+def test_a_compiled_function_inside_another_is_called_twice_in_turn() -> None:
+    @jax.jit
+    def layer(x):
+        return hvd.allreduce(x, op=hvd.Sum) / hvd.size() + 1
+
+    assert jax.jit(lambda x: layer(layer(x)))(jnp.zeros(2)).tolist() == [2.0, 2.0]
+
+
+def test_a_helper_that_is_inlined_is_called_twice_at_once() -> None:
+    def helper(x):
+        return hvd.allreduce(x, op=hvd.Sum)
+
+    inlined = jax.jit(helper, inline=True)
+
+    @jax.jit
+    def f(x, y):
+        return inlined(x), inlined(y)
+
+    for _ in range(10):
+        a, b = f(jnp.ones(50_000), 2 * jnp.ones(50_000))
+        assert (float(a[0]), float(b[0])) == (hvd.size(), 2 * hvd.size())
+
+
+def test_the_persistent_cache_gives_the_same_program(tmp_path) -> None:
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    try:
+        for _ in range(2):
+            jax.clear_caches()
+            f = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, name="cached"))
+            assert np.asarray(f(jnp.ones(3))).tolist() == [hvd.size()] * 3
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)

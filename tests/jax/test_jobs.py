@@ -1,0 +1,174 @@
+"""Whole jobs: examples, a rank that dies, and environments that do not fit."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.single.launching import HOROVODRUN, Job, python
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+LIMIT = 200
+
+pytestmark = pytest.mark.timeout(2 * LIMIT)
+
+
+def run(job: Job, script: str, *arguments: str) -> str:
+    command = (sys.executable, str(EXAMPLES / script), *arguments)
+    done = subprocess.run(
+        [*HOROVODRUN, "-np", "2", *command],
+        env={**job.environment, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_digits_are_learnt_and_training_continues_from_a_checkpoint(
+    job: Job, tmp_path: Path
+) -> None:
+    arguments = ("--checkpoint", str(tmp_path / "state"), "--epochs", "2")
+    output = run(job, "jax_mnist.py", *arguments, "--compare-single")
+    assert re.search(r"^\[0\]<stdout>:Test accuracy: [89]\d\.\d+%", output, re.MULTILINE), output
+    assert re.search(r"Speed-up: \d+\.\d\d over one process alone", output), output
+    again = run(job, "jax_mnist.py", *arguments)
+    assert "epoch" not in again
+    assert re.search(r"Test accuracy: .*", again).group() in output
+
+
+@pytest.mark.parametrize("more", [(), ("--fp16-allreduce",)])
+def test_the_synthetic_benchmark_says_how_fast(job: Job, more: tuple[str, ...]) -> None:
+    short = "--width 64 --depth 2 --num-warmup-batches 1 --num-batches-per-iter 1 --num-iters 2"
+    output = run(job, "jax_synthetic_benchmark.py", *short.split(), *more)
+    assert re.search(r"Total rows/sec on 2 CPU\(s\): \d+\.\d \+-", output), output
+
+
+DYING = """
+import os, signal, sys, threading
+import jax, jax.numpy as jnp
+import sirtaki.jax as hvd
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+hvd.init()
+params = jnp.ones(1000)
+step = jax.jit(lambda x: hvd.allreduce(x, name="gradients") + 1)
+step(params)
+if hvd.rank() == 1:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+try:
+    while True:
+        params = jax.block_until_ready({call})
+except {error} as error:
+    print("told:", error, "kept:", float(params[0]) > 1, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("step(params)", "jax.errors.JaxRuntimeError"),
+        ("hvd.allreduce(params, name='gradients') + 1", "hvd.PeerLostError"),
+    ],
+    ids=["jit", "eager"],
+)
+def test_a_rank_that_is_killed_raises_on_the_others_and_their_weights_stay(
+    job: Job, call: str, error: str
+) -> None:
+    code = DYING.replace("{call}", call).replace("{error}", error)
+    done = job.run("--termination-grace-seconds", "20", "-np", "2", *python(code), **ENVIRONMENT)
+    assert done.returncode == 1
+    assert "status code 137" in done.stderr
+    assert re.search(r"told: .*rank 1.* kept: True", done.stdout), done.stdout + done.stderr
+
+
+def after_shutdown(call: str) -> str:
+    """What a collective in one process says after the world's end."""
+    code = f"""
+import jax, jax.numpy as jnp
+import sirtaki.jax as hvd
+hvd.init()
+f = jax.jit(lambda x: hvd.allreduce(x))
+f(jnp.ones(2))
+hvd.shutdown()
+try:
+    jax.block_until_ready({call})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    return subprocess.check_output([sys.executable, "-c", code], text=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("f(jnp.ones(2))", "JaxRuntimeError"),
+        ("f(jnp.ones(3))", "HorovodInternalError"),
+        ("hvd.allreduce(jnp.ones(2))", "HorovodInternalError"),
+    ],
+    ids=["compiled", "being_compiled", "eager"],
+)
+def test_without_a_world_calls_say_so(call: str, error: str) -> None:
+    told = after_shutdown(call)
+    assert told.startswith(error)
+    assert "has not been initialized; use hvd.init()" in told
+
+
+def imported_with(folder: Path) -> str:
+    """What an import says that finds this folder's `jax`."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sirtaki.jax"],
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("raise ImportError('no jax')", "pip install 'jax>=0.6'"),
+        ("__version__ = '0.4.38'\n__version_info__ = (0, 4, 38)", "here is JAX 0.4.38"),
+    ],
+    ids=["missing", "too_old"],
+)
+def test_what_is_needed_is_said(tmp_path: Path, module: str, told: str) -> None:
+    (tmp_path / "jax.py").write_text(module)
+    line = imported_with(tmp_path)
+    assert line.startswith("ImportError: sirtaki.jax needs JAX 0.6 or later")
+    assert told in line
+
+
+def test_without_optax_the_optimizer_is_a_pair_of_functions(tmp_path: Path) -> None:
+    (tmp_path / "optax.py").write_text("raise ImportError('no optax')")
+    code = """
+from types import SimpleNamespace
+import jax.numpy as jnp
+import horovod.jax as hvd
+hvd.init()
+sgd = SimpleNamespace(init=lambda p: (), update=lambda g, s, p=None: (-g, s))
+tx = hvd.DistributedOptimizer(sgd)
+updates, _ = tx.update(jnp.ones(2), tx.init(jnp.ones(2)))
+print(updates.tolist())
+"""
+    told = subprocess.check_output(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        text=True,
+    )
+    assert told == "[-1.0, -1.0]\n"
+
+
+def test_horovods_name_is_the_same_module() -> None:
+    code = "import horovod.jax, sirtaki.jax; print(horovod.jax is sirtaki.jax)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
