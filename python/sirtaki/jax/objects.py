@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sirtaki.core import state
-from sirtaki.core.collectives import set_id
+from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.vouching import Call
 from sirtaki.jax.arrays import collectives
@@ -40,7 +40,7 @@ def broadcast_object(
     """
     name = "broadcast_object" if name is None else name
     vouching = state.current_world().vouching
-    call = Call("broadcast_object", name, set_id(process_set))
+    call = Call("broadcast_object", name, number_of(process_set))
 
     def send(data: Bytes, part: str) -> Bytes:
         handle = collectives.broadcast_async(
@@ -79,7 +79,7 @@ def allgather_object(
     """
     name = "allgather_object" if name is None else name
     vouching = state.current_world().vouching
-    call = Call("allgather_object", name, set_id(process_set))
+    call = Call("allgather_object", name, number_of(process_set))
     ranks = process_set.ranks or []
 
     def gather(data: Bytes, part: str) -> Bytes:
