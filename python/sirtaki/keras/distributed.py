@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
-from sirtaki.core.gradient_reduction import GradientReduction
 from sirtaki.keras.library import LEGACY, keras
 
-
-class Step(Protocol):
-    """What a distributed optimizer does in a step besides its own work."""
-
-    reduction: GradientReduction
-
-    def apply(
-        self,
-        gradients: Sequence[Any],
-        variables: Sequence[Any],
-        apply: Callable[[list[Any]], Any],
-    ) -> Any:
-        """Reduce gradients and apply them; or, while passes are added up, only add.
-
-        Args:
-            gradients: Of this pass, on this rank.
-            variables: What they are gradients of.
-            apply: The optimizer's own work.
-        """
+# The class of the optimizer stands behind these in the order of its subclass's bases.
+_Stock: Any = object
 
 
-class Distributed:
+class Distributed(_Stock):  # type: ignore[misc]
     """What a distributed optimizer has besides what its class has."""
 
-    _sirtaki_step: Step
+    _sirtaki_step: Any  # the backend's `Step`
+
+    def _sirtaki_attached(self) -> None:
+        """Do what is to be done once, when the optimizer has just become distributed."""
 
     def register_local_var(self, var: Any) -> None:
         """Keep the gradient of a variable on its rank."""
@@ -44,17 +29,16 @@ class Keras3Optimizer(Distributed):
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
         """Reduce gradients over the ranks and apply them."""
-        self._sirtaki_build(trainable_variables)
-        variables = self._sirtaki_variables(trainable_variables)
-        own = super().apply  # type: ignore[misc]
+        variables = self._sirtaki_built(trainable_variables)
+        own = super().apply
         return self._sirtaki_step.apply(grads, variables, lambda found: own(found, variables))
 
-    def _sirtaki_variables(self, given: Sequence[Any] | None) -> list[Any]:
-        return list(self._trainable_variables if given is None else given)  # type: ignore[attr-defined]
-
-    def _sirtaki_build(self, variables: Sequence[Any] | None) -> None:
-        if variables is not None:
-            build(self, list(variables))
+    def _sirtaki_built(self, given: Sequence[Any] | None) -> list[Any]:
+        """Make the optimizer's variables if need be; return those that it trains."""
+        if given is None:
+            return list(self._trainable_variables)
+        build(self, list(given))
+        return list(given)
 
     def __reduce__(self) -> tuple[Any, ...]:
         stock: Any = stock_class(self)
@@ -83,15 +67,16 @@ def stock_class(optimizer: Any) -> type:
     return next(cls for cls in type(optimizer).__mro__ if not issubclass(cls, Distributed))
 
 
-def distribute(optimizer: Any, mixin: type, module: str, step: Step) -> None:
+def distribute(optimizer: Any, mixin: type, module: str, step: Any) -> None:
     """Give an optimizer a subclass of its class, with the same name.
 
     Args:
         optimizer: Is changed.
         mixin: What the subclass has besides; a subclass of `Distributed`.
         module: Where saved models are to look for the class.
-        step: What it does.
+        step: What it does in a step besides its own work: the backend's `Step`.
     """
     cls = type(optimizer)
     optimizer.__class__ = type(cls.__name__, (mixin, cls), {"__module__": module})
     optimizer._sirtaki_step = step
+    optimizer._sirtaki_attached()

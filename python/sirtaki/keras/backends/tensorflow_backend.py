@@ -69,7 +69,7 @@ class _Keras2(Distributed):
         variables = [variable for _, variable in pairs]
         with tf.init_scope():
             build(self, variables)
-        own = super().apply_gradients  # type: ignore[misc]
+        own = super().apply_gradients
         return self._sirtaki_step.apply(
             [gradient for gradient, _ in pairs],
             variables,
