@@ -12,6 +12,7 @@ from sirtaki.core.errors import (
     MismatchError,
     PeerLostError,
 )
+from sirtaki.core.objects import allgather_object, broadcast_object
 from sirtaki.core.process_sets import (
     ProcessSet,
     add_process_set,
@@ -55,7 +56,6 @@ from sirtaki.jax.exchange_ops import (
     broadcast_tree,
     grouped_allgather,
 )
-from sirtaki.jax.objects import allgather_object, broadcast_object
 from sirtaki.jax.optimizer import DistributedOptimizer
 from sirtaki.jax.reducescatter_ops import grouped_reducescatter, reducescatter
 

@@ -9,10 +9,11 @@ import jax
 
 from sirtaki._core import DTYPES
 from sirtaki.core import kinds
-from sirtaki.core.collectives import check_op, set_id
 from sirtaki.core.dtypes import FLOATING
+from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.core.reduction import check_op
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
 from sirtaki.jax.calls import checked_name, members, traced
 from sirtaki.jax.compression import Compression, Compressor
@@ -124,7 +125,7 @@ def _operation(
         kinds.ALLREDUCE,
         "allreduce",
         checked_name(part_name),
-        set_id(process_set),
+        number_of(process_set),
         reduce=int(op),
         prescale=float(prescale),
         postscale=float(postscale),

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 
 from sirtaki.core import state
-from sirtaki.core.collectives import members_of, set_id
+from sirtaki.core.collectives import members_of
+from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.jax import internals
 
@@ -28,7 +29,7 @@ def members(process_set: ProcessSet) -> int:
         ValueError: The set is not registered, or this rank is not in it.
     """
     world = state.world_for_operation()
-    set_id(process_set)
+    number_of(process_set)
     if not process_set.included():
         raise ValueError(f"rank {state.rank()} is not in the process set {process_set.ranks}")
     return members_of(world, process_set)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sirtaki.core import state
+from sirtaki.core.objects import broadcast_object
 from sirtaki.jax.arrays import check
 from sirtaki.jax.exchange_ops import broadcast_tree
-from sirtaki.jax.objects import broadcast_object
 
 Tree = TypeVar("Tree")
 

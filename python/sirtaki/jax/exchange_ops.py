@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sirtaki.core import kinds, state
-from sirtaki.core.collectives import rank_of, set_id
+from sirtaki.core.membership import number_of, rank_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.arrays import HOST, by_dtype, check, collectives, from_host, to_host
 from sirtaki.jax.calls import checked_name, members, position, traced
@@ -46,7 +46,7 @@ def grouped_allgather(
                 kinds.ALLGATHER,
                 "allgather",
                 checked_name(part_name),
-                set_id(process_set),
+                number_of(process_set),
                 rows=tuple(ranks * array.shape[0] for array in part),
             )
             results = traced_allgather(operation, ranks, position(process_set), part)
@@ -89,7 +89,7 @@ def broadcast(
         )
         return from_host(collectives.synchronize(handle))[0]
     operation = Operation(
-        kinds.BROADCAST, "broadcast", checked_name(name), set_id(process_set), root=root
+        kinds.BROADCAST, "broadcast", checked_name(name), number_of(process_set), root=root
     )
     return traced_broadcast(operation, state.rank() == root, array)
 
@@ -161,7 +161,7 @@ def alltoall(
         kinds.ALLTOALL,
         "alltoall",
         checked_name(name),
-        set_id(process_set),
+        number_of(process_set),
         splits=sent,
         rows=(sum(got),),
     )
@@ -178,7 +178,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     """
     members(process_set)
     if traced():
-        bind(Operation(kinds.BARRIER, "barrier", "", set_id(process_set)), [])
+        bind(Operation(kinds.BARRIER, "barrier", "", number_of(process_set)), [])
     else:
         collectives.barrier(process_set)
 

@@ -8,9 +8,10 @@ from typing import Any
 import jax
 
 from sirtaki.core import kinds
-from sirtaki.core.collectives import check_op, set_id
+from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.core.reduction import check_op
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
 from sirtaki.jax.calls import checked_name, members, position, traced
 from sirtaki.jax.compression import Compression, Compressor
@@ -69,7 +70,7 @@ def grouped_reducescatter(
                 kinds.REDUCESCATTER,
                 "reducescatter",
                 checked_name(part_name),
-                set_id(process_set),
+                number_of(process_set),
                 reduce=int(op),
                 prescale=float(prescale_factor),
                 postscale=float(postscale_factor),

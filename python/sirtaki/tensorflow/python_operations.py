@@ -12,6 +12,7 @@ from sirtaki.core import kinds
 from sirtaki.core.collectives import Collectives
 from sirtaki.core.errors import HorovodInternalError, MismatchError
 from sirtaki.core.membership import process_set_of
+from sirtaki.core.reduction import Reduction
 from sirtaki.numpy_ops import TENSORS
 from sirtaki.tensorflow.gradients import gradients_of
 from sirtaki.tensorflow.operation import Operation
@@ -86,26 +87,21 @@ def _run(operation: Operation, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _start(operation: Operation, arrays: list[Any]) -> int:
-    verb, _, name = operation.name.partition(".")
-    common: dict[str, Any] = {
-        "name": name if verb else None,
-        "process_set": process_set_of(operation.process_set),
-    }
-    reduction: dict[str, Any] = {
-        "op": operation.reduce_op,
-        "prescale_factor": operation.prescale,
-        "postscale_factor": operation.postscale,
-    }
+    verb, _, rest = operation.name.partition(".")
+    name = rest if verb else None
+    process_set = process_set_of(operation.process_set)
+    reduction = Reduction(operation.reduce_op, operation.prescale, operation.postscale, process_set)
     if operation.kind == kinds.ALLREDUCE:
-        return _collectives.allreduce_async(arrays, None, **reduction, **common)
+        return _collectives.allreduce_async(arrays, None, name, reduction)
     if operation.kind == kinds.REDUCESCATTER:
-        return _collectives.reducescatter_async(arrays, **reduction, **common)
+        return _collectives.reducescatter_async(arrays, name, reduction)
     if operation.kind == kinds.ALLGATHER:
-        return _collectives.allgather_async(arrays, **common)
+        return _collectives.allgather_async(arrays, name, process_set)
     if operation.kind == kinds.ALLTOALL:
-        return _collectives.alltoall_async(*arrays, **common)
+        array, splits = arrays
+        return _collectives.alltoall_async(array, splits, name, process_set)
     [array] = arrays
-    return _collectives.broadcast_async(array, None, operation.root_rank, **common)
+    return _collectives.broadcast_async(array, None, operation.root_rank, name, process_set)
 
 
 def _barrier(operation: Operation) -> list[Any]:

@@ -1,0 +1,111 @@
+"""Keras on TensorFlow: Keras 3, and Keras 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.keras.distributed import Distributed, Keras3Optimizer, build
+from sirtaki.keras.library import LEGACY
+from sirtaki.tensorflow import collectives, functions
+from sirtaki.tensorflow.accumulation import Accumulation
+from sirtaki.tensorflow.compression import Compression as Compression
+from sirtaki.tensorflow.gradient_reduction import GradientReduction as Reduction
+from sirtaki.tensorflow.tracing import plain_python
+
+
+class Step:
+    """What a distributed optimizer does in a step besides its own work.
+
+    Args:
+        reduction: What is done with gradients.
+        passes: How many passes' gradients are added up before.
+        average: Whether their sum is divided by the passes.
+    """
+
+    def __init__(self, reduction: Reduction, passes: int, average: bool) -> None:
+        self.reduction = reduction
+        self._accumulation = Accumulation(passes, average) if passes > 1 else None
+
+    def apply(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        apply: Callable[[list[Any]], Any],
+    ) -> Any:
+        """Reduce gradients and apply them; or, while passes are added up, only add."""
+        if self._accumulation is None:
+            return apply(self.reduction(gradients, variables))
+        if self.reduction.sparse_as_dense:
+            gradients = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
+        present = [
+            variable
+            for gradient, variable in zip(gradients, variables, strict=True)
+            if gradient is not None
+        ]
+        found = self._accumulation.add(list(gradients), lambda sums: self.reduction(sums, present))
+
+        def own_work() -> Any:
+            apply(found)
+            return tf.no_op()
+
+        return self._accumulation.apply(own_work)
+
+
+class _Keras3(Keras3Optimizer):
+    apply = plain_python(Keras3Optimizer.apply)
+
+
+class _Keras2(Distributed):
+    @plain_python
+    def apply_gradients(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Reduce gradients over the ranks and apply them."""
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        with tf.init_scope():
+            build(self, variables)
+        own = super().apply_gradients
+        return self._sirtaki_step.apply(
+            [gradient for gradient, _ in pairs],
+            variables,
+            lambda found: own(zip(found, variables, strict=True), *args, **kwargs),
+        )
+
+
+def mixin() -> type:
+    """Return what an optimizer's subclass has besides."""
+    return _Keras2 if LEGACY else _Keras3
+
+
+@plain_python
+def allreduce(
+    tensor: Any,
+    op: int,
+    name: str | None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    compression: Any = Compression.none,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Reduce a tensor over all ranks; differentiable."""
+    return collectives.allreduce(
+        tensor,
+        op=op,
+        name=name,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        compression=compression,
+        process_set=process_set,
+    )
+
+
+def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
+    """Overwrite Keras variables with the root's."""
+    functions.broadcast_variables(
+        [variable if LEGACY else variable.value for variable in variables], root_rank
+    )

@@ -1,0 +1,124 @@
+"""Keras on PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sirtaki.core import gradient_reduction
+from sirtaki.core.grouping import by_key
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.keras.distributed import Keras3Optimizer
+from sirtaki.torch import allreduce_ops, functions
+from sirtaki.torch.compression import Compression as Compression
+from sirtaki.torch.compression import Compressor
+
+
+@dataclass
+class Reduction(gradient_reduction.GradientReduction):
+    """What is done with the gradients of a step; they are never sparse."""
+
+    compression: type[Compressor] = Compression.none
+    sparse_as_dense: bool = True
+
+    def reduce(self, gradients: list[torch.Tensor], name: str) -> list[torch.Tensor]:
+        """Reduce gradients together."""
+        prescale, postscale = self.factors
+        sent, contexts = zip(*map(self.compression.compress, gradients), strict=True)
+
+        def reduce_part(part: list[torch.Tensor], suffix: str) -> list[torch.Tensor]:
+            return allreduce_ops.grouped_allreduce(
+                part,
+                op=self.op,
+                name=f"keras.{name}{suffix}",
+                process_set=self.process_set,
+                prescale_factor=prescale,
+                postscale_factor=postscale,
+            )
+
+        results = by_key(sent, lambda tensor: tensor.dtype, reduce_part)
+        return [
+            self.compression.decompress(result, context)
+            for result, context in zip(results, contexts, strict=True)
+        ]
+
+
+class Step:
+    """What a distributed optimizer does in a step besides its own work.
+
+    Args:
+        reduction: What is done with gradients.
+        passes: How many passes' gradients are added up before.
+        average: Whether their sum is divided by the passes.
+    """
+
+    def __init__(self, reduction: Reduction, passes: int, average: bool) -> None:
+        self.reduction = reduction
+        self._passes = passes
+        self._average = average
+        self._count = 0
+        self._sums: list[torch.Tensor | None] = []
+
+    @torch.no_grad()
+    def apply(
+        self,
+        gradients: Sequence[torch.Tensor | None],
+        variables: Sequence[Any],
+        apply: Callable[[list[Any]], Any],
+    ) -> Any:
+        """Reduce gradients and apply them; or, while passes are added up, only add."""
+        if self._passes > 1:
+            self._add(gradients)
+            if self._count < self._passes:
+                return None
+            gradients = self._take()
+        return apply(self.reduction(gradients, variables))
+
+    def _add(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        if self._count == 0:
+            self._sums = [None if each is None else each.clone() for each in gradients]
+        else:
+            pairs = zip(self._sums, gradients, strict=True)
+            self._sums = [b if a is None else a if b is None else a.add_(b) for a, b in pairs]
+        self._count += 1
+
+    def _take(self) -> list[torch.Tensor | None]:
+        sums, self._sums, self._count = self._sums, [], 0
+        if not self._average:
+            return sums
+        return [None if each is None else each / self._passes for each in sums]
+
+
+def mixin() -> type:
+    """Return what an optimizer's subclass has besides."""
+    return Keras3Optimizer
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    op: int,
+    name: str | None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    compression: type[Compressor] = Compression.none,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Reduce a tensor over all ranks; differentiable."""
+    return allreduce_ops.allreduce(
+        tensor,
+        op=op,
+        name=name,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        compression=compression,
+        process_set=process_set,
+    )
+
+
+def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
+    """Overwrite Keras variables with the root's."""
+    tensors = [(f"keras.{i}", variable.value.detach()) for i, variable in enumerate(variables)]
+    functions.broadcast_parameters(tensors, root_rank)

@@ -1,0 +1,204 @@
+"""Callbacks for `model.fit`, the same on all backends."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from sirtaki import numpy_ops
+from sirtaki.core import state
+from sirtaki.keras.distributed import Distributed
+from sirtaki.keras.functions import broadcast_global_variables, require_same
+from sirtaki.keras.learning_rate import (
+    LearningRateScheduleCallback,
+    LearningRateWarmupCallback,
+)
+from sirtaki.keras.library import BACKEND, LEGACY, keras
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "CommitStateCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+    "ProgressBar",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+]
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Makes all ranks start with the root's weights and optimizer state.
+
+    A model that is built before is made equal before its first step, another one after it.
+
+    Args:
+        root_rank: The rank whose values are sent, as after loading a checkpoint there.
+        device: Accepted; tensors are exchanged in the host's memory.
+        local_variables: Variables that each rank keeps as they are.
+    """
+
+    def __init__(
+        self, root_rank: int, device: str = "", local_variables: Iterable[Any] | None = None
+    ) -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.local_variables = list(local_variables or ())
+        self.broadcast_done = False
+
+    def set_model(self, model: Any) -> None:
+        """Prepare the model before its functions are made.
+
+        Raises:
+            ValueError: Loss scaling is outside of the distributed optimizer.
+        """
+        super().set_model(model)
+        _check_order_of_scaling(getattr(model, "optimizer", None))
+        if BACKEND == "tensorflow" and getattr(model, "jit_compile", False):
+            _without_jit(model)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Broadcast what there is."""
+        if self.model.built:
+            self._broadcast()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Broadcast what has been built in the first step."""
+        self._broadcast()
+
+    def _broadcast(self) -> None:
+        if not self.broadcast_done:
+            broadcast_global_variables(self.root_rank, self.model, self.local_variables)
+            self.broadcast_done = True
+
+
+def _check_order_of_scaling(optimizer: Any) -> None:
+    if isinstance(getattr(optimizer, "inner_optimizer", None), Distributed):
+        raise ValueError(
+            "the model scales the loss outside of its distributed optimizer, so ranks could "
+            "disagree whether to take a step; give hvd.DistributedOptimizer("
+            "keras.mixed_precision.LossScaleOptimizer(optimizer)) to compile()"
+        )
+
+
+def _without_jit(model: Any) -> None:
+    if state.rank() == 0:
+        warnings.warn(
+            "jit_compile is off: on TensorFlow, XLA does not compile collectives",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    model.jit_compile = False
+    if getattr(model, "train_function", None) is not None:
+        model.make_train_function(force=True)
+
+
+class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Averages metrics over the ranks at the end of each epoch.
+
+    Must come before callbacks that use metrics.
+
+    Args:
+        device: Accepted; numbers are exchanged in the host's memory.
+    """
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Put the averages in the place of this rank's metrics.
+
+        Raises:
+            MismatchError: The ranks have different metrics.
+        """
+        names = sorted(name for name, value in (logs or {}).items() if _is_number(value))
+        require_same("metrics", names)
+        if not logs or not names:
+            return
+        own = np.array([float(logs[name]) for name in names])
+        averages = numpy_ops.allreduce(own, "keras.metric_averages")
+        logs.update(zip(names, averages.tolist(), strict=True))
+
+
+def _is_number(value: Any) -> bool:
+    return np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number)
+
+
+class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """Saves the best model, on rank 0, where the attribute `filepath` says.
+
+    Args:
+        monitor: The metric that says which is best.
+        verbose: As `keras.callbacks.ModelCheckpoint`.
+        save_weights_only: As there.
+        mode: As there.
+        save_freq: As there.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: str | int = "epoch",
+    ) -> None:
+        super().__init__(
+            filepath="best.weights.h5" if save_weights_only else "best.keras",
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+        )
+        self.filepath: str | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Check that there is a place to save to.
+
+        Raises:
+            ValueError: There is none.
+        """
+        if not self.filepath and state.rank() == 0:
+            raise ValueError("set the filepath of BestModelCheckpoint before training")
+        super().on_train_begin(logs)
+
+    def _save_model(self, *args: Any, **kwargs: Any) -> None:
+        if state.rank() == 0:
+            super()._save_model(*args, **kwargs)
+
+
+class ProgressBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
+    """The progress bar of `fit`, on rank 0 only: give it to `fit` among the callbacks."""
+
+    def __init__(self) -> None:
+        super().__init__(**({"count_mode": "steps"} if LEGACY else {}))
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        """Be silent on the other ranks."""
+        verbose = params["verbose"] if state.rank() == 0 else 0
+        super().set_params({**params, "verbose": verbose})
+
+
+class _Elastic(keras.callbacks.Callback):  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            f"{type(self).__name__} is for elastic training, which a later version will have"
+        )
+
+
+class CommitStateCallback(_Elastic):
+    """Of elastic training, which comes later."""
+
+
+class UpdateBatchStateCallback(_Elastic):
+    """Of elastic training, which comes later."""
+
+
+class UpdateEpochStateCallback(_Elastic):
+    """Of elastic training, which comes later."""

@@ -1,0 +1,109 @@
+"""Whole models: their variables are made equal, and loaded models distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sirtaki.core.errors import MismatchError
+from sirtaki.core.objects import allgather_object
+from sirtaki.keras.backends import backend
+from sirtaki.keras.distributed import build
+from sirtaki.keras.library import keras
+from sirtaki.keras.optimizer import Compression, DistributedOptimizer
+
+
+def broadcast_global_variables(
+    root_rank: int, model: Any = None, local_variables: Iterable[Any] | None = None
+) -> None:
+    """Overwrite a model's weights, and its optimizer's variables, with the root's.
+
+    Args:
+        root_rank: The rank whose values are sent.
+        model: Of the same architecture on all ranks.
+        local_variables: Variables that each rank keeps as they are.
+
+    Raises:
+        ValueError: There is no model, or it has no variables yet; nothing was sent.
+        MismatchError: The ranks' variables differ in number, shape or type.
+        HorovodInternalError: A rank was lost.
+    """
+    if model is None:
+        raise ValueError(
+            "Keras keeps no list of all variables: give the model, broadcast_global_variables("
+            "root_rank, model), or use callbacks.BroadcastGlobalVariablesCallback"
+        )
+    if not model.built:
+        raise ValueError(
+            f"the model {model.name} has no variables yet; build it or call it on a batch before"
+        )
+    synchronise_state(model)
+    optimizer = getattr(model, "optimizer", None)
+    variables = list(model.weights)
+    if optimizer is not None:
+        build(optimizer, model.trainable_variables)
+        variables += _variables_of(optimizer)
+    local = {id(variable) for variable in local_variables or ()}
+    variables = [variable for variable in variables if id(variable) not in local]
+    kinds = [
+        f"{getattr(each.dtype, 'name', each.dtype)} of {tuple(each.shape)}" for each in variables
+    ]
+    require_same("variables", kinds)
+    backend.broadcast_variables(variables, root_rank)
+
+
+def require_same(what: str, mine: Sequence[str]) -> None:
+    """Raise MismatchError on all ranks if a list is not the same on all of them.
+
+    Args:
+        what: What the list is of, for the message.
+        mine: This rank's.
+    """
+    lists = allgather_object(list(mine), f"keras.{what}")
+    for rank, theirs in enumerate(lists):
+        if theirs != lists[0]:
+            only = [
+                ", ".join(sorted(set(a) - set(b))) or "nothing"
+                for a, b in ((lists[0], theirs), (theirs, lists[0]))
+            ]
+            raise MismatchError(
+                f"rank 0 has {len(lists[0])} {what} and rank {rank} has {len(theirs)}; only on "
+                f"rank 0: {only[0]}; only on rank {rank}: {only[1]}"
+            )
+
+
+def synchronise_state(model: Any) -> None:
+    """Let variables have their values, which JAX's trainer keeps elsewhere within an epoch."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Iterable[type] | None = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """Load a model with its optimizer, and make the optimizer distributed.
+
+    Args:
+        filepath: As `keras.models.load_model`.
+        custom_optimizers: Classes of optimizers that are not Keras's.
+        custom_objects: As `keras.models.load_model`.
+        compression: As `DistributedOptimizer`.
+        legacy_opts: Accepted; the optimizer is of the class that was saved.
+
+    Returns:
+        The model; if it was saved with an optimizer, that is distributed.
+    """
+    classes = {cls.__name__: cls for cls in custom_optimizers or ()}
+    model = keras.models.load_model(filepath, custom_objects={**classes, **(custom_objects or {})})
+    if getattr(model, "optimizer", None) is not None:
+        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
+    return model
+
+
+def _variables_of(optimizer: Any) -> list[Any]:
+    found = optimizer.variables
+    return list(found if isinstance(found, list | tuple) else found())

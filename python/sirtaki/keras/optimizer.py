@@ -1,0 +1,199 @@
+"""`DistributedOptimizer` for the optimizers of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sirtaki.core import state
+from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.reduce_ops import Average, Sum
+from sirtaki.keras.backends import backend
+from sirtaki.keras.distributed import Distributed, distribute
+from sirtaki.keras.library import LEGACY, keras
+
+Compression = backend.Compression
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Make an optimizer reduce gradients over the ranks before it applies them.
+
+    Where the global policy is mixed_float16 it is put into a `LossScaleOptimizer` first, so that
+    all ranks agree whether gradients are finite.
+
+    Args:
+        optimizer: Of the Keras that is in use; before `compile`, or the compiled model's.
+        name: Accepted; the optimizer keeps its name.
+        device_dense: Accepted; tensors are exchanged in the host's memory.
+        device_sparse: As `device_dense`.
+        compression: What is sent in place of gradients.
+        sparse_as_dense: Whether `tf.IndexedSlices` are summed as whole tensors.
+        gradient_predivide_factor: Divides before the sum; the rest of an average after.
+        op: Average or Sum.
+        backward_passes_per_step: How many passes' gradients are added up before. The optimizer
+            counts steps, not passes.
+        average_aggregated_gradients: Whether what was added up is divided by the passes.
+        num_groups: In how many operations gradients are sent; 0: in one for each dtype.
+        groups: Lists of variables whose gradients are sent together, or a number as `num_groups`.
+        process_set: The ranks that take part.
+        scale_local_gradients: Whether gradients of local variables are divided by the ranks.
+
+    Returns:
+        The optimizer itself, of a subclass of its class that is saved as its class.
+
+    Raises:
+        ValueError: It is no optimizer of this Keras, is distributed already, or an argument does
+            not fit it.
+    """
+    _check_optimizer(optimizer)
+    if op not in (Average, Sum):
+        raise ValueError("op of an optimizer of Keras is Average or Sum")
+    if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
+        raise ValueError(
+            f"backward_passes_per_step={backward_passes_per_step!r} is not a number of passes"
+        )
+    reduction = backend.Reduction(
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    scaling = keras.mixed_precision.LossScaleOptimizer
+    if keras.mixed_precision.global_policy().name == "mixed_float16":
+        optimizer = optimizer if isinstance(optimizer, scaling) else scaling(optimizer)
+    step = backend.Step(reduction, backward_passes_per_step, average_aggregated_gradients)
+    distribute(optimizer, backend.mixin(), _module_of(type(optimizer)), step)
+    return optimizer
+
+
+def PartialDistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: int | Sequence[Sequence[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Make an optimizer distributed, as `DistributedOptimizer`, with layers that stay local.
+
+    Args:
+        optimizer: As there, and so are those without a description.
+        name: .
+        device_dense: .
+        device_sparse: .
+        compression: .
+        sparse_as_dense: .
+        gradient_predivide_factor: .
+        op: .
+        backward_passes_per_step: .
+        average_aggregated_gradients: .
+        groups: .
+        process_set: .
+        local_layers: A layer, or several, whose gradients stay on their rank.
+        scale_local_gradients: .
+
+    Raises:
+        ValueError: As there; or a layer has not been built.
+    """
+    variables = [each for layer in _layers(local_layers) for each in layer.trainable_variables]
+    optimizer = DistributedOptimizer(
+        optimizer,
+        name=name,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    for variable in variables:
+        optimizer.register_local_var(variable)
+    return optimizer
+
+
+def _layers(local_layers: Any) -> list[Any]:
+    if local_layers is None:
+        return []
+    layers = list(local_layers) if isinstance(local_layers, Iterable) else [local_layers]
+    for layer in layers:
+        if not isinstance(layer, keras.layers.Layer):
+            raise ValueError(f"local_layers holds {layer!r}, which is no layer")
+        if not layer.built:
+            raise ValueError(
+                f"the local layer {layer.name} has no variables yet; build the model before"
+            )
+    return layers
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    """Raise ValueError if this is no optimizer that can be distributed."""
+    state.size()  # says that init() was not called, if that is it
+    if isinstance(optimizer, _optimizer_classes()):
+        inner = getattr(optimizer, "inner_optimizer", None)
+        if isinstance(optimizer, Distributed) or isinstance(inner, Distributed):
+            raise ValueError(f"the optimizer {_name_of(optimizer)} is distributed already")
+        return
+    packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
+    if "tf_keras" in packages:
+        raise ValueError(
+            f"{_name_of(optimizer)} is an optimizer of Keras 2, but Keras 3 is in use: take it "
+            "from keras.optimizers, or set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported"
+        )
+    if LEGACY and "keras" in packages:
+        raise ValueError(
+            f"{_name_of(optimizer)} is an optimizer of Keras 3, but TF_USE_LEGACY_KERAS asks for "
+            "Keras 2: take it from tf_keras.optimizers, or unset the variable"
+        )
+    raise ValueError(
+        f"{optimizer!r} is no optimizer of Keras; give an object such as keras.optimizers.Adam()"
+    )
+
+
+def _optimizer_classes() -> tuple[type, ...]:
+    if LEGACY:
+        return keras.optimizers.Optimizer, keras.optimizers.legacy.Optimizer
+    return (keras.optimizers.Optimizer,)
+
+
+def _name_of(optimizer: Any) -> str:
+    return type(optimizer).__name__
+
+
+def _module_of(cls: type) -> str:
+    """Return the module under which Keras saves the objects of a class."""
+    if LEGACY:
+        return cls.__module__
+    from keras.src.api_export import get_name_from_symbol
+
+    public: str | None = get_name_from_symbol(cls)
+    return public.rpartition(".")[0] if public else cls.__module__
