@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-jax fuzz fuzz-python fuzz-cpp mutants bench \
+.PHONY: help demo test test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-frameworks fuzz fuzz-python fuzz-cpp mutants bench \
         lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
@@ -65,7 +65,7 @@ docs: $(INSTALLED) $(VENV)/.requirements-docs
 
 # ---- Test ----
 
-test: test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-jax
+test: test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-frameworks
 
 # All three at once: while one is linked or waits for its threads, another uses the cores.
 test-cpp: $(REQUIREMENTS)
@@ -103,13 +103,20 @@ test-distributed: $(INSTALLED)
 	done
 	$(BIN)/python -m pytest --ignore tests/distributed/ranks tests/distributed
 
-test-jax: $(INSTALLED) $(VENV)/.requirements-jax
+# TensorFlow and JAX; Keras on each of its backends.
+RUN_RANKS = OMP_NUM_THREADS=1 $(BIN)/horovodrun -np $(1) $(BIN)/python -m pytest -p no:cacheprovider
+test-frameworks: $(INSTALLED) $(VENV)/.requirements-frameworks
 	@set -e; for ranks in 1 2 3; do \
-	  echo "tests/jax/ranks at $$ranks ranks"; \
-	  OMP_NUM_THREADS=1 $(BIN)/horovodrun -np $$ranks \
-	    $(BIN)/python -m pytest -p no:cacheprovider tests/jax/ranks; \
+	  echo "TensorFlow and JAX at $$ranks ranks"; \
+	  $(call RUN_RANKS,$$ranks) tests/frameworks/tensorflow/ranks; \
+	  $(call RUN_RANKS,$$ranks) tests/frameworks/jax/ranks; \
 	done
-	$(BIN)/python -m pytest --ignore tests/jax/ranks tests/jax
+	@set -e; for backend in tensorflow torch jax; do \
+	  echo "Keras on $$backend at 2 ranks"; \
+	  KERAS_BACKEND=$$backend $(call RUN_RANKS,2) tests/frameworks/keras/ranks; \
+	done
+	KERAS_BACKEND=tensorflow $(call RUN_RANKS,3) tests/frameworks/keras/ranks
+	$(BIN)/python -m pytest $(wildcard tests/frameworks/*/test_*.py)
 
 # Both MPIs, each with our own transports and with MPI's. MPI_TESTS=tests/parallel runs everything.
 MPI_TESTS ?= tests/parallel/core

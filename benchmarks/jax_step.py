@@ -1,6 +1,6 @@
 """A compiled training step in JAX, and reductions alone, beside JAX's own processes.
 
-python benchmarks/jax_step.py        (needs tools/requirements-jax.txt)
+python benchmarks/jax_step.py        (needs tools/requirements-frameworks.txt)
 """
 
 from __future__ import annotations

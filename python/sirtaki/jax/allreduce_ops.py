@@ -13,7 +13,7 @@ from sirtaki.core.dtypes import FLOATING
 from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average
-from sirtaki.core.reduction import check_op
+from sirtaki.core.reduction import Reduction, check_op
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
 from sirtaki.jax.calls import checked_name, members, traced
 from sirtaki.jax.compression import Compression, Compressor
@@ -84,11 +84,8 @@ def grouped_allreduce(
             handle = collectives.allreduce_async(
                 to_host(part),
                 None,
-                name=part_name,
-                op=op,
-                prescale_factor=prescale_factor,
-                postscale_factor=postscale_factor,
-                process_set=process_set,
+                part_name,
+                Reduction(op, prescale_factor, postscale_factor, process_set),
                 waits=True,
             )
             results = from_host(collectives.synchronize(handle))

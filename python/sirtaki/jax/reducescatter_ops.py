@@ -11,7 +11,7 @@ from sirtaki.core import kinds
 from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average
-from sirtaki.core.reduction import check_op
+from sirtaki.core.reduction import Reduction, check_op
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
 from sirtaki.jax.calls import checked_name, members, position, traced
 from sirtaki.jax.compression import Compression, Compressor
@@ -80,11 +80,8 @@ def grouped_reducescatter(
         else:
             handle = collectives.reducescatter_async(
                 to_host(part),
-                name=part_name,
-                op=op,
-                prescale_factor=prescale_factor,
-                postscale_factor=postscale_factor,
-                process_set=process_set,
+                part_name,
+                Reduction(op, prescale_factor, postscale_factor, process_set),
                 waits=True,
             )
             blocks = from_host(collectives.synchronize(handle))

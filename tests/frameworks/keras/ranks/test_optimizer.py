@@ -62,7 +62,7 @@ def test_what_is_no_optimizer_is_refused(what: object) -> None:
 @pytest.mark.skipif(LEGACY or BACKEND != "tensorflow", reason="of Keras 3 on TensorFlow")
 def test_an_optimizer_of_keras_2_is_refused_on_keras_3() -> None:
     tf_keras = pytest.importorskip("tf_keras")
-    with pytest.raises(ValueError, match="of Keras 2, but Keras 3 is in use.*TF_USE_LEGACY_KERAS"):
+    with pytest.raises(ValueError, match=r"of Keras 2, but Keras 3 is in use.*TF_USE_LEGACY_KERAS"):
         hvd.DistributedOptimizer(tf_keras.optimizers.Adam())
 
 

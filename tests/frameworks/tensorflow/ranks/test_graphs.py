@@ -111,8 +111,13 @@ def test_numbers_of_the_world_are_looked_up_when_the_graph_runs() -> None:
     @tf.function
     def run() -> Any:
         return tf.stack(
-            [hvd.size_op(), hvd.rank_op(), hvd.local_size_op(), hvd.local_rank_op()]
-            + [hvd.process_set_included_op(sets)]
+            [
+                hvd.size_op(),
+                hvd.rank_op(),
+                hvd.local_size_op(),
+                hvd.local_rank_op(),
+                hvd.process_set_included_op(sets),
+            ]
         )
 
     expected = [hvd.size(), hvd.rank(), hvd.local_size(), hvd.local_rank(), 1]
