@@ -13,7 +13,7 @@ import pytest
 
 from tests.single.launching import HOROVODRUN, Job, python
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
 LIMIT = 200
 
