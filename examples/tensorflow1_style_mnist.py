@@ -2,23 +2,22 @@
 
 horovodrun -np 2 python examples/tensorflow1_style_mnist.py
 
-Scripts of TensorFlow 1 change in their first two lines, the next ones here.
+Scripts of TensorFlow 1 change in two lines: the import of TensorFlow, and `disable_v2_behavior`.
 """
 
 from __future__ import annotations
-
-import tensorflow.compat.v1 as tf
-
-tf.disable_v2_behavior()
 
 import argparse
 import os
 import time
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 from mnist_arrays import Digits, load_arrays
 
 import horovod.tensorflow as hvd
+
+tf.disable_v2_behavior()
 
 CLASSES = 10
 

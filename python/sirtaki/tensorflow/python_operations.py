@@ -56,7 +56,9 @@ def _results(operation: Operation, inputs: Sequence[Any], splits: Any) -> list[A
 
 
 def _node(function: Callable[..., Any], inputs: Sequence[Any], types: Any) -> Any:
-    return tf.numpy_function(_with_our_text(function), inputs, types)
+    results = tf.numpy_function(_with_our_text(function), inputs, types)
+    # In eager mode a list of one is but the one.
+    return [results] if isinstance(types, list) and tf.is_tensor(results) else results
 
 
 def _with_our_text(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import subprocess
 import sys
@@ -85,7 +84,15 @@ assert float(jax.jit(lambda x: sirtaki.jax.allreduce(x, op=sirtaki.torch.Sum))(j
 """
 
 
-@pytest.mark.parametrize("order", itertools.permutations(("torch", "tensorflow", "jax")))
+# Each of them first, and each of them last.
+ORDERS = [
+    ("torch", "tensorflow", "jax"),
+    ("tensorflow", "jax", "torch"),
+    ("jax", "torch", "tensorflow"),
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
 def test_three_frameworks_share_a_process_in_any_order(job: Job, order: tuple[str, ...]) -> None:
     done = run(job, "-c", THREE.format(modules=", ".join(order)))
     assert done.returncode == 0, done.stderr
