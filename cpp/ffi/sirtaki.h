@@ -122,7 +122,8 @@ typedef struct sirtaki_request {
   void (*done)(void* user, sirtaki_operation* operation);
   void* user;
   /* How long `submit` may stay, unless the operation is done before, and make progress in the
-   * thread that calls it: so what is small is done soonest. 0: not at all. */
+   * thread that calls it: so what is small is done soonest. 0: not at all. A rank that is alone
+   * always stays. */
   int64_t patience_ns;
 } sirtaki_request;
 

@@ -139,7 +139,8 @@ sirtaki_operation* submit(sirtaki_world* world, const sirtaki_request* asked) {
   return begun(operation, [&] {
     Submission submission = submission_of(*asked);
     submission.handle = operation->handle;
-    if (asked->patience_ns > 0) {
+    // One rank alone has nobody who would go on when its patience ends: it stays until it is done.
+    if (asked->patience_ns > 0 && world->engine->size() > 1) {
       world->engine->submit_and_wait(std::move(submission), now_ns() + asked->patience_ns);
     } else {
       world->engine->submit(std::move(submission));
