@@ -46,7 +46,8 @@ class _NumpyTensors:
         if code is None:
             if tensor.dtype.name != "bfloat16":
                 raise ValueError(f"Tensor type {tensor.dtype} is not supported.")
-            code = dtypes.BF16
+            # The buffer protocol does not know the type.
+            return _core.address(tensor.view(np.uint16)), tensor.shape, dtypes.BF16
         return _core.address(tensor), tensor.shape, code
 
     def contiguous(self, tensor: Array) -> Array:

@@ -148,6 +148,13 @@ def test_asynchronous_forms_are_waited_for() -> None:
     np.testing.assert_array_equal(results[4][0], [hvd.rank()] * n)
 
 
+def test_an_asynchronous_sum_of_bfloat16_is_exact() -> None:
+    handle = hvd.allreduce_async(tf.ones(3, tf.bfloat16), op=hvd.Sum)
+    result = hvd.synchronize(handle)
+    assert result.dtype == tf.bfloat16
+    np.testing.assert_array_equal(result, [hvd.size()] * 3)
+
+
 # ---- In the style of TensorFlow 1 ----
 
 
