@@ -14,7 +14,7 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Pool]]
     """The ranks that run PyTorch's suite, by their number; started when they are used."""
     made = {
         size: Pool("sirtaki", size, tmp_path_factory.mktemp(f"pool{size}") / "log")
-        for size in (2, 3)
+        for size in (2, 3, 4)
     }
     yield made
     for pool in made.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,13 @@ ranks = [subprocess.Popen([sys.executable, "-c", sys.argv[1]], env=dict(env, RAN
 [rank.wait() for rank in ranks]
 """
 SPAWN = (sys.executable, "-c", _SPAWN)
+
+
+def free_port() -> int:
+    """A port at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def run(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -5,21 +5,15 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.distributed.jobs import free_port
+
 WORKER = Path(__file__).with_name("suite_worker.py")
-
-
-def free_port() -> int:
-    """A port at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.distributed.jobs import LIMIT, SPAWN, run, torchrun
 
@@ -20,7 +21,7 @@ def test_examples_run_on_both_backends(example: str, backend: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("processes", "elements"), [(2, 1), (3, 7), (4, 100_003)])
+@pytest.mark.parametrize(("processes", "elements"), [(2, 1), (2, 100_003), (3, 7), (4, 5)])
 def test_the_ring_allreduce_equals_the_built_in_one(processes: int, elements: int) -> None:
     done = run(*torchrun(processes, "ring_allreduce.py", f"--elements={elements}"))
     assert done.returncode == 0, done.stderr
@@ -147,3 +148,13 @@ for members in ([0, 1], [0, 1, 2], [1, 2]):
     done = run(*SPAWN, program, "3")
     sums = sorted(line for line in done.stdout.splitlines() if line.startswith("sum"))
     assert sums == ["sum 1.0"] * 2 + ["sum 2.0"] * 4 + ["sum 3.0"] * 3, done.stderr
+
+
+def test_this_pytorch_lets_no_class_in_python_be_the_backend_of_one_device() -> None:
+    """Once it does, a group of ours can serve CPU tensors beside another backend."""
+
+    class Derived(torch._C._distributed_c10d.Backend):  # type: ignore[misc]
+        """What PyTorch would have to construct."""
+
+    with pytest.raises(TypeError, match="No constructor defined"):
+        Derived(0, 1)

@@ -1,4 +1,8 @@
-"""PyTorch's own suite for process groups, which is part of its wheel, passes on ours."""
+"""PyTorch's own suite for process groups, which is part of its wheel, passes on ours.
+
+At two and three ranks all of it runs. At four only the tests of groups do: nothing runs there that
+does not run at three, for what asks for four ranks asks for GPUs, too.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +41,16 @@ def names() -> list[str]:
     return [name for name in found if not any(part in name for part in LEFT_OUT)]
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    ("size", "part", "fewest"), [(2, "test", 102), (3, "test", 126), (4, "group", 51)]
+)
 def test_what_passes_on_gloo_passes_on_our_groups(
-    size: int, pools: dict[int, Pool], tmp_path: Path
+    size: int, part: str, fewest: int, pools: dict[int, Pool], tmp_path: Path
 ) -> None:
-    outcomes = {name: pools[size].run(name, tmp_path / name, LIMIT) for name in names()}
+    asked = [name for name in names() if part in name]
+    outcomes = {name: pools[size].run(name, tmp_path / name, LIMIT) for name in asked}
     failed = {name: found.text for name, found in outcomes.items() if found.outcome == "failed"}
     assert failed == {}, sorted(failed)
     passed = [name for name, found in outcomes.items() if found.outcome == "passed"]
     print(f"{len(passed)} passed at {size} ranks")
-    assert len(passed) >= 95
+    assert len(passed) >= fewest

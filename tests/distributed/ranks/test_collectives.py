@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -284,3 +285,35 @@ def test_wrong_arguments_are_found_before_anything_is_sent() -> None:
     with pytest.raises(ValueError, match="can be sent"):
         dist.all_reduce(torch.zeros(2, dtype=torch.uint16))
     dist.barrier()
+
+
+CALLS = {
+    "all_reduce": lambda tensor: dist.all_reduce(tensor),
+    "broadcast": lambda tensor: dist.broadcast(tensor, 0),
+    "all_gather": lambda tensor: dist.all_gather([torch.zeros(2)] * size(), tensor),
+    "all_to_all": lambda tensor: dist.all_to_all_single(torch.zeros(2 * size()), tensor),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_tensor_without_memory_is_refused_before_anything_is_sent(name: str) -> None:
+    with pytest.raises((ValueError, NotImplementedError), match="meta"):
+        CALLS[name](torch.zeros(2, device="meta"))
+    dist.barrier()
+
+
+def test_a_tensor_lives_until_its_operation_is_done() -> None:
+    outputs = [torch.zeros(50_000 * size()) for _ in range(20)]
+    works = [
+        dist.all_gather_into_tensor(
+            output, torch.full((50_000,), float(rank() + turn)), async_op=True
+        )
+        for turn, output in enumerate(outputs)
+    ]
+    gc.collect()
+    reused = [torch.full((50_000,), -1.0) for _ in outputs]
+    for turn, (work, output) in enumerate(zip(works, outputs, strict=True)):
+        work.wait()
+        parts = [part.unique().tolist() for part in output.chunk(size())]
+        assert parts == [[float(of + turn)] for of in range(size())]
+    assert all(bool((other == -1).all()) for other in reused)

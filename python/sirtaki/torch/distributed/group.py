@@ -61,6 +61,10 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         size: How many members there are.
         name: Of the group, the same at all members, and of no group of others.
         timeout: After how long an operation that not all members have called fails.
+
+    Raises:
+        ValueError: There is no such rank, or the members contradict each other.
+        TimeoutError: Some members did not come; the message names them.
     """
 
     def __init__(
@@ -71,6 +75,8 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         name: str = "",
         timeout: timedelta | None = None,
     ) -> None:
+        if not 0 <= rank < size:
+            raise ValueError(f"rank {rank} is not one of the ranks 0 to {size - 1} of a group")
         super().__init__(rank, size)
         self._group_rank = rank
         self._group_size = size
@@ -78,6 +84,11 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         self._completions = _completions()
         attempt = _attempt(name)
         meeting_place = TorchStore(store, attempt)
+        if size > 1 and not meeting_place.is_first(f"rank {rank}"):
+            raise ValueError(
+                f"rank {rank} of this group is at the store already: another process has the same "
+                "rank, or the store is of an earlier job (give every job a new file)"
+            )
         self._world = _join(meeting_place, rank, size, self._timeout)
         self._monitored = MonitoredBarrier(meeting_place, rank, size)
         self._engine = self._world.engine

@@ -41,6 +41,10 @@ class TorchStore:
                 raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from error
             raise ConnectionError(f"the store that the ranks meet at is gone: {error}") from error
 
+    def is_first(self, key: str) -> bool:
+        """Say whether nobody has asked this about a key before."""
+        return self._store.add(self._prefix + key, 1) == 1
+
     def has(self, key: str) -> bool:
         """Say whether somebody has set a key."""
         return bool(self._store.check([self._prefix + key]))
