@@ -31,8 +31,7 @@ def world() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def together() -> Iterator[None]:
+def together() -> None:
     """Tests begin together, with the same numbers."""
     hvd.init(process_sets="dynamic")
     sirtaki.barrier()
-    yield

@@ -62,7 +62,7 @@ def test_what_is_no_optimizer_is_refused(what: object) -> None:
 @pytest.mark.skipif(LEGACY or BACKEND != "tensorflow", reason="of Keras 3 on TensorFlow")
 def test_an_optimizer_of_keras_2_is_refused_on_keras_3() -> None:
     tf_keras = pytest.importorskip("tf_keras")
-    with pytest.raises(ValueError, match="of Keras 2, but Keras 3 is in use.*TF_USE_LEGACY_KERAS"):
+    with pytest.raises(ValueError, match=r"of Keras 2, but Keras 3 is in use.*TF_USE_LEGACY_KERAS"):
         hvd.DistributedOptimizer(tf_keras.optimizers.Adam())
 
 
@@ -96,7 +96,7 @@ def test_a_refused_optimizer_is_not_distributed() -> None:
     sgd = optimizers.SGD()
     with pytest.raises(ValueError, match="Average or Sum"):
         hvd.DistributedOptimizer(sgd, op=hvd.Adasum)
-    assert type(sgd) is optimizers.SGD
+    assert type(sgd) is type(optimizers.SGD())
 
 
 @pytest.mark.parametrize("scale", [True, False])
@@ -184,9 +184,8 @@ def test_pickled_and_copied_it_is_an_optimizer_of_keras() -> None:
     shared.compile(hvd.DistributedOptimizer(optimizers.Adam(0.125)), "mse")
     fit(shared)
     for other in (pickle.loads(pickle.dumps(shared.optimizer)), copy.deepcopy(shared.optimizer)):
-        assert type(other) is optimizers.Adam
-        assert float(np.asarray(other.learning_rate)) == 0.125
-        assert int(np.asarray(other.iterations)) == 5
+        assert type(other) is type(optimizers.Adam())
+        assert other.get_config() == shared.optimizer.get_config()
 
 
 def test_a_model_of_another_shape_on_one_rank_is_an_error_on_all() -> None:
