@@ -106,4 +106,9 @@ def load_model(
 
 def _variables_of(optimizer: Any) -> list[Any]:
     found = optimizer.variables
-    return list(found if isinstance(found, list | tuple) else found())
+    found = list(found if isinstance(found, list | tuple) else found())
+    rate = optimizer.learning_rate
+    # Keras 2 does not count its learning rate among the variables.
+    if hasattr(rate, "assign") and all(rate is not each for each in found):
+        found.append(rate)
+    return found
