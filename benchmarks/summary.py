@@ -24,6 +24,9 @@ def write_summary(folder: Path) -> Path:
     pairs = folder / "pairs.json"
     if pairs.exists():
         lines += _pairs(json.loads(pairs.read_text()))
+    jax = folder / "jax_step.json"
+    if jax.exists():
+        lines += _jax_step(json.loads(jax.read_text()))
     overheads = folder / "overheads.json"
     if overheads.exists():
         lines += _overheads(json.loads(overheads.read_text()))
@@ -59,6 +62,14 @@ def _train_step(result: Result) -> list[str]:
             title = f"{name}, {case['parameters'] / 1e6:.1f} M parameters, {memory}:"
             lines += [title, "", *_markdown(rows), ""]
     return [*lines, *_targets(result), "", *_origin(result)]
+
+
+def _jax_step(result: Result) -> list[str]:
+    rows = [["", "Median", "10 %", "90 %"]]
+    for name, taken in result["timings"].items():
+        rows.append([name, *(show_seconds(taken[key]) for key in ("median", "p10", "p90"))])
+    title = f"## JAX, 2 ranks: 3 layers of {result['width']}x{result['width']}"
+    return [title, "", *_markdown(rows), "", *_targets(result), "", *_origin(result)]
 
 
 def _pairs(result: Result) -> list[str]:

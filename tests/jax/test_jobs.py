@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -172,3 +173,20 @@ print(updates.tolist())
 def test_horovods_name_is_the_same_module() -> None:
     code = "import horovod.jax, sirtaki.jax; print(horovod.jax is sirtaki.jax)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
+
+
+def test_the_code_of_the_page_runs_alone() -> None:
+    page = (EXAMPLES.parent / "docs" / "jax.md").read_text()
+    code = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert code
+    subprocess.run([sys.executable, "-c", "\n".join(code)], check=True, timeout=LIMIT)
+
+
+def test_the_benchmark_compares_with_jaxs_own_processes(tmp_path: Path) -> None:
+    script = EXAMPLES.parent / "benchmarks" / "jax_step.py"
+    arguments = ("--steps", "1", "--width", "64", "--output", str(tmp_path))
+    shown = subprocess.check_output([sys.executable, str(script), *arguments], text=True)
+    assert "a step of 2 ranks at most 1.3 of one process alone" in shown
+    timings = json.loads((tmp_path / "jax_step.json").read_text())["timings"]
+    assert {"step, one process", "step, Sirtaki", "step, JAX's processes"} < set(timings)
+    assert all(taken["median"] > 0 for taken in timings.values())

@@ -26,10 +26,13 @@ def test_the_sum_is_of_the_arrays_own_type(run, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_64_bits_where_jax_has_them(run, dtype: str) -> None:
-    with jax.enable_x64(True):
+    jax.config.update("jax_enable_x64", True)
+    try:
         total = run(lambda x: hvd.allreduce(x, op=hvd.Sum), jnp.array([2**40], dtype))
         assert total.dtype == dtype
         assert total.tolist() == [2**40 * hvd.size()]
+    finally:
+        jax.config.update("jax_enable_x64", False)
 
 
 @pytest.mark.parametrize(

@@ -209,4 +209,22 @@ int send_nowhere(const void* address, size_t struct_size, char* text, size_t byt
 
 size_t message_bytes(void) { return sizeof(sirtaki_message); }
 
+/* Whether an operation is done once a patient `submit` returns; -1: it is done and wrong. */
+int sum_with_patience(const void* address, int64_t patience_ns, void (*then)(void)) {
+  table = address;
+  world = table->current();
+  float value = 1;
+  const sirtaki_tensor tensor = {&value, &value, NULL, 0};
+  sirtaki_request request = request_of(SIRTAKI_ALLREDUCE, "c.patience", &tensor);
+  request.patience_ns = patience_ns;
+  sirtaki_operation* operation = table->submit(world, &request);
+  int done = table->poll(operation);
+  then();
+  table->wait(operation, -1);
+  if (table->status(operation) != SIRTAKI_OK || value != (float)table->size(world)) done = -1;
+  table->release(operation);
+  table->release_world(world);
+  return done;
+}
+
 size_t request_bytes(void) { return sizeof(sirtaki_request); }

@@ -6,6 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,29 @@ def table() -> ctypes.c_void_p:
 
 def test_sums_from_several_threads_call_back_with_the_result(library: ctypes.CDLL) -> None:
     assert library.sum_from_threads(table(), 3) == 0
+
+
+def sum_with_patience(
+    library: ctypes.CDLL, seconds: float, then: Callable[[], None] = lambda: None
+) -> int:
+    callback = ctypes.CFUNCTYPE(None)(then)
+    return library.sum_with_patience(table(), ctypes.c_int64(int(seconds * 1e9)), callback)
+
+
+def test_a_patient_submit_returns_when_the_operation_is_done(library: ctypes.CDLL) -> None:
+    assert sum_with_patience(library, 60) == 1
+
+
+@pytest.mark.skipif("hvd.size() == 1", reason="one rank waits for nobody")
+def test_a_submit_whose_patience_ends_returns_before(library: ctypes.CDLL) -> None:
+    word = np.zeros(1)
+    if hvd.rank() == 0:
+        # Only once the submits of all others have returned.
+        for other in range(1, hvd.size()):
+            hvd.recv(word, other)
+        assert sum_with_patience(library, 60) == 1
+    else:
+        assert sum_with_patience(library, 0.001, lambda: hvd.send(word, 0)) == 0
 
 
 def test_results_go_where_the_caller_wants_them(library: ctypes.CDLL) -> None:
