@@ -196,7 +196,8 @@ def test_a_model_of_another_shape_on_one_rank_is_an_error_on_all() -> None:
         fit(other)
         return
     with pytest.raises(Exception, match=r"shape|element|differ") as caught:
-        fit(other)
+        # With JAX, Keras's `fit` does not look at its results.
+        fit(other) or weights(other)
     assert "rank" in str(caught.value)
     # Training can go on.
     again = model()
