@@ -11,7 +11,7 @@ import numpy as np
 from sirtaki import numpy_ops
 from sirtaki.core import state
 from sirtaki.keras.distributed import Distributed
-from sirtaki.keras.functions import broadcast_global_variables, require_same
+from sirtaki.keras.functions import broadcast_global_variables, raise_errors, require_same
 from sirtaki.keras.learning_rate import (
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
@@ -66,9 +66,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if self.model.built:
             self._broadcast()
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Broadcast what has been built in the first step."""
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Broadcast what has been built in the first step; raise what has gone wrong in a step."""
+        raise_errors((logs or {}).values())
         self._broadcast()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Raise what has gone wrong in the last step."""
+        if BACKEND == "jax":
+            raise_errors(variable.value for variable in self.model.trainable_variables)
 
     def _broadcast(self) -> None:
         if not self.broadcast_done:

@@ -78,6 +78,16 @@ def synchronise_state(model: Any) -> None:
         model.jax_state_sync()
 
 
+def raise_errors(values: Iterable[Any]) -> None:
+    """Raise the error of the compiled step of JAX that has made a value.
+
+    Keras's trainer passes over it: without this, training would go on after a rank was lost.
+    """
+    for value in values:
+        if hasattr(value, "block_until_ready"):
+            value.block_until_ready()
+
+
 def load_model(
     filepath: Any,
     custom_optimizers: Iterable[type] | None = None,
@@ -106,4 +116,9 @@ def load_model(
 
 def _variables_of(optimizer: Any) -> list[Any]:
     found = optimizer.variables
-    return list(found if isinstance(found, list | tuple) else found())
+    found = list(found if isinstance(found, list | tuple) else found())
+    rate = optimizer.learning_rate
+    # Keras 2 does not count its learning rate among the variables.
+    if hasattr(rate, "assign") and all(rate is not each for each in found):
+        found.append(rate)
+    return found
