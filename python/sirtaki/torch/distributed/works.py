@@ -17,6 +17,8 @@ from sirtaki.core.errors import CollectiveTimeoutError
 
 Results = list[torch.Tensor]
 _NO_LIMIT = timedelta(0)
+# The engine ends by itself what takes longer than the group allows, and names who is missing.
+_ENGINE_SECONDS = 5.0
 
 
 def seconds_of(timeout: timedelta | None) -> float | None:
@@ -68,7 +70,7 @@ class Work(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the end; raises what the operation failed with."""
-        limit = seconds_of(timeout) or self._timeout
+        limit = seconds_of(timeout) or self._group_limit()
         if not self._concluded:
             self._await(limit)
         if self._error is not None:
@@ -138,6 +140,9 @@ class Work(dist.Work):
             self._concluded = True
             if self._future is not None:
                 self._tell(self._future)
+
+    def _group_limit(self) -> float | None:
+        return None if self._timeout is None else self._timeout + _ENGINE_SECONDS
 
     def _await(self, limit: float | None) -> None:
         try:
