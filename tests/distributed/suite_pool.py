@@ -40,6 +40,7 @@ class Pool:
         (folder / "init_dir").mkdir()
         if not self._ranks:
             self._start()
+            self._await_imports()
         asked = {"test": test, "folder": str(folder), "port": free_port()}
         for rank in self._ranks:
             assert rank.stdin is not None
@@ -76,6 +77,12 @@ class Pool:
                         text=True,
                     )
                 )
+
+    def _await_imports(self) -> None:
+        """What a rank imports takes a busy machine longer than a test may last."""
+        for rank in self._ranks:
+            assert rank.stdout is not None
+            assert rank.stdout.readline() == "ready\n", f"a rank did not start; see {self._log}"
 
     @staticmethod
     def _answer(rank: subprocess.Popen[str], deadline: float) -> Outcome:

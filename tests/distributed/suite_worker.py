@@ -1,6 +1,6 @@
 """One rank that runs tests of PyTorch's own suite, one after another.
 
-Reads lines of JSON, {"test": name, "folder": path, "port": of MASTER_PORT}, from standard input,
+Says "ready" once, then reads lines of JSON, {"test": name, "folder": path, "port": of MASTER_PORT}, from standard input,
 and answers each with a line of JSON, {"outcome": "passed" | "skipped" | "failed", "text": why}.
 """
 
@@ -106,6 +106,7 @@ def main() -> None:
         names = [name for name in dir(Suite) if name.startswith("test_")]
         print(json.dumps(names), file=answers, flush=True)
         return
+    print("ready", file=answers, flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
         print(json.dumps(run(rank, asked)), file=answers, flush=True)
