@@ -69,7 +69,7 @@ def make_step(model: tf.keras.Model, optimizer: Any, shared: bool) -> Step:
         if shared:
             tape = hvd.DistributedGradientTape(tape)
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         if shared and first:
             # After the first step, when the optimizer has all its variables, too.
             hvd.broadcast_variables(model.weights, root_rank=0)
