@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 try:
     import tensorflow as _tf
 except ImportError as error:
@@ -99,6 +101,9 @@ from sirtaki.tensorflow.v1 import (
     broadcast_global_variables,
 )
 
+if TYPE_CHECKING:
+    from sirtaki.keras.sync_batch_norm import SyncBatchNormalization
+
 __all__ = [
     "Adasum",
     "Average",
@@ -117,6 +122,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -183,3 +189,11 @@ def gpu_available(ext_base_name: str = "", verbose: bool = False) -> bool:
 def check_num_rank_power_of_2(num_rank: int) -> bool:
     """Tell whether a number of ranks is a power of two."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SyncBatchNormalization":  # a layer of Keras, which takes long to import
+        from sirtaki.keras.sync_batch_norm import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    raise AttributeError(f"module 'sirtaki.tensorflow' has no attribute {name!r}")

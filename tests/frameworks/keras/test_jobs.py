@@ -20,11 +20,10 @@ ENVIRONMENT = {
 LIMIT = 240
 KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"}
 
-backends = pytest.mark.parametrize(
-    "variables",
-    [*({"KERAS_BACKEND": name} for name in ("tensorflow", "torch", "jax")), KERAS_2],
-    ids=["tensorflow", "torch", "jax", "keras2"],
-)
+BACKENDS = {
+    **{name: {"KERAS_BACKEND": name} for name in ("tensorflow", "torch", "jax")},
+    "keras2": KERAS_2,
+}
 pytestmark = pytest.mark.timeout(2 * LIMIT)
 
 
@@ -67,7 +66,7 @@ except Exception as error:
 """
 
 
-@backends
+@pytest.mark.parametrize("variables", BACKENDS.values(), ids=BACKENDS.keys())
 def test_a_rank_that_is_killed_in_fit_raises_on_the_others(
     job: Job, variables: dict[str, str]
 ) -> None:
@@ -82,25 +81,20 @@ def test_a_rank_that_is_killed_in_fit_raises_on_the_others(
     assert f"[0]<stdout>:{kept}" in done.stdout
 
 
-@backends
-@pytest.mark.parametrize("script", ["keras_mnist.py", "tensorflow2_keras_mnist.py"])
-def test_digits_are_learnt_with_keras(script: str, job: Job, variables: dict[str, str]) -> None:
-    if script.startswith("tensorflow2") and variables != {"KERAS_BACKEND": "tensorflow"}:
-        pytest.skip("the same as keras_mnist.py")
+@pytest.mark.parametrize(
+    ("script", "variables"),
+    [
+        *(("keras_mnist.py", variables) for variables in BACKENDS.values()),
+        ("tensorflow2_keras_mnist.py", {}),
+        ("tensorflow2_mnist.py", {}),
+    ],
+    ids=[*BACKENDS, "tf.keras", "tape"],
+)
+def test_digits_are_learnt(script: str, variables: dict[str, str], job: Job) -> None:
     arguments = ("--epochs", "4", "--compare-single")
     done = run(job, sys.executable, str(EXAMPLES / script), *arguments, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert_table(done.stdout)
-
-
-def test_digits_are_learnt_with_a_tape(job: Job) -> None:
-    script = str(EXAMPLES / "tensorflow2_mnist.py")
-    done = run(job, sys.executable, script, "--epochs", "4", "--compare-single")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert_table(done.stdout)
-
-
-def assert_table(output: str) -> None:
+    output = done.stdout
     accuracy = re.search(r"^\[0\]<stdout>:Test accuracy: ([\d.]+)%$", output, re.MULTILINE)
     assert accuracy is not None, output
     assert float(accuracy[1]) > 80

@@ -10,6 +10,7 @@ import pytest
 
 import sirtaki.keras as hvd
 from tests.frameworks.keras.ranks.training import (
+    BACKEND,
     LEGACY,
     alone,
     assert_close,
@@ -82,3 +83,12 @@ def test_a_model_with_it_is_saved_and_loaded(tmp_path: Path) -> None:
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded.layers[1]) is hvd.SyncBatchNormalization
     assert_close(weights(loaded), weights(saved), tolerance=0)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
+def test_it_is_a_name_of_horovod_tensorflow() -> None:
+    import horovod.tensorflow
+
+    assert horovod.tensorflow.SyncBatchNormalization is hvd.SyncBatchNormalization
+    with pytest.raises(AttributeError, match="has no attribute 'Unknown'"):
+        _ = horovod.tensorflow.Unknown
