@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace sirtaki {
@@ -22,8 +23,9 @@ Pairs::~Pairs() = default;
 // ---- What the callers want ----
 
 void Pairs::add(Transfer transfer) {
-  ++open_;
-  transfer.sends ? start_send(std::move(transfer)) : start_receive(std::move(transfer));
+  if (!has_posted()) return start(std::move(transfer));
+  post(std::move(transfer));  // what was posted before it comes first
+  take_posted();
 }
 
 void Pairs::post(Transfer transfer) {
@@ -33,15 +35,24 @@ void Pairs::post(Transfer transfer) {
 }
 
 bool Pairs::take_posted() {
-  if (!has_posted()) return false;
-  std::vector<Transfer> posted;
-  {
+  if (has_posted()) {
     const std::lock_guard lock(posted_mutex_);
-    posted.swap(posted_);
+    std::move(posted_.begin(), posted_.end(), std::back_inserter(taken_));
+    posted_.clear();
     has_posted_.store(false);
   }
-  for (Transfer& transfer : posted) add(std::move(transfer));
-  return true;
+  const bool moved = !taken_.empty();
+  while (!taken_.empty()) {
+    Transfer next = std::move(taken_.front());
+    taken_.pop_front();
+    start(std::move(next));
+  }
+  return moved;
+}
+
+void Pairs::start(Transfer transfer) {
+  ++open_;
+  transfer.sends ? start_send(std::move(transfer)) : start_receive(std::move(transfer));
 }
 
 void Pairs::start_send(Transfer send) {
@@ -77,7 +88,7 @@ void Pairs::send_to_self(Transfer send) {
 }
 
 void Pairs::start_receive(Transfer receive) {
-  if (ended_ && !lost_) advance();  // what has come can still be received
+  if (ended_ && !lost_) look();  // what has come can still be received
   std::unique_ptr<Arrived> message = matching_.take_arrived(receive);
   if (ended_ && (message == nullptr || message->offered)) return finish(receive, {}, ended_);
   if (message == nullptr) {
@@ -193,10 +204,16 @@ bool Pairs::pull(Incoming& incoming) {
 bool Pairs::advance() {
   if (lost_) return take_posted();
   bool moved = take_posted();
-  moved |= look_at_rings();
+  moved |= look();
+  moved |= advance_pulls();
+  return moved;
+}
+
+/// At what peers have said; begins nothing, so whoever begins a transfer may call it.
+bool Pairs::look() {
+  bool moved = look_at_rings();
   if (opening_ > 0) moved |= look_at_openers();
   if (epoll_.get() >= 0) moved |= look_at_sockets();
-  moved |= advance_pulls();
   return moved;
 }
 

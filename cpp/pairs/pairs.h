@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -51,7 +52,7 @@ class Pairs {
   Pairs(const Pairs&) = delete;
   Pairs& operator=(const Pairs&) = delete;
 
-  /// Begins a transfer. Its ranks, tag and sizes must be right.
+  /// Begins a transfer, behind what was posted. Its ranks, tag and sizes must be right.
   void add(Transfer transfer);
   /// The same from any thread: the driver, once it is rung, begins it.
   void post(Transfer transfer);
@@ -143,10 +144,12 @@ class Pairs {
   }
 
   // pairs.cpp: what the callers want
+  void start(Transfer transfer);
   void start_send(Transfer send);
   void start_receive(Transfer receive);
   void send_to_self(Transfer send);
   bool take_posted();
+  bool look();
   void finish(const Transfer& transfer, const Message& message = {},
               const std::optional<Error>& error = std::nullopt);
   bool has_room(Transfer& receive, int source, uint64_t bytes);
@@ -214,6 +217,7 @@ class Pairs {
   std::mutex posted_mutex_;
   std::vector<Transfer> posted_;
   std::atomic<bool> has_posted_{false};
+  std::deque<Transfer> taken_;  ///< was posted, begins next; if one throws, `drop` fails the rest
 };
 
 }  // namespace sirtaki

@@ -334,6 +334,62 @@ TEST_CASE("a callback of a send and of a receive may go on with the next") {
   });
 }
 
+// ---- What is begun while another thread drives ----
+
+/// Does `work` while another thread holds the driver's role, which then gives it back at once.
+void while_another_drives(Engine& engine, const std::function<void()>& work) {
+  engine.with_backend([&](Backend&, const Doorbell&) { std::thread(work).join(); });
+}
+
+TEST_CASE("a send that had to wait for the driver is not overtaken by the next") {
+  run(Way::kRings, 1, [](Engine& engine, int) {  // no engine thread begins it meanwhile
+    const Bytes first(10, std::byte{1});
+    const Bytes second(10, std::byte{2});
+    std::vector<std::shared_ptr<Handle>> handles;
+    while_another_drives(engine, [&] { handles.push_back(engine.start(to(0, first))); });
+    handles.push_back(engine.start(to(0, second)));
+    Bytes got(10);
+    testing::check(*engine.start_and_wait(from(0, got)));
+    expect(got == first, "the first comes first");
+    testing::check(*engine.start_and_wait(from(0, got)));
+    expect(got == second, "the second follows");
+    for (const auto& handle : handles) testing::finish(engine, *handle);
+  });
+}
+
+TEST_CASE("a receive that had to wait for the driver is not overtaken by the next") {
+  run(Way::kRings, 1, [](Engine& engine, int) {
+    Bytes first(10);
+    Bytes second(10);
+    std::vector<std::shared_ptr<Handle>> handles;
+    while_another_drives(engine, [&] { handles.push_back(engine.start(from(0, first))); });
+    handles.push_back(engine.start(from(0, second)));
+    const Bytes message = message_of(0, 0, 10);
+    testing::check(*engine.start_and_wait(to(0, message)));
+    expect(handles[0]->done() && !handles[1]->done(), "the first receive is over, and it alone");
+    expect(first == message, "it has the message");
+    testing::check(*engine.start_and_wait(to(0, message)));
+    testing::finish(engine, *handles[1]);
+  });
+}
+
+TEST_CASE("what waits for the driver behind a transfer that ends the world fails with it") {
+  const auto region = Region::anonymous(2);
+  Engine engine(1, HostMap::single(2), region, LinkSet{}, Connect(), testing::quick_options());
+  const Bytes data(100);
+  std::vector<std::shared_ptr<Handle>> handles;
+  while_another_drives(engine, [&] {
+    region->pair_ring_positions(1, 0).head.store(0x80000000u);
+    for (int i = 0; i < 3; ++i) handles.push_back(engine.start(to(0, data)));
+  });
+  handles.push_back(engine.start(to(0, data)));
+  for (const auto& handle : handles) {
+    REQUIRE(engine.wait(*handle, now_ns() + 10'000'000'000));
+    REQUIRE(handle->error().has_value());
+    CHECK(contains(handle->error()->what(), "lost peer rank 0"));
+  }
+}
+
 // ---- What goes wrong ----
 
 TEST_CASE("what cannot be sent or received is refused before anything is") {
