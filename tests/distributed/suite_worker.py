@@ -1,7 +1,8 @@
 """One rank that runs tests of PyTorch's own suite, one after another.
 
-Says "ready" once, then reads lines of JSON, {"test": name, "folder": path, "port": of MASTER_PORT}, from standard input,
-and answers each with a line of JSON, {"outcome": "passed" | "skipped" | "failed", "text": why}.
+Says "ready" once, then reads lines of JSON, {"test": name, "folder": path, "port": of MASTER_PORT},
+from standard input, and answers each with a line of JSON, {"outcome": "passed" | "skipped" |
+"failed", "text": why}.
 """
 
 from __future__ import annotations
