@@ -83,6 +83,18 @@ def test_broadcast_leaves_local_variables_alone() -> None:
     assert_equal_on_all_ranks(weights(trained)[1:])
 
 
+def test_models_are_made_equal_in_the_middle_of_an_epoch() -> None:
+    class Equal(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 1:
+                hvd.broadcast_global_variables(0, self.model)
+
+    trained = compiled(optimizers.SGD(0.1, momentum=0.5), seed=hvd.rank())
+    fit(trained, Equal())
+    assert_equal_on_all_ranks(weights(trained))
+    assert_equal_on_all_ranks([np.asarray(each) for each in trained.optimizer.variables])
+
+
 def test_a_root_that_does_not_exist_is_refused() -> None:
     with pytest.raises(Exception, match=f"{hvd.size()}"):
         hvd.broadcast_global_variables(hvd.size(), compiled())
