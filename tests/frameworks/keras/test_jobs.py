@@ -38,6 +38,13 @@ def run(job: Job, *command: str, **variables: str) -> subprocess.CompletedProces
     )
 
 
+def test_the_program_of_the_page_runs(job: Job) -> None:
+    page = (EXAMPLES.parent / "docs" / "keras.md").read_text()
+    program = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    done = run(job, *python(program), KERAS_BACKEND="torch")
+    assert done.returncode == 0, done.stderr
+
+
 DYING = """
 import os, signal, threading, time
 import numpy as np

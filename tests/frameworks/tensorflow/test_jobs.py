@@ -17,7 +17,9 @@ LIMIT = 200
 pytestmark = pytest.mark.timeout(2 * LIMIT)
 
 
-def run(job: Job, *command: str, ranks: int = 2, **extra: str) -> subprocess.CompletedProcess[str]:
+def run(
+    job: Job, *command: str, ranks: int = 2, folder: Path | None = None, **extra: str
+) -> subprocess.CompletedProcess[str]:
     environment = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **extra}
     return subprocess.run(
         [*HOROVODRUN, "-np", str(ranks), sys.executable, *command],
@@ -26,6 +28,7 @@ def run(job: Job, *command: str, ranks: int = 2, **extra: str) -> subprocess.Com
         text=True,
         timeout=LIMIT,
         check=False,
+        cwd=folder,
     )
 
 
@@ -37,6 +40,20 @@ def test_a_script_in_the_style_of_tensorflow_1_learns_and_keeps_checkpoints(
     assert done.returncode == 0, done.stderr
     assert re.search(r"test accuracy: [789]\d\.\d%", done.stdout), done.stdout
     assert list(tmp_path.glob("model.ckpt-100.*"))
+
+
+def programs_of_the_page() -> list[str]:
+    page = (EXAMPLES.parent / "docs" / "tensorflow.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [block.replace("20000", "20") for block in blocks if "hvd.init()" in block]
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["functions", "style of TensorFlow 1"])
+def test_a_program_of_the_page_runs(job: Job, number: int, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(programs_of_the_page()[number])
+    done = run(job, str(program), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 DYING = """
