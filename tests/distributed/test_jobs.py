@@ -135,9 +135,11 @@ def test_import_torch_works_whatever_is_broken(broken: str, tmp_path: Path) -> N
 
 def test_a_group_may_have_other_members_than_one_before_a_new_start_had() -> None:
     program = """
-import torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), 3, rank == 0)
 for members in ([0, 1], [0, 1, 2], [1, 2]):
-    dist.init_process_group("sirtaki")
+    dist.init_process_group("sirtaki", store=store, rank=rank, world_size=3)
     group = dist.new_group(members)
     tensor = torch.ones(1)
     dist.all_reduce(tensor, group=group)
@@ -158,3 +160,23 @@ def test_this_pytorch_lets_no_class_in_python_be_the_backend_of_one_device() -> 
 
     with pytest.raises(TypeError, match="No constructor defined"):
         Derived(0, 1)
+
+
+def test_ranks_of_several_hosts_end_however_many_groups_they_have_left() -> None:
+    program = """
+import faulthandler, os
+os.environ["SIRTAKI_HOST_ID"] = os.environ["RANK"]
+import torch, torch.distributed as dist
+faulthandler.dump_traceback_later(60, exit=True)
+rank = int(os.environ["RANK"])
+store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), 3, rank == 0)
+for _ in range(10):
+    dist.init_process_group("sirtaki", store=store, rank=rank, world_size=3)
+    dist.barrier()
+    dist.destroy_process_group()
+import atexit
+atexit._run_exitfuncs()
+print("ended\\n", end="", flush=True)
+"""
+    done = run(*SPAWN, program, "3")
+    assert done.stdout.count("ended\n") == 3, done.stdout + done.stderr

@@ -95,6 +95,8 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         self._store = store
         self._device_store = PrefixStore(attempt, store)
         self._closed = False
+        self._ended = False
+        self._ending = threading.Lock()
         self._coalesced: list[dist.Work] | None = None
         self._farewell: _core.Handle | None = None
         self._group_name = ""
@@ -211,9 +213,14 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         self._close()
 
     def _close(self) -> None:
-        links = self._world.close()
-        if links is not None:
-            links.close()
+        """End the engine and what it runs on; who comes second waits until that is done."""
+        with self._ending:
+            if self._ended:
+                return
+            self._ended = True
+            links = self._world.close()
+            if links is not None:
+                links.close()
 
 
 class _Face:
