@@ -46,7 +46,9 @@ class Accumulation:
             count = tf.identity(self._count.assign_add(1))
         self._last = tf.equal(count % self._passes, 0)
         with tf.control_dependencies([self._last]):
-            results = tf.cond(self._last, lambda: self._take(reduce), lambda: dense)
+            results = tf.cond(
+                self._last, lambda: self._take(reduce, present, len(gradients)), lambda: dense
+            )
         reduced: list[Any] = [None] * len(gradients)
         for place, result in zip(present, tf.nest.flatten(results), strict=True):
             reduced[place] = result
@@ -79,11 +81,15 @@ class Accumulation:
                 for each in dense
             ]
 
-    def _take(self, reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        sums = [tf.identity(each) for each in self._sums]
-        if self._average:
-            sums = [each / tf.cast(self._passes, each.dtype) for each in sums]
-        reduced = reduce(sums)
+    def _take(
+        self, reduce: Callable[[list[Any]], list[Any]], present: list[int], gradients: int
+    ) -> list[Any]:
+        """Return the reduced sums, and begin new ones; `present` are their places."""
+        sums: list[Any] = [None] * gradients
+        for place, each in zip(present, self._sums, strict=True):
+            total = tf.identity(each)
+            sums[place] = total / tf.cast(self._passes, total.dtype) if self._average else total
+        reduced = [each for each in reduce(sums) if each is not None]
         with tf.control_dependencies(reduced):
             cleared = [each.assign(tf.zeros_like(each)) for each in self._sums]
         with tf.control_dependencies(cleared):

@@ -107,15 +107,21 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """Return (gradient, variable) pairs, the gradients reduced over the ranks."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
-        gradients, variables = zip(*pairs, strict=True) if pairs else ((), ())
+        variables = [variable for _, variable in pairs]
+        gradients = [gradient for gradient, _ in pairs]
+        if self._reduction.sparse_as_dense:
+            gradients = [
+                tf.convert_to_tensor(each) if isinstance(each, tf.IndexedSlices) else each
+                for each in gradients
+            ]
 
         def reduce(parts: list[Any]) -> list[Any]:
             return self._reduction(parts, variables)
 
         if self._accumulation is None:
-            reduced = reduce(list(gradients))
+            reduced = reduce(gradients)
         else:
-            reduced = self._accumulation.add(list(gradients), reduce)
+            reduced = self._accumulation.add(gradients, reduce)
         return list(zip(reduced, variables, strict=True))
 
     @plain_python

@@ -200,6 +200,28 @@ def test_gradients_of_several_passes_are_added_up(average: bool) -> None:
     np.testing.assert_allclose(values, [1.0, 1.0 - each, 1.0 - each, 1.0 - 2 * each], rtol=1e-6)
 
 
+def test_passes_are_added_up_beside_unused_sparse_and_local_variables() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        variables = [
+            v1.get_variable(name, initializer=tf.ones([2, 1]))
+            for name in ("unused", "table", "local")
+        ]
+        optimizer = hvd.DistributedOptimizer(
+            v1.train.GradientDescentOptimizer(1.0), backward_passes_per_step=2, sparse_as_dense=True
+        )
+        optimizer.register_local_var(variables[2])
+        loss = tf.reduce_sum(tf.gather(variables[1], [0])) + tf.reduce_sum(variables[2])
+        pairs = optimizer.compute_gradients(loss * float(hvd.rank()), variables)
+        train = optimizer.apply_gradients(pairs)
+        session.run(v1.global_variables_initializer())
+        session.run(train)
+        session.run(train)
+        unused, table, local = session.run(variables)
+    np.testing.assert_allclose(unused[:, 0], [1.0, 1.0])
+    np.testing.assert_allclose(table[:, 0], [1.0 - 2 * mean(), 1.0])
+    np.testing.assert_allclose(local[:, 0], [1.0 - 2 * hvd.rank() / hvd.size()] * 2)
+
+
 def test_an_optimizer_of_tensorflow_1_takes_no_several_passes_in_eager_mode() -> None:
     with pytest.raises(ValueError, match="needs a graph"):
         hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.1), backward_passes_per_step=2)
