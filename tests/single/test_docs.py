@@ -31,7 +31,7 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 # Pages on frameworks that are not everywhere are run with the framework's own tests.
-ELSEWHERE = ("jax",)
+ELSEWHERE = ("jax", "tf-data-service")
 WITH_CODE = [path for path in PAGES if blocks(path, "python") and path.stem not in ELSEWHERE]
 
 
