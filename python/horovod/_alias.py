@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import sirtaki
@@ -26,6 +26,13 @@ class _AliasLoader(Loader):
         module = importlib.import_module(self._target)
         self._spec = module.__spec__
         return module
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return what `python -m horovod.X` runs."""
+        spec = importlib.util.find_spec(self._target)
+        if spec is None or not isinstance(spec.loader, InspectLoader):
+            return None
+        return spec.loader.get_code(self._target)
 
     def exec_module(self, module: ModuleType) -> None:
         # It has been executed under its own name; the import system has just given it the alias's.

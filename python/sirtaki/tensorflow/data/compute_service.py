@@ -1,0 +1,210 @@
+"""TensorFlow's tf.data service between two jobs: one prepares data, the other trains with it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from sirtaki.core import state
+from sirtaki.tensorflow.data.registry import Address, ComputeClient
+from sirtaki.tensorflow.mpi_ops import barrier
+
+COMPUTE, TRAINING = "compute", "training"
+
+_READ_AGAIN_SECONDS = 0.1
+# All ranks send their datasets in the same order: the number names what they share.
+_sent = itertools.count()
+
+
+@dataclass(frozen=True)
+class TfDataServiceConfig:
+    """What both jobs know of a tf.data service.
+
+    Attributes:
+        dispatchers: How many there are; a rank of the training job uses the one of its number
+            modulo this.
+        workers_per_dispatcher: How many workers each has.
+        dispatcher_side: "compute" or "training": in which job they run.
+        addresses: Hosts and ports of the compute service, where members tell their addresses.
+        key: Proves to the compute service that a process belongs to it. Keep it secret.
+        timeout: Seconds to wait for dispatchers and workers.
+
+    Raises:
+        ValueError: A number is not positive, or there is no such side.
+    """
+
+    dispatchers: int
+    workers_per_dispatcher: int
+    dispatcher_side: str
+    addresses: Sequence[Address]
+    key: bytes
+    timeout: float = 60
+
+    def __post_init__(self) -> None:
+        for name in ("dispatchers", "workers_per_dispatcher", "timeout"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.dispatcher_side not in (COMPUTE, TRAINING):
+            raise ValueError(
+                f"dispatcher_side must be '{COMPUTE}' or '{TRAINING}', not {self.dispatcher_side!r}"
+            )
+
+    def compute_client(self, verbose: int = 1) -> ComputeClient:
+        """Return what talks to the compute service; `verbose` is accepted and ignored."""
+        return ComputeClient(self.addresses, self.key, self.timeout)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, the key too, as what JSON can hold."""
+        addresses = [list(address) for address in self.addresses]
+        key = base64.b64encode(self.key).decode()
+        return {**asdict(self), "addresses": addresses, "key": key}
+
+    @staticmethod
+    def from_dict(config: Mapping[str, Any]) -> TfDataServiceConfig:
+        """Return the configuration that `to_dict` has described."""
+        addresses = [(host, port) for host, port in config["addresses"]]
+        key = base64.b64decode(config["key"])
+        return TfDataServiceConfig(**{**config, "addresses": addresses, "key": key})
+
+    def write(self, filename: str | os.PathLike[str]) -> None:
+        """Write a file that only this user can read; who reads it finds all of it or none."""
+        path = Path(filename)
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=path.name, dir=path.parent, delete=False
+        ) as part:
+            json.dump(self.to_dict(), part)
+        Path(part.name).replace(path)
+
+    @staticmethod
+    def read(
+        filename: str | os.PathLike[str],
+        wait_for_file_creation: bool = False,
+        timeout: float = 60,
+    ) -> TfDataServiceConfig:
+        """Return the configuration in a file.
+
+        Args:
+            filename: The file.
+            wait_for_file_creation: Whether to wait for a file that is not there yet.
+            timeout: For how many seconds.
+
+        Raises:
+            FileNotFoundError: There is no such file, and it is not waited for.
+            TimeoutError: It has not come.
+        """
+        path, limit = Path(filename), time.monotonic() + timeout
+        while wait_for_file_creation and not path.exists():
+            if time.monotonic() > limit:
+                raise TimeoutError(
+                    f"{path} did not appear within {timeout:g} s: is the compute job running, and "
+                    "was it given this file, in a folder that both jobs see?"
+                )
+            time.sleep(_READ_AGAIN_SECONDS)
+        return TfDataServiceConfig.from_dict(json.loads(path.read_text()))
+
+
+@contextlib.contextmanager
+def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
+    """Give a rank of the training job the address of its dispatcher, once all workers are there.
+
+    With dispatchers in the training job, the first ranks run them until all ranks have left the
+    context.
+
+    Args:
+        compute_config: What the compute job has written.
+        rank: Of this process.
+
+    Yields:
+        What `tf.data.experimental.service.distribute` takes as its service.
+
+    Raises:
+        TimeoutError: A dispatcher or worker has not come in time; it is named.
+        ConnectionError, PermissionError: The compute service is not there, or has another key.
+    """
+    client = compute_config.compute_client()
+    number = rank % compute_config.dispatchers
+    in_training = compute_config.dispatcher_side == TRAINING
+    dispatcher = None
+    if in_training and rank < compute_config.dispatchers:
+        dispatcher = start_dispatcher(client, rank)
+    address = client.wait_for_dispatcher(number)
+    client.wait_for_workers(number, compute_config.workers_per_dispatcher)
+    yield f"grpc://{address}"
+    if in_training:
+        barrier()
+    del dispatcher  # which ends it
+
+
+def start_dispatcher(client: ComputeClient, number: int) -> Any:
+    """Return a dispatcher that runs as long as it is held, after telling where it is."""
+    dispatcher = tf.data.experimental.service.DispatchServer()
+    port = int(dispatcher.target.rpartition(":")[2])
+    client.register_dispatcher(number, own_address(port))
+    return dispatcher
+
+
+def own_address(port: int | str) -> str:
+    """Return where others find a port of this process."""
+    host = state.addresses()[0]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def send_to_data_service(
+    dataset: Any,
+    compute_config: TfDataServiceConfig,
+    rank: int,
+    size: int | None = None,
+    processing_mode: str = "distributed_epoch",
+    reuse_dataset: bool = False,
+    round_robin: bool = False,
+) -> Any:
+    """Return a dataset whose elements the compute job prepares; also a method of datasets.
+
+    Args:
+        dataset: What is done up to here is done there.
+        compute_config: What the compute job has written.
+        rank: Of this process in the training job.
+        size: How many ranks the training job has; for `round_robin`.
+        processing_mode: "distributed_epoch": the workers share the dataset; "parallel_epochs":
+            each has all of it.
+        reuse_dataset: Whether the ranks of a dispatcher share the elements. Otherwise each rank
+            gets all of them. All ranks send such datasets in the same order.
+        round_robin: Whether such ranks take elements in turn, rather than when they want one. The
+            dataset must be infinite then.
+
+    Raises:
+        RuntimeError: The dispatchers run in the training job: use `tf_data_service` there.
+        ValueError: `round_robin` without `reuse_dataset` or without `size`.
+    """
+    if compute_config.dispatcher_side == TRAINING:
+        raise RuntimeError(
+            "send_to_data_service needs dispatchers in the compute job; with those of the training "
+            "job use tf_data_service and tf.data.experimental.service.distribute"
+        )
+    if round_robin and not (reuse_dataset and size):
+        raise ValueError("round_robin=True needs reuse_dataset=True, and size=hvd.size()")
+    shared: dict[str, Any] = {}
+    if reuse_dataset:
+        shared["job_name"] = f"dataset {next(_sent)}"
+    if round_robin and size:
+        # The ranks that have the same dispatcher.
+        own = range(rank % compute_config.dispatchers, size, compute_config.dispatchers)
+        shared.update(consumer_index=own.index(rank), num_consumers=len(own))
+    with tf_data_service(compute_config, rank) as service:
+        return dataset.apply(
+            tf.data.experimental.service.distribute(processing_mode, service, **shared)
+        )
+
+
+tf.data.Dataset.send_to_data_service = send_to_data_service
