@@ -107,6 +107,7 @@ std::shared_ptr<Handle> Engine::submit(Submission submission) {
 
 std::shared_ptr<Handle> Engine::submit_and_wait(Submission submission, int64_t limit_ns) {
   require_own_process();
+  if (size_ == 1) limit_ns = kForever;  // nobody else would do the rest
   std::shared_ptr<Handle> handle;
   if (take_role()) {
     const Role role(*this);

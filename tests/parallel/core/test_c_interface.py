@@ -52,6 +52,13 @@ def test_a_patient_submit_returns_when_the_operation_is_done(library: ctypes.CDL
     assert sum_with_patience(library, 60) == 1
 
 
+@pytest.mark.skipif("hvd.size() > 1", reason="only one rank")
+def test_one_rank_is_done_when_submit_returns_however_short_its_patience(
+    library: ctypes.CDLL,
+) -> None:
+    assert sum_with_patience(library, 1e-9) == 1
+
+
 @pytest.mark.skipif("hvd.size() == 1", reason="one rank waits for nobody")
 def test_a_submit_whose_patience_ends_returns_before(library: ctypes.CDLL) -> None:
     word = np.zeros(1)
