@@ -91,6 +91,7 @@ using InferShapes = void (*)(TF_ShapeInferenceContext*, TF_Status*);
      size_t bytes, TF_Status*))                                                                    \
   X(void, TF_DeleteTensor, (TF_Tensor*))                                                           \
   X(void*, TF_TensorData, (const TF_Tensor*))                                                      \
+  X(size_t, TF_TensorByteSize, (const TF_Tensor*))                                                 \
   X(int, TF_TensorType, (const TF_Tensor*))                                                        \
   X(int, TF_NumDims, (const TF_Tensor*))                                                           \
   X(int64_t, TF_Dim, (const TF_Tensor*, int))                                                      \

@@ -56,6 +56,12 @@ int code_of(int32_t status) {
   }
 }
 
+/// Operations of few bytes are waited for in the thread that begins them, which moves them itself
+/// meanwhile: waking others takes longer. The thread goes on before others come late or in another
+/// order.
+constexpr size_t kFewBytes = 256 << 10;
+constexpr int64_t kPatienceNs = 100'000;
+
 std::vector<int64_t> shape_of(const TF_Tensor* tensor) {
   std::vector<int64_t> shape(static_cast<size_t>(TF_NumDims(tensor)));
   for (size_t i = 0; i < shape.size(); ++i) shape[i] = TF_Dim(tensor, static_cast<int>(i));
@@ -111,6 +117,7 @@ bool Call::take_tensor(int index, TF_Status* status) {
   Tensor input = input_of(context_, index, status);
   if (input == nullptr) return false;
   type_ = TF_TensorType(input.get());
+  bytes_ += TF_TensorByteSize(input.get());
   const auto& shape = shapes_.emplace_back(shape_of(input.get()));
   sirtaki_tensor& tensor = tensors_.emplace_back(
       sirtaki_tensor{data_of(input.get()), nullptr, shape.data(), shape.size()});
@@ -181,7 +188,7 @@ void Call::submit() {
       .done = [](void* call,
                  sirtaki_operation* operation) { static_cast<Call*>(call)->finish(operation); },
       .user = this,
-      .patience_ns = 0,
+      .patience_ns = bytes_ <= kFewBytes ? kPatienceNs : 0,
   };
   engine_table->release(engine_table->submit(world, &request));
   engine_table->release_world(world);

@@ -65,6 +65,7 @@ class Call {
   std::vector<sirtaki_tensor> tensors_{};
   std::vector<int64_t> splits_{};
   int type_ = kUint8;
+  size_t bytes_ = 0;
 };
 
 }  // namespace sirtaki::tf

@@ -178,8 +178,6 @@ def test_results_are_remembered_and_extensions_are_checked() -> None:
 @pytest.mark.parametrize(
     ("module", "what"),
     [
-        ("horovod.tensorflow.elastic", "elastic training"),
-        ("horovod.keras.elastic", "elastic training"),
         ("horovod.mxnet", "the binding for MXNet"),
         ("horovod.spark", "the integration with Spark"),
         ("horovod.ray", "the integration with Ray"),

@@ -52,3 +52,29 @@ def test_the_benchmark_compares_with_the_strategy_of_tensorflow(tmp_path: Path) 
     for what in ("step", "100 tensors"):
         assert {f"{what}, {contender}" for contender in contenders} <= set(timings)
     assert all(taken["median"] > 0 for taken in timings.values())
+
+
+OPPOSITE = """
+import tensorflow as tf
+tf.config.threading.set_inter_op_parallelism_threads(1)
+import horovod.tensorflow as hvd
+hvd.init()
+numbers = list(range(10)) if hvd.rank() == 0 else list(reversed(range(10)))
+
+@tf.function
+def run(x):
+    return {str(i): hvd.allreduce(x * float(i), op=hvd.Sum, name=f"op.{i}") for i in numbers}
+
+for elements in (4, 1 << 18):
+    results = run(tf.ones(elements))
+    print("sums", [int(results[str(i)][-1]) for i in range(10)], flush=True)
+hvd.shutdown()
+"""
+
+
+def test_opposite_orders_finish_on_one_thread_of_tensorflows(job: Job, tmp_path: Path) -> None:
+    """Small operations, which the thread itself moves for a while, and large ones."""
+    script = tmp_path / "opposite.py"
+    script.write_text(OPPOSITE)
+    output = run(job, str(script))
+    assert output.count(f"sums {[2 * i for i in range(10)]}") == 4

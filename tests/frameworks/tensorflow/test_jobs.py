@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -154,3 +155,9 @@ def test_without_tensorflow_a_plain_sentence_says_what_to_install(job: Job) -> N
     program = "import sys; sys.modules['tensorflow'] = None; import horovod.tensorflow"
     done = run(job, "-c", program, ranks=1)
     assert "sirtaki.tensorflow needs TensorFlow 2.16 or later: pip install" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["horovod.tensorflow.elastic", "horovod.keras.elastic"])
+def test_elastic_training_is_said_to_come_later(module: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match="does not have elastic training yet"):
+        importlib.import_module(module)
