@@ -96,11 +96,13 @@ def test_sparse_gradients_are_gathered_or_summed(as_dense: bool) -> None:
 
 
 def test_a_process_set_reduces_among_its_members() -> None:
-    odd = hvd.add_process_set([hvd.size() - 1])
-    if odd.included():
-        only = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, process_set=odd))
+    if hvd.size() == 1:
+        pytest.skip("one rank has no subset but itself")
+    last_alone = hvd.add_process_set([hvd.size() - 1])
+    if last_alone.included():
+        only = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, process_set=last_alone))
         assert only(tf.constant(2.0)).numpy() == 2
-    hvd.remove_process_set(odd)
+    hvd.remove_process_set(last_alone)
 
 
 def test_variables_become_the_roots() -> None:
