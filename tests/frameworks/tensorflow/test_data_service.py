@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -200,8 +201,11 @@ def test_a_service_that_does_not_know_the_key_is_not_believed() -> None:
         lying.join()
 
 
-def test_a_stranger_who_is_silent_keeps_nobody_waiting(service: ComputeService) -> None:
-    with socket.create_connection(service.address):
+def test_strangers_who_are_silent_keep_nobody_waiting(service: ComputeService) -> None:
+    """One after the other they would, for longer than a client waits for a challenge."""
+    with contextlib.ExitStack() as strangers:
+        for _ in range(5):
+            strangers.enter_context(socket.create_connection(service.address))
         client(service).register_dispatcher(0, "here:1")
 
 
