@@ -59,7 +59,7 @@ demo: $(INSTALLED)
 bench: $(INSTALLED) $(VENV)/.requirements-bench
 	$(BIN)/python benchmarks/run.py
 
-docs: $(INSTALLED) $(VENV)/.requirements-docs
+docs: $(INSTALLED) $(VENV)/.requirements-docs $(VENV)/.requirements-frameworks
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
