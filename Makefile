@@ -94,8 +94,8 @@ test-parallel: $(INSTALLED)
 test-faults: $(INSTALLED)
 	$(BIN)/python -m pytest tests/faults
 
-# The file that divides groups runs in processes of its own: after all others, at three ranks, a
-# barrier behind a group that was divided and destroyed was seen not to end.
+# The file that divides groups runs in processes of its own: PyTorch names a part by how many groups
+# a rank has, and other tests leave more of them on some ranks than on others.
 WATCHING := tests/distributed/ranks/test_watching.py
 
 # A process group's operations at some numbers of ranks, then whole jobs, and PyTorch's own suite.
