@@ -94,18 +94,12 @@ test-parallel: $(INSTALLED)
 test-faults: $(INSTALLED)
 	$(BIN)/python -m pytest tests/faults
 
-# The file that divides groups runs in processes of its own: PyTorch names a part by how many groups
-# a rank has, and other tests leave more of them on some ranks than on others.
-WATCHING := tests/distributed/ranks/test_watching.py
-
 # A process group's operations at some numbers of ranks, then whole jobs, and PyTorch's own suite.
 test-distributed: $(INSTALLED)
 	@set -e; for ranks in 1 2 3; do \
 	  echo "tests/distributed/ranks at $$ranks ranks"; \
 	  OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc-per-node $$ranks \
-	    -m pytest -p no:cacheprovider --ignore $(WATCHING) tests/distributed/ranks; \
-	  OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc-per-node $$ranks \
-	    -m pytest -p no:cacheprovider $(WATCHING); \
+	    -m pytest -p no:cacheprovider tests/distributed/ranks; \
 	done
 	$(BIN)/python -m pytest --ignore tests/distributed/ranks tests/distributed
 

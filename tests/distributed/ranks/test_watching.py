@@ -81,6 +81,20 @@ def test_a_group_is_divided(split: object) -> None:
     dist.destroy_process_group(part)
 
 
+def test_a_group_is_divided_where_a_rank_has_more_groups_than_others() -> None:
+    if rank() == 0:
+        dist.new_group([0], use_local_synchronization=True)
+    for _ in range(2):
+        part = dist.split_group(split_ranks=[list(range(size()))])
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor, group=part)
+        assert tensor.item() == size()
+    halves = [list(range(0, size(), 2)), list(range(1, size(), 2))][: min(size(), 2)]
+    part = dist.split_group(part, halves)
+    dist.all_reduce(tensor, group=part)
+    assert tensor.item() == size() * len(halves[rank() % 2])
+
+
 def test_who_is_in_no_part_gets_no_group() -> None:
     part = dist.split_group(split_ranks=[[0]])
     assert (part is None) == (rank() != 0)

@@ -63,16 +63,17 @@ def split_group(
     if pg_options is not None:
         raise ValueError(f"split_group: groups of {parent.name()} take no pg_options")
     own = _own_part(split_ranks or [], parent.getRank(), parent.getSize())
-    if own is None:
-        return None
     everyone = dist.get_process_group_ranks(parent)
-    part: dist.ProcessGroup = dist.new_group(
-        [everyone[rank] for rank in own],
-        timeout,
-        backend=parent.name(),
-        use_local_synchronization=True,
-        group_desc=group_desc,
-    )
+    part: dist.ProcessGroup | None = None
+    with parent.dividing(own or []):
+        if own is not None:
+            part = dist.new_group(
+                [everyone[rank] for rank in own],
+                timeout,
+                backend=parent.name(),
+                use_local_synchronization=True,
+                group_desc=group_desc,
+            )
     return part
 
 

@@ -11,7 +11,8 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -37,6 +38,11 @@ NAME = "sirtaki"
 _FOR_EVER = timedelta(days=365).total_seconds()
 # Who ends while others still receive what it has sent waits for them so long.
 _FAREWELL_SECONDS = 10.0
+
+
+# Where and under which name the members of the group that is made now meet, if PyTorch's would not
+# be the same for all of them.
+_meeting: ContextVar[tuple[Store, str] | None] = ContextVar("_meeting", default=None)
 
 
 class _Process:
@@ -94,6 +100,8 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         self._engine = self._world.engine
         self._store = store
         self._device_store = PrefixStore(attempt, store)
+        self._met_as = attempt
+        self._divisions = 0
         self._closed = False
         self._ended = False
         self._ending = threading.Lock()
@@ -168,6 +176,26 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
     def _end_coalescing(self, device: torch.device) -> dist.Work:
         works, self._coalesced = self._coalesced or [], None
         return Works(works)
+
+    # ---- Parts ----
+
+    @contextlib.contextmanager
+    def dividing(self, members: Sequence[int]) -> Iterator[None]:
+        """Let a group that is made meanwhile meet where the members of this one have met.
+
+        PyTorch names a group that not all ranks make by how many groups a rank has, which differs.
+        All members of this group divide it the same number of times, in or out of a part.
+
+        Args:
+            members: Of the part, by their numbers in this group.
+        """
+        self._divisions += 1
+        name = f"part {list(members)} of {self._met_as}, division {self._divisions}"
+        token = _meeting.set((self._store, name))
+        try:
+            yield
+        finally:
+            _meeting.reset(token)
 
     # ---- Ends ----
 
@@ -244,13 +272,9 @@ class _Face:
 
 def create(options: Any, _: Any = None) -> Group:
     """Make the group that `torch.distributed` asks for."""
-    return Group(
-        options.store,
-        options.group_rank,
-        options.group_size,
-        f"{options.group_id} of {options.global_ranks_in_group}",
-        options.timeout,
-    )
+    theirs = options.store, f"{options.group_id} of {options.global_ranks_in_group}"
+    store, name = _meeting.get() or theirs
+    return Group(store, options.group_rank, options.group_size, name, options.timeout)
 
 
 def _completions() -> Completions:
