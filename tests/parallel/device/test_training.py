@@ -44,7 +44,7 @@ def test_the_optimizer_steps_as_on_the_hosts(
     on_device = trained(**options)
     with eager_device.host_tensors():
         on_host = trained(**options)
-    torch.testing.assert_close(on_device, on_host, rtol=1e-5, atol=tolerance)
+    torch.testing.assert_close(on_device, on_host, rtol=1e-6, atol=tolerance)
     assert eager_device.groups == 1
 
 
