@@ -104,20 +104,8 @@ def PartialDistributedOptimizer(
     """Make an optimizer distributed, as `DistributedOptimizer`, with layers that stay local.
 
     Args:
-        optimizer: As there, and so are those without a description.
-        name: .
-        device_dense: .
-        device_sparse: .
-        compression: .
-        sparse_as_dense: .
-        gradient_predivide_factor: .
-        op: .
-        backward_passes_per_step: .
-        average_aggregated_gradients: .
-        groups: .
-        process_set: .
+        optimizer: As there, and so is what is not named here.
         local_layers: A layer, or several, whose gradients stay on their rank.
-        scale_local_gradients: .
 
     Raises:
         ValueError: As there; or a layer has not been built.

@@ -109,18 +109,8 @@ def PartialDistributedGradientTape(
     """Make a tape as `DistributedGradientTape` does, with layers that stay local.
 
     Args:
-        gradtape: As `DistributedGradientTape`.
-        device_dense: As there, and so are those that follow.
-        device_sparse: .
-        compression: .
-        sparse_as_dense: .
-        op: .
-        gradient_predivide_factor: .
-        num_groups: .
-        groups: .
-        process_set: .
+        gradtape: As there, and so is what is not named here.
         local_layers: A layer, or several, whose gradients stay on their rank.
-        scale_local_gradients: .
     """
     tape = DistributedGradientTape(
         gradtape,
