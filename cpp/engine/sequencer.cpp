@@ -117,6 +117,18 @@ Pending& Sequencer::pending_for(int rank, const Request& request, int64_t now_ns
   return pending;
 }
 
+void Sequencer::set_timeline(Timeline* timeline) {
+  timeline_ = timeline;
+  if (timeline_ == nullptr) return;
+  for (const Pending* pending : reports_.all()) {
+    timeline_->negotiate_begin(base_of(*pending), pending->ordinal);
+    for (size_t m = 0; m < pending->reported.size(); ++m) {
+      if (!pending->reported[m]) continue;
+      timeline_->negotiate_rank(base_of(*pending), pending->ordinal, sets_.ranks(pending->set)[m]);
+    }
+  }
+}
+
 void Sequencer::complete_if_all(Pending& pending) {
   if (!pending.whole() && (joins_.empty() || !reports_.missing(pending, joins_).empty())) return;
   std::unique_ptr<Pending> done = reports_.take(pending);

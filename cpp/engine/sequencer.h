@@ -69,7 +69,8 @@ class Sequencer {
     return check_stalls(now_ns, [](int) { return ""; });
   }
 
-  void set_timeline(Timeline* timeline) { timeline_ = timeline; }
+  /// Writes from now on, beginning with what is being negotiated; null: no longer.
+  void set_timeline(Timeline* timeline);
 
  private:
   void receive_request(int rank, const Request& request, int64_t now_ns);

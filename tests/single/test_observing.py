@@ -87,6 +87,32 @@ def started_later(path: str) -> bool:
     return Path(path).exists()
 
 
+def started_between_reports(path: str) -> None:
+    hvd.init()
+    early = hvd.allreduce_async(ones(), name="early") if hvd.rank() == 1 else None
+    hvd.barrier()  # rank 0 has rank 1's report of what came before
+    hvd.start_timeline(path)
+    hvd.allreduce(ones(), name="early") if early is None else hvd.synchronize(early)
+    hvd.shutdown()
+
+
+def test_a_timeline_begins_with_what_is_being_negotiated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "timeline.json"
+    monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
+    run(started_between_reports, (str(path),), num_proc=2)
+    shown = [(e["name"], e["ph"]) for e in events(path) if e["pid"] == 1 and e["ph"] != "M"]
+    assert shown == [
+        ("NEGOTIATE_ALLREDUCE", "B"),
+        ("1", "i"),
+        ("0", "i"),
+        ("NEGOTIATE_ALLREDUCE", "E"),
+        ("ALLREDUCE", "B"),
+        ("ALLREDUCE", "E"),
+    ]
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_dynamic_timeline_has_what_happens_between_start_and_stop(
     processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
