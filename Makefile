@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-frameworks fuzz fuzz-python fuzz-cpp mutants bench \
+.PHONY: help demo test test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-frameworks test-caffe fuzz fuzz-python fuzz-cpp mutants bench \
         lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
@@ -65,7 +65,7 @@ docs: $(INSTALLED) $(VENV)/.requirements-docs $(VENV)/.requirements-frameworks
 
 # ---- Test ----
 
-test: test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-frameworks
+test: test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-frameworks test-caffe
 
 # All three at once: while one is linked or waits for its threads, another uses the cores.
 test-cpp: $(REQUIREMENTS)
@@ -117,6 +117,10 @@ test-frameworks: $(INSTALLED) $(VENV)/.requirements-frameworks
 	done
 	KERAS_BACKEND=tensorflow $(call RUN_RANKS,3) tests/frameworks/keras/ranks
 	$(BIN)/python -m pytest $(wildcard tests/frameworks/*/test_*.py)
+
+# Nets of Caffe: files, layers, solvers and whole jobs.
+test-caffe: $(INSTALLED) $(VENV)/.requirements-caffe
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/caffe
 
 # Both MPIs, each with our own transports and with MPI's. MPI_TESTS=tests/parallel runs everything.
 MPI_TESTS ?= tests/parallel/core

@@ -1,0 +1,1 @@
+"""The command `caffe` and the tools beside it."""

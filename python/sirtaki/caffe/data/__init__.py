@@ -1,0 +1,1 @@
+"""Where records come from, how they are transformed and fetched ahead."""

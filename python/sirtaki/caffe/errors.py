@@ -1,0 +1,22 @@
+"""What goes wrong with Caffe's files and nets."""
+
+from __future__ import annotations
+
+
+class CaffeError(RuntimeError):
+    """A file or a net that cannot be used; the text names the file and line, or the layer."""
+
+
+class LayerError(CaffeError):
+    """A layer that cannot be built or run.
+
+    Args:
+        layer: Its name.
+        kind: Its type, `Convolution` for instance.
+        why: What is wrong and what to do, in one sentence.
+    """
+
+    def __init__(self, layer: str, kind: str, why: str) -> None:
+        super().__init__(f"layer '{layer}' ({kind}): {why}")
+        self.layer = layer
+        self.kind = kind

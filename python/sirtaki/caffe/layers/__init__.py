@@ -1,0 +1,1 @@
+"""Layer types, by family."""

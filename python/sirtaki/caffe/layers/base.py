@@ -1,0 +1,203 @@
+"""What all layers have in common."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from sirtaki.caffe.errors import LayerError
+from sirtaki.caffe.proto.schema import TRAIN
+
+Shape = tuple[int, ...]
+
+
+class Param:
+    """A learnable blob of a layer: its values, and where its gradient is added up.
+
+    Args:
+        data: Its values; float32, or float64 in a net of that type.
+    """
+
+    def __init__(self, data: torch.Tensor) -> None:
+        self.data = data
+        self.diff: torch.Tensor | None = None  # None: zeros, not allocated yet
+        self.lr_mult = 1.0
+        self.decay_mult = 1.0
+
+    @property
+    def learns(self) -> bool:
+        """Whether the solver changes it."""
+        return self.lr_mult != 0.0
+
+    def add_diff(self, gradient: torch.Tensor) -> None:
+        """Add to the gradient."""
+        if self.diff is None:
+            self.diff = gradient.detach().clone()
+        else:
+            self.diff.add_(gradient)
+
+
+@dataclass
+class World:
+    """The processes that train one net; a process alone by default.
+
+    Args:
+        rank: This process, 0 to size - 1.
+        size: How many there are.
+        mean: The mean of a number over all processes; called by all of them at the same place.
+    """
+
+    rank: int = 0
+    size: int = 1
+    mean: Callable[[float, str], float] = lambda value, name: value
+
+
+@dataclass
+class Context:
+    """What a layer knows of the net that it is part of.
+
+    Args:
+        phase: TRAIN or TEST of `sirtaki.caffe.proto.schema`.
+        world: The processes that share the batch.
+        engine: The engine asked for by flag, solver or net; "" if none.
+        bn_stats_batch_size: Images that BatchNorm normalises together; 0: all of the batch.
+        dtype: Of blobs and params.
+        random: Source of random numbers, seeded by `random_seed`; one for all layers of a process.
+    """
+
+    phase: int = TRAIN
+    world: World = field(default_factory=World)
+    engine: str = ""
+    bn_stats_batch_size: int = 0
+    dtype: torch.dtype = torch.float32
+    random: torch.Generator = field(default_factory=torch.Generator)
+
+
+class Layer(abc.ABC):
+    """A layer: built from its message, then called with tensors.
+
+    `forward` is written with PyTorch's operations, from which gradients follow; a layer that
+    computes its own gradients overrides `backward`.
+
+    Args:
+        proto: Its LayerParameter, upgraded; `phase` is set.
+        context: What it may know of its net.
+    """
+
+    #: Least and most bottoms and tops; None: any number.
+    bottoms: ClassVar[tuple[int, int | None]] = (1, 1)
+    tops: ClassVar[tuple[int, int | None]] = (1, 1)
+    #: A loss: its first top has a loss weight of 1 where none is given.
+    is_loss: ClassVar[bool] = False
+    #: Which bottoms gradients never go to: labels, for instance.
+    no_gradient_to: ClassVar[tuple[int, ...]] = ()
+    #: A top may have the name of the bottom at its place.
+    may_be_in_place: ClassVar[bool] = False
+
+    def __init__(self, proto: Any, context: Context) -> None:
+        self.proto = proto
+        self.context = context
+        self.params: list[Param] = []
+
+    @property
+    def name(self) -> str:
+        """The layer's name in its net."""
+        return str(self.proto.name)
+
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """Check its parameters against the bottoms, and make `self.params`; once, at building.
+
+        Raises:
+            LayerError: The bottoms or the parameters do not fit.
+        """
+        del bottoms
+
+    @abc.abstractmethod
+    def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The tops; a view of a bottom may be one, a bottom itself not."""
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the tops, by a run of `forward` that computes nothing."""
+        given = self.params
+        try:
+            self.params = [Param(p.data.to("meta")) for p in given]
+            blobs = [torch.empty(s, dtype=self.context.dtype, device="meta") for s in bottoms]
+            with torch.no_grad():
+                return [tuple(top.shape) for top in self.forward(blobs)]
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            if isinstance(error, LayerError):
+                raise
+            shown = ", ".join(str(list(s)) for s in bottoms)
+            raise self.error(f"bottoms of shape {shown} do not fit: {error}") from error
+        finally:
+            self.params = given
+
+    def backward(
+        self,
+        bottoms: Sequence[torch.Tensor],
+        tops: Sequence[torch.Tensor],
+        top_diffs: Sequence[torch.Tensor | None],
+        wanted: Sequence[bool],
+    ) -> list[torch.Tensor | None]:
+        """The gradients of the bottoms that are wanted, by PyTorch; adds those of the params.
+
+        Args:
+            bottoms: What `forward` was given; those wanted are leaves that require gradients.
+            tops: What it returned.
+            top_diffs: Their gradients; None: zeros.
+            wanted: For each bottom, whether its gradient is needed.
+
+        Returns:
+            One a bottom, None where none is wanted or the bottom has no part in the tops.
+        """
+        pairs = [
+            (t, d)
+            for t, d in zip(tops, top_diffs, strict=True)
+            if d is not None and t.requires_grad
+        ]
+        leaves = [b for b, wants in zip(bottoms, wanted, strict=True) if wants]
+        learning = [p for p in self.params if p.learns]
+        if not pairs or (not leaves and not learning):
+            return [None] * len(bottoms)
+        gradients = torch.autograd.grad(
+            [t for t, _ in pairs],
+            [*leaves, *(p.data for p in learning)],
+            [d for _, d in pairs],
+            allow_unused=True,
+        )
+        for param, gradient in zip(learning, gradients[len(leaves) :], strict=True):
+            if gradient is not None:
+                param.add_diff(gradient)
+        found = iter(gradients[: len(leaves)])
+        return [next(found) if wants else None for wants in wanted]
+
+    def error(self, why: str) -> LayerError:
+        """An error that names the layer; to be raised."""
+        return LayerError(self.name, str(self.proto.type), why)
+
+
+_kinds: dict[str, type[Layer]] = {}
+
+
+def layer(kind: str) -> Callable[[type[Layer]], type[Layer]]:
+    """Register a class as the layer of a type; a decorator."""
+
+    def register(cls: type[Layer]) -> type[Layer]:
+        _kinds[kind] = cls
+        return cls
+
+    return register
+
+
+def layer_class(kind: str) -> type[Layer] | None:
+    """The class of a layer type, None if it is not known."""
+    return _kinds.get(kind)
+
+
+def layer_kinds() -> list[str]:
+    """The names of all layer types."""
+    return sorted(_kinds)

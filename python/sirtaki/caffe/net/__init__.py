@@ -1,0 +1,1 @@
+"""Nets: filtering, automatic splits, building, running."""

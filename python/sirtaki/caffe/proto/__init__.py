@@ -1,0 +1,1 @@
+"""Caffe's file formats: schema, text, upgrades, weights, states."""

@@ -1,0 +1,59 @@
+"""The message classes of Caffe's files, from caffe.proto.
+
+They live in a pool of their own: another module of the process may have registered messages of
+the same names.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.message import Message
+
+_pool = descriptor_pool.DescriptorPool()
+_file = _pool.AddSerializedFile(resources.files(__package__).joinpath("caffe.desc").read_bytes())
+
+
+def message_class(name: str) -> Any:
+    """The class of a message, `NetParameter` for instance; KeyError if there is none."""
+    return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"caffe.{name}"))
+
+
+def message_names() -> list[str]:
+    """The names of all messages of the file."""
+    return sorted(_pool.FindFileByName("caffe.proto").message_types_by_name)
+
+
+BlobProto = message_class("BlobProto")
+BlobProtoVector = message_class("BlobProtoVector")
+Datum = message_class("Datum")
+LayerParameter = message_class("LayerParameter")
+MultiPhaseSolverParameter = message_class("MultiPhaseSolverParameter")
+NetParameter = message_class("NetParameter")
+NetState = message_class("NetState")
+SolverParameter = message_class("SolverParameter")
+SolverState = message_class("SolverState")
+TransformationParameter = message_class("TransformationParameter")
+
+TRAIN = 0
+TEST = 1
+
+__all__ = [
+    "TEST",
+    "TRAIN",
+    "BlobProto",
+    "BlobProtoVector",
+    "Datum",
+    "LayerParameter",
+    "Message",
+    "MultiPhaseSolverParameter",
+    "NetParameter",
+    "NetState",
+    "SolverParameter",
+    "SolverState",
+    "TransformationParameter",
+    "message_class",
+    "message_names",
+]

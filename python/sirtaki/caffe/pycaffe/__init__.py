@@ -1,0 +1,1 @@
+"""The part of pycaffe that scripts use."""

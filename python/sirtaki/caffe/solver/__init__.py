@@ -1,0 +1,1 @@
+"""Solvers: learning rates, updates, the loop, snapshots."""
