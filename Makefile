@@ -116,7 +116,7 @@ test-frameworks: $(INSTALLED) $(VENV)/.requirements-frameworks
 	  KERAS_BACKEND=$$backend $(call RUN_RANKS,2) tests/frameworks/keras/ranks; \
 	done
 	KERAS_BACKEND=tensorflow $(call RUN_RANKS,3) tests/frameworks/keras/ranks
-	$(BIN)/python -m pytest $(wildcard tests/frameworks/*/test_*.py)
+	$(BIN)/python -m pytest $(wildcard tests/frameworks/test_*.py tests/frameworks/*/test_*.py)
 
 # Nets of Caffe: files, layers, solvers and whole jobs.
 test-caffe: $(INSTALLED) $(VENV)/.requirements-caffe

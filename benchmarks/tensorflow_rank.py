@@ -30,8 +30,9 @@ Shapes = dict[str, tuple[int, int, int]]
 
 
 def main(mode: str, folder: str, steps: int, width: int) -> None:
+    # A core a process, alone or not.
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     shapes = {
         "step": (width, DEPTH, BATCH),
         "100 tensors": (MANY_WIDTH, MANY_DEPTH, MANY_BATCH),

@@ -429,19 +429,20 @@ def name_of(line: str) -> str:
 
 def page() -> str:
     """What docs/api-coverage.md has to be."""
+    from tests.frameworks.api_names import GROUPS as FRAMEWORKS
     from tests.single.cli_flags import rows_of_flags
 
     lines = [
         "# API coverage",
         "",
-        "Every public name of Horovod 0.28.1 for PyTorch, its launcher and its data loaders: where",
-        "it is, and which test tries it. A test compares names, parameters and defaults with the",
-        "code. `sirtaki.torch` and `sirtaki.data` have the same names as `horovod.torch` and",
-        "`horovod.data`.",
+        "Every public name of Horovod 0.28.1 for PyTorch, TensorFlow and Keras, its launcher and",
+        "its data loaders: where it is, and which test tries it. Tests compare names, parameters",
+        "and defaults with the code. `sirtaki.torch` and `sirtaki.data` have the same names as",
+        "`horovod.torch` and `horovod.data`, and so on.",
         "",
         "Not there yet: " + "; ".join(f"`{k}` ({v})" for k, v in MISSING.items()) + ".",
     ]
-    for group in GROUPS:
+    for group in [*GROUPS, *FRAMEWORKS]:
         lines += ["", f"## {group.title}", "", f"In `{group.horovod}`.", ""]
         lines += ["| Name | Where | Test | Different |", "|---|---|---|---|"]
         for line in group.lines():

@@ -37,9 +37,11 @@ def test_a_script_in_the_style_of_tensorflow_1_learns_and_keeps_checkpoints(
     job: Job, tmp_path: Path
 ) -> None:
     script = str(EXAMPLES / "tensorflow1_style_mnist.py")
-    done = run(job, script, "--steps", "200", "--checkpoint-dir", str(tmp_path))
+    arguments = ("--steps", "200", "--compare-single", "--checkpoint-dir", str(tmp_path))
+    done = run(job, script, *arguments)
     assert done.returncode == 0, done.stderr
     assert re.search(r"test accuracy: [789]\d\.\d%", done.stdout), done.stdout
+    assert re.search(r"Speed-up: \d\.\d\d over one process alone", done.stdout), done.stdout
     assert list(tmp_path.glob("model.ckpt-100.*"))
 
 

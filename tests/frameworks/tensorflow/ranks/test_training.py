@@ -72,6 +72,17 @@ def test_a_local_source_keeps_its_gradient_divided_by_the_ranks() -> None:
     np.testing.assert_allclose(got, [mean(), hvd.rank() / hvd.size()])
 
 
+def test_layers_may_keep_their_gradients_to_their_ranks() -> None:
+    shared, local = tf.keras.layers.Dense(1), tf.keras.layers.Dense(1)
+    x = tf.fill([1, 2], float(hvd.rank()))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(shared(x) + local(x))
+    tape = hvd.PartialDistributedGradientTape(tape, local_layers=[local])
+    got = tape.gradient(loss, [shared.kernel, local.kernel])
+    np.testing.assert_allclose(got[0], np.full([2, 1], mean()))
+    np.testing.assert_allclose(got[1], np.full([2, 1], hvd.rank() / hvd.size()))
+
+
 @pytest.mark.parametrize("compression", [hvd.Compression.fp16, hvd.Compression.bf16])
 def test_compressed_gradients_come_back_in_their_own_type(compression: Any) -> None:
     v = tf.Variable([1.0, 2.0])
@@ -116,6 +127,20 @@ def test_variables_become_the_roots() -> None:
     assert variables[0].numpy().tolist() == [root] * 3
     assert variables[1].numpy() == root
     assert bool(variables[2].numpy())
+
+
+def test_variables_become_the_roots_in_place() -> None:
+    variables = [tf.Variable([float(hvd.rank()), 1.0]), tf.Variable(hvd.rank())]
+    hvd.broadcast_(variables, hvd.size() - 1)
+    assert variables[0].numpy().tolist() == [hvd.size() - 1, 1]
+    assert variables[1].numpy() == hvd.size() - 1
+
+
+def test_a_group_is_summed_and_scattered() -> None:
+    tensors = [tf.fill([hvd.size(), 2], float(hvd.rank() + i)) for i in range(2)]
+    parts = hvd.grouped_reducescatter(tensors, op=hvd.Sum)
+    ranks = hvd.size() * mean()
+    assert [part.numpy().tolist() for part in parts] == [[[ranks] * 2], [[ranks + hvd.size()] * 2]]
 
 
 def test_objects_are_sent_and_gathered() -> None:
