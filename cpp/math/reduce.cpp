@@ -70,6 +70,21 @@ ReduceFn find(Level level, Dtype dtype, ReduceOp op) {
   throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype));
 }
 
+DotFn find_dot(Level level, Dtype dtype) {
+  if (!is_floating(dtype)) {
+    throw Error(ErrorCode::kInvalid,
+                std::string("Adasum needs floating point tensors, not ") + name(dtype));
+  }
+  return kernels_of(level).dot[static_cast<size_t>(dtype) - static_cast<size_t>(Dtype::kF16)];
+}
+
+void require(Level level) {
+  if (level_available(level)) return;
+  throw Error(ErrorCode::kInvalid, "reduction kernels of level " +
+                                       std::to_string(static_cast<int>(level)) +
+                                       " do not run on this processor");
+}
+
 }  // namespace
 
 bool level_available(Level level) { return detect(level); }
@@ -82,13 +97,16 @@ Level best_level() {
 }
 
 ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op) {
-  if (!level_available(level)) {
-    throw Error(ErrorCode::kInvalid, "reduction kernels of level " +
-                                         std::to_string(static_cast<int>(level)) +
-                                         " do not run on this processor");
-  }
+  require(level);
   return find(level, dtype, op);
 }
+
+DotFn dot_fn_for_level(Level level, Dtype dtype) {
+  require(level);
+  return find_dot(level, dtype);
+}
+
+DotFn dot_fn(Dtype dtype) { return find_dot(best_level(), dtype); }
 
 // Without asking the processor again, which takes microseconds in a virtual machine.
 ReduceFn reduce_fn(Dtype dtype, ReduceOp op) { return find(best_level(), dtype, op); }

@@ -14,9 +14,16 @@ enum class Fold { kSum = 0, kMin, kMax, kProduct, kBitAnd, kBitOr, kBitXor };
 
 inline constexpr int kFoldCount = 7;
 
-// Null where a dtype has no such operation.
+inline constexpr int kFloatCount = 4;
+
+/// Sum over elements of a[e] * b[e]: products are summed in the elements' precision (16-bit floats:
+/// float32) over short runs, in float64 over all of them. Which products share a run depends on the
+/// level.
+using DotFn = double (*)(const void* a, const void* b, size_t count);
+
 struct Kernels {
-  ReduceFn reduce[kReducibleCount][kFoldCount];
+  ReduceFn reduce[kReducibleCount][kFoldCount];  ///< null where a dtype has no such operation
+  DotFn dot[kFloatCount];                        ///< from Dtype::kF16 on
 };
 
 // Plain constants, so that nothing compiled for a newer processor runs before main.
@@ -34,5 +41,11 @@ Level best_level();
 
 // As reduce_fn, but of one level; throws Error(kInvalid) also where it is not available.
 ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op);
+
+// Of the best level; throws Error(kInvalid) unless the dtype is a floating point one.
+DotFn dot_fn(Dtype dtype);
+
+// As dot_fn, but of one level; throws Error(kInvalid) also where it is not available.
+DotFn dot_fn_for_level(Level level, Dtype dtype);
 
 }  // namespace sirtaki

@@ -40,6 +40,16 @@ Bytes any_bits(size_t size, std::mt19937& random) {
   return bytes;
 }
 
+// Stores `number` as the i-th element.
+void put(Dtype dtype, Bytes& bytes, size_t i, double number) {
+  const float single = static_cast<float>(number);
+  const uint16_t half = dtype == Dtype::kF16 ? f32_to_f16(single) : f32_to_bf16(single);
+  const void* const from = dtype == Dtype::kF64   ? static_cast<const void*>(&number)
+                           : dtype == Dtype::kF32 ? static_cast<const void*>(&single)
+                                                  : static_cast<const void*>(&half);
+  std::memcpy(bytes.data() + i * size_of(dtype), from, size_of(dtype));
+}
+
 // Numbers in [-2, 2) for floats, so that sums need rounding and products stay finite.
 Bytes ordinary(Dtype dtype, size_t count, std::mt19937& random) {
   if (dtype < Dtype::kF16) return any_bits(count * size_of(dtype), random);
@@ -47,12 +57,7 @@ Bytes ordinary(Dtype dtype, size_t count, std::mt19937& random) {
   Bytes bytes(count * size_of(dtype));
   for (size_t i = 0; i < count; ++i) {
     const double number = numbers(random);
-    const float single = static_cast<float>(number);
-    const uint16_t half = dtype == Dtype::kF16 ? f32_to_f16(single) : f32_to_bf16(single);
-    const void* const from = dtype == Dtype::kF64   ? static_cast<const void*>(&number)
-                             : dtype == Dtype::kF32 ? static_cast<const void*>(&single)
-                                                    : static_cast<const void*>(&half);
-    std::memcpy(bytes.data() + i * size_of(dtype), from, size_of(dtype));
+    put(dtype, bytes, i, number);
   }
   return bytes;
 }
@@ -275,6 +280,29 @@ TEST_CASE("Adasum has no elementwise function") {
     CHECK(error.code == ErrorCode::kInvalid);
     CHECK(std::string(error.what()).find("Adasum") != std::string::npos);
   }
+}
+
+TEST_CASE("products of small whole numbers are summed exactly at each level") {
+  std::mt19937 random(1);
+  std::uniform_int_distribution<int> numbers(-4, 4);
+  for (const Level level : levels()) {
+    for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16, Dtype::kF32, Dtype::kF64}) {
+      for (const size_t count : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{5000}}) {
+        Bytes a(count * size_of(dtype));
+        Bytes b(count * size_of(dtype));
+        double expected = 0;
+        for (size_t i = 0; i < count; ++i) {
+          const double left = numbers(random);
+          const double right = numbers(random);
+          put(dtype, a, i, left);
+          put(dtype, b, i, right);
+          expected += left * right;
+        }
+        CHECK(dot_fn_for_level(level, dtype)(a.data(), b.data(), count) == expected);
+      }
+    }
+  }
+  CHECK_THROWS_AS(dot_fn(Dtype::kI32), Error);
 }
 
 TEST_CASE("dtypes know their size and the name users call them") {
