@@ -67,6 +67,8 @@ class Context:
         bn_stats_batch_size: Images that BatchNorm normalises together; 0: all of the batch.
         dtype: Of blobs and params.
         random: Source of random numbers, seeded by `random_seed`; one for all layers of a process.
+        shared_seed: Common to all processes; data are shuffled and augmented by it.
+        log: Takes a source file's name and a line: ("data_layer.cpp", "Opened lmdb x").
     """
 
     phase: int = TRAIN
@@ -75,6 +77,8 @@ class Context:
     bn_stats_batch_size: int = 0
     dtype: torch.dtype = torch.float32
     random: torch.Generator = field(default_factory=torch.Generator)
+    shared_seed: int = 0
+    log: Callable[[str, str], None] = lambda source, text: None
 
 
 class Layer(abc.ABC):
