@@ -8,6 +8,7 @@ from sirtaki.caffe.layers import (
     losses,
     normalization,
     pooling,
+    python_layer,
     shapes,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "losses",
     "normalization",
     "pooling",
+    "python_layer",
     "shapes",
 ]

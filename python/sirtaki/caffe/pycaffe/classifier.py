@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sirtaki.caffe.net.array_blob import Array
 from sirtaki.caffe.proto.schema import TEST
 from sirtaki.caffe.pycaffe import io
-from sirtaki.caffe.pycaffe.blob import Array
 from sirtaki.caffe.pycaffe.net import Net
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto.blobs import array_of, blob_of

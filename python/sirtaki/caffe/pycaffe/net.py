@@ -7,18 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.layers.base import Layer as NetLayer
+from sirtaki.caffe.net.array_blob import Array, ArrayBlob, ParamBlob
 from sirtaki.caffe.net.net import Net as Engine
 from sirtaki.caffe.proto.schema import TEST, TRAIN
 from sirtaki.caffe.proto.text import read_net
 from sirtaki.caffe.proto.weights import read_weights, write_weights
 from sirtaki.caffe.pycaffe import mode
-from sirtaki.caffe.pycaffe.blob import Array, Blob, ParamBlob
 
 Ends = str | int | None
 
@@ -91,7 +90,7 @@ class Net:
 
     def _wrap(self, engine: Engine) -> None:
         self.engine = engine
-        self.blobs = OrderedDict((name, Blob(blob)) for name, blob in engine.blobs.items())
+        self.blobs = OrderedDict((name, ArrayBlob(blob)) for name, blob in engine.blobs.items())
         self.params = OrderedDict(
             (layer.name, _params_of(layer)) for layer in engine.layers if layer.params
         )
@@ -101,9 +100,7 @@ class Net:
         self._layer_names = [layer.name for layer in engine.layers]
         self._blob_names = list(self.blobs)
         self.layer_dict = OrderedDict(zip(self._layer_names, self.layers, strict=True))
-        self.top_names = OrderedDict(
-            (layer.name, list(layer.proto.top)) for layer in engine.layers
-        )
+        self.top_names = OrderedDict((layer.name, list(layer.proto.top)) for layer in engine.layers)
         self.bottom_names = OrderedDict(
             (layer.name, list(layer.proto.bottom)) for layer in engine.layers
         )
@@ -169,9 +166,7 @@ class Net:
         self.engine.backward(last, first)
         return {name: self._blob(name).diff for name in wanted}
 
-    def forward_all(
-        self, blobs: Sequence[str] | None = None, **inputs: Array
-    ) -> dict[str, Array]:
+    def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Array) -> dict[str, Array]:
         """Run the net on any number of items, batch by batch.
 
         Args:
@@ -259,7 +254,7 @@ class Net:
         except ValueError:
             raise CaffeError(f"the net has no layer '{layer}'") from None
 
-    def _blob(self, name: str) -> Blob:
+    def _blob(self, name: str) -> ArrayBlob:
         try:
             return self.blobs[name]
         except KeyError:
