@@ -1,23 +1,30 @@
 """Layer types, by family; importing this registers all of them."""
 
+import sirtaki.caffe.data.layers
 from sirtaki.caffe.layers import (
     activations,
-    convolution,
+    detection,
     dropout,
-    inner_product,
     losses,
     normalization,
     pooling,
+    products,
+    python_layer,
+    recurrent,
+    refused,
     shapes,
 )
 
 __all__ = [
     "activations",
-    "convolution",
+    "detection",
     "dropout",
-    "inner_product",
     "losses",
     "normalization",
     "pooling",
+    "products",
+    "python_layer",
+    "recurrent",
+    "refused",
     "shapes",
 ]
