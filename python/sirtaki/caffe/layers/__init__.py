@@ -1,6 +1,6 @@
 """Layer types, by family; importing this registers all of them."""
 
-import sirtaki.caffe.data.layers
+from sirtaki.caffe.data import layers as data_layers
 from sirtaki.caffe.layers import (
     activations,
     detection,
@@ -17,6 +17,7 @@ from sirtaki.caffe.layers import (
 
 __all__ = [
     "activations",
+    "data_layers",
     "detection",
     "dropout",
     "losses",
