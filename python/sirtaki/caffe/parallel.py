@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import sirtaki.torch as hvd
+from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.layers.base import Layer, Param, World
 from sirtaki.core.config import Config
 
@@ -38,12 +39,13 @@ class Processes:
         """Meet the others, if a launcher has started several.
 
         Raises:
-            ValueError: The variables that describe them contradict each other.
-            TimeoutError: Some did not come.
-            ConnectionError: One of them died.
+            CaffeError: Some did not come, or the variables that describe them make no sense.
         """
-        if Config.from_env().topology.size > 1:
-            hvd.init()
+        try:
+            if Config.from_env().topology.size > 1:
+                hvd.init()
+        except (ValueError, TimeoutError, ConnectionError) as error:
+            raise CaffeError(f"the processes cannot meet: {error}") from error
         return cls.current()
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from sirtaki.caffe.commands.flags import FlagError, Flags, parse, usage
 from sirtaki.caffe.commands.log import Log
 from sirtaki.caffe.errors import CaffeError, LayerError
-from sirtaki.core.config import Config
+from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
 
 #: The exit code of a program that calls abort.
@@ -73,7 +73,7 @@ def _guarded(action: str, flags: Flags) -> int:
     log = Log(least=flags.minloglevel)
     place = ""
     try:
-        topology = Config.from_env().topology
+        topology = _topology()
         if topology.size > 1:
             place = f"rank {topology.rank} on {socket.gethostname()}: "
         log = Log(
@@ -89,13 +89,20 @@ def _guarded(action: str, flags: Flags) -> int:
             return 1
         log.fatal("caffe.cpp", f"{place}{error}")
         return ABORTED
-    except (CaffeError, HorovodInternalError, ValueError, OSError) as error:
+    except (CaffeError, HorovodInternalError, OSError) as error:
         log.fatal("caffe.cpp", f"{place}{error}")
         return ABORTED
     except KeyboardInterrupt:
         return 130
     finally:
         log.close()
+
+
+def _topology() -> Topology:
+    try:
+        return Config.from_env().topology
+    except ValueError as error:
+        raise CaffeError(f"the environment describes no job: {error}") from error
 
 
 def _action(name: str, log: Log) -> Callable[[Flags, Log], int]:
