@@ -12,7 +12,7 @@ from typing import Any
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto.schema import NetParameter, message_class
-from sirtaki.caffe.proto.upgrade_v0 import Note, ignore, upgrade_v0
+from sirtaki.caffe.proto.upgrade_v0 import TYPES, Note, ignore, upgrade_v0
 
 V1LayerParameter = message_class("V1LayerParameter")
 
@@ -45,13 +45,19 @@ _COPIED = (
 )
 
 
-def v1_type(number: int) -> str:
+def type_of_v1(number: int) -> str:
     """The type that version 1 writes as a number; "" if there is none."""
     value = V1LayerParameter.LayerType.DESCRIPTOR.values_by_number.get(number)
-    if value is None:
-        return ""
-    words = value.name.split("_")
-    return _SPECIAL.get(value.name, "".join(word.capitalize() for word in words))
+    return _camel(value.name) if value is not None else ""
+
+
+def type_of_v0(name: str) -> str:
+    """The type that version 0 calls so."""
+    return _camel(TYPES[name]) if name in TYPES else name
+
+
+def _camel(name: str) -> str:
+    return _SPECIAL.get(name, "".join(word.capitalize() for word in name.split("_")))
 
 
 def upgrade_net(net: Any, note: Note = ignore) -> Any:
@@ -135,7 +141,7 @@ def _upgrade_v1(net: Any, note: Note) -> None:
 
 def _upgrade_layer(old: Any, new: Any) -> None:
     new.name = old.name
-    new.type = v1_type(old.type)
+    new.type = type_of_v1(old.type)
     for name in ("bottom", "top", "loss_weight", "blobs", "include", "exclude"):
         getattr(new, name).MergeFrom(getattr(old, name))
     for field, values in (

@@ -6,6 +6,7 @@ to what is there before anything is made of it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -31,26 +32,42 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, Content]]:
     """
     at = 0
     while at < len(data):
+        number, kind, value, at = _field(data, at)
+        yield number, kind, value
+
+
+def raw_fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """The fields of a message: number, and all its bytes.
+
+    Raises:
+        WireError: It is none.
+    """
+    at = 0
+    while at < len(data):
         start = at
-        tag, at = varint(data, at)
-        number, kind = tag >> 3, tag & 7
-        if number == 0:
-            raise WireError("a field without a number")
-        if kind == VARINT:
-            value, at = varint(data, at)
-            yield number, kind, value
-        elif kind == BYTES:
-            size, at = varint(data, at)
-            if size > len(data) - at:
-                raise WireError(f"field {number} says {size} bytes, {len(data) - at} are left")
-            yield number, kind, data[at : at + size]
-            at += size
-        elif kind in _FIXED:
-            run = _run(data, start, at - start, _FIXED[kind])
-            yield number, kind, run
-            at = start + len(run) // _FIXED[kind] * (at - start + _FIXED[kind])
-        else:
-            raise WireError(f"field {number} is of an unknown kind {kind}")
+        number, _, _, at = _field(data, at)
+        yield number, data[start:at]
+
+
+def _field(data: memoryview, start: int) -> tuple[int, int, Content, int]:
+    """The field that begins at `start`, and where it ends."""
+    tag, at = varint(data, start)
+    number, kind = tag >> 3, tag & 7
+    if number == 0:
+        raise WireError("a field without a number")
+    if kind == VARINT:
+        value, at = varint(data, at)
+        return number, kind, value, at
+    if kind == BYTES:
+        size, at = varint(data, at)
+        if size > len(data) - at:
+            raise WireError(f"field {number} says {size} bytes, {len(data) - at} are left")
+        return number, kind, data[at : at + size], at + size
+    if kind not in _FIXED:
+        raise WireError(f"field {number} is of an unknown kind {kind}")
+    width = at - start + _FIXED[kind]
+    run = _run(data, start, at - start, _FIXED[kind])
+    return number, kind, run, start + len(run) // _FIXED[kind] * width
 
 
 def _run(data: memoryview, start: int, tag: int, size: int) -> memoryview:
@@ -153,3 +170,8 @@ def tagged(number: int, data: bytes) -> bytes:
 def counted(number: int, value: int) -> bytes:
     """A field that holds a varint."""
     return varints([number << 3 | VARINT, value])
+
+
+def single(number: int, value: float) -> bytes:
+    """A field that holds a float."""
+    return varints([number << 3 | FIXED32]) + struct.pack("<f", value)
