@@ -57,7 +57,7 @@ def test_memory_data_comes_batch_by_batch_and_round_again() -> None:
 
 
 def test_memory_data_without_data_says_so() -> None:
-    with pytest.raises(LayerError, match="'m'.*reset"):
+    with pytest.raises(LayerError, match=r"'m'.*reset"):
         layer_of(MEMORY).forward([])
 
 

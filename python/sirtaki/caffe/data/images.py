@@ -126,4 +126,4 @@ def _pixels(image: Any, color: bool | None) -> np.ndarray:
     if not color:
         return np.asarray(image.convert("L"))[None]
     rgb = np.asarray(image.convert("RGB"))
-    return rgb[:, :, ::-1].transpose(2, 0, 1)
+    return np.moveaxis(rgb[:, :, ::-1], 2, 0)

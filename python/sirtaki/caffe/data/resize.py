@@ -43,7 +43,7 @@ def resize(image: np.ndarray, height: int, width: int, how: str = "LINEAR") -> n
     pixels = _along(pixels, 1, _taps(old_width, width, how))
     if image.dtype == np.uint8:
         pixels = np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
-    return pixels.transpose(2, 0, 1)
+    return np.moveaxis(pixels, 2, 0)
 
 
 def _along(pixels: np.ndarray, axis: int, taps: Taps) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from sirtaki.caffe.data.augment import random_aspect_ratio, random_resize, resized
 from sirtaki.caffe.data.mean_files import read_mean
+from sirtaki.caffe.data.resize import LARGEST_SIDE
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto.schema import TRAIN
 
@@ -56,6 +57,8 @@ class Transformer:
             raise CaffeError("transform_param: crop_h and crop_w go together")
         if param.mean_file and param.mean_value:
             raise CaffeError("transform_param: either mean_file or mean_value, not both")
+        if param.pad > LARGEST_SIDE:
+            raise CaffeError(f"transform_param: a pad of {param.pad} is above {LARGEST_SIDE}")
         if param.force_color and param.force_gray:
             raise CaffeError("transform_param: either force_color or force_gray, not both")
         self._mean = np.zeros((0, 1, 1), dtype)
@@ -128,7 +131,7 @@ class Transformer:
         mean = self._mean.shape
         if self._param.mean_file and mean != shape:
             raise CaffeError(
-                f"the mean of {self._param.mean_file} is of {_by(mean)}, the image of {_by(shape)} "
+                f"{self._param.mean_file} is a mean of {_by(mean)}, the image of {_by(shape)} "
                 f"(channels, height, width)"
             )
         if self._param.mean_value and mean[0] not in (1, shape[0]):

@@ -1,1 +1,23 @@
-"""Layer types, by family."""
+"""Layer types, by family; importing this registers all of them."""
+
+from sirtaki.caffe.layers import (
+    activations,
+    convolution,
+    dropout,
+    inner_product,
+    losses,
+    normalization,
+    pooling,
+    shapes,
+)
+
+__all__ = [
+    "activations",
+    "convolution",
+    "dropout",
+    "inner_product",
+    "losses",
+    "normalization",
+    "pooling",
+    "shapes",
+]
