@@ -119,7 +119,7 @@ class _Reader:
 
     def read(self, arguments: Iterable[str]) -> list[str]:
         """Take the flags; return what is none."""
-        rest = []
+        rest: list[str] = []
         words = iter(arguments)
         for word in words:
             if word == "--":

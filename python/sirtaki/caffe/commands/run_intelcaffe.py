@@ -110,7 +110,7 @@ def _parse(words: Sequence[str]) -> Job:
         if choices and value not in choices:
             raise UsageError(f"{word} {value}: must be one of {', '.join(choices)}")
         try:
-            setattr(job, option.name, type(option.default)(value))
+            setattr(job, option.name, int(value) if isinstance(option.default, int) else value)
         except ValueError:
             raise UsageError(f"{word} {value}: is not a number") from None
     _check(job)

@@ -1,5 +1,6 @@
 """Layer types, by family; importing this registers all of them."""
 
+from sirtaki.caffe.data import layers as data
 from sirtaki.caffe.layers import (
     activations,
     convolution,
@@ -14,6 +15,7 @@ from sirtaki.caffe.layers import (
 __all__ = [
     "activations",
     "convolution",
+    "data",
     "dropout",
     "inner_product",
     "losses",

@@ -284,7 +284,7 @@ class Solver:
             else:
                 total += float(self.net.forward())
                 self.net.backward(after_layer=after_layer)
-        return total / self.param.iter_size
+        return total / int(self.param.iter_size)
 
     def _show(self) -> None:
         """Write the loss and the outputs, each the mean over the processes."""
