@@ -9,6 +9,7 @@ from sirtaki.caffe.layers import (
     losses,
     normalization,
     pooling,
+    python_layer,
     shapes,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "losses",
     "normalization",
     "pooling",
+    "python_layer",
     "shapes",
 ]

@@ -13,6 +13,7 @@ from sirtaki.caffe.net.blob import Blob
 from sirtaki.caffe.net.gradients import settle_gradients
 from sirtaki.caffe.net.sharing import Sharing
 from sirtaki.caffe.net.step import Step
+from sirtaki.caffe.proto.text import text_of
 
 del _families
 AUTOMATIC = "(automatic)"
@@ -127,8 +128,6 @@ class Builder:
 def log_net(net: Any, log: Log | None) -> None:
     """Say which layers are built."""
     if log:
-        from sirtaki.caffe.proto.text import text_of
-
         log("net.cpp", f"Initializing net from parameters: \n{text_of(net)}")
 
 
