@@ -19,8 +19,6 @@ from sirtaki.caffe.proto.text import read_net
 from sirtaki.caffe.proto.weights import read_weights, write_weights
 from sirtaki.caffe.pycaffe import mode
 
-Ends = str | int | None
-
 
 @dataclass(frozen=True)
 class LayerView:
@@ -130,12 +128,20 @@ class Net:
         Returns:
             Outputs by name, as views: the next forward writes to them.
         """
-        wanted = list(blobs or [])
-        if inputs:
-            self._write(inputs, self.inputs, "inputs", gradient=False)
         first = 0 if start is None else self._index(start)
         last = None if end is None else self._index(end)
-        wanted += self.outputs if end is None else self.top_names[end]
+        wanted = [*(blobs or ()), *(self.outputs if end is None else self.top_names[end])]
+        return self._forward(wanted, inputs, first, last)
+
+    def _forward(
+        self,
+        wanted: Sequence[str],
+        inputs: Mapping[str, Array],
+        first: int = 0,
+        last: int | None = None,
+    ) -> dict[str, Array]:
+        if inputs:
+            self._write(inputs, self.inputs, "inputs", gradient=False)
         self.engine.forward(first, last)
         return {name: self._blob(name).data for name in wanted}
 
@@ -157,12 +163,20 @@ class Net:
         Returns:
             Gradients by name, as views.
         """
-        wanted = list(diffs or [])
-        if tops:
-            self._write(tops, self.outputs, "outputs", gradient=True)
         last = None if start is None else self._index(start)
         first = 0 if end is None else self._index(end)
-        wanted += self.inputs if end is None else self.bottom_names[end]
+        wanted = [*(diffs or ()), *(self.inputs if end is None else self.bottom_names[end])]
+        return self._backward(wanted, tops, last, first)
+
+    def _backward(
+        self,
+        wanted: Sequence[str],
+        tops: Mapping[str, Array],
+        last: int | None = None,
+        first: int = 0,
+    ) -> dict[str, Array]:
+        if tops:
+            self._write(tops, self.outputs, "outputs", gradient=True)
         self.engine.backward(last, first)
         return {name: self._blob(name).diff for name in wanted}
 
@@ -176,9 +190,12 @@ class Net:
         Returns:
             Outputs by name, one row an item.
         """
+        return self._all(blobs or (), inputs)
+
+    def _all(self, blobs: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
         found: dict[str, list[Array]] = {}
         for batch in self._batches(inputs):
-            for name, values in self.forward(blobs=blobs, **batch).items():
+            for name, values in self._forward([*blobs, *self.outputs], batch).items():
                 found.setdefault(name, []).extend(values.copy())
         return _first_rows(found, inputs)
 
@@ -202,12 +219,13 @@ class Net:
         tops = {name: rows for name, rows in values.items() if name not in self.inputs}
         found: dict[str, list[Array]] = {}
         gradients: dict[str, list[Array]] = {}
+        none: dict[str, Array] = {}
         for batch, batch_tops in zip_longest(
-            self._batches(inputs), self._batches(tops), fillvalue={}
+            self._batches(inputs), self._batches(tops), fillvalue=none
         ):
-            for name, rows in self.forward(blobs=blobs, **batch).items():
+            for name, rows in self._forward([*(blobs or ()), *self.outputs], batch).items():
                 found.setdefault(name, []).extend(rows.copy())
-            for name, rows in self.backward(diffs=diffs, **batch_tops).items():
+            for name, rows in self._backward([*(diffs or ()), *self.inputs], batch_tops).items():
                 gradients.setdefault(name, []).extend(rows.copy())
         return _first_rows(found, inputs), _first_rows(gradients, inputs)
 
