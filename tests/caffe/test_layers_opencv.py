@@ -15,5 +15,9 @@ from sirtaki.caffe.proto.schema import TEST, NetParameter
 
 # id: shapes of the bottoms, tops, the layer
 CASES = {
-    "conv": ([(2, 4, 9, 8)], 1, 'type: "Convolution" convolution_param { num_output: 6 kernel_size: 3 weight_filler { type: "gaussian" } bias_filler { type: "uniform" } }'),
+    "conv": (
+        [(2, 4, 9, 8)],
+        1,
+        'type: "Convolution" convolution_param { num_output: 6 kernel_size: 3 weight_filler { type: "gaussian" } bias_filler { type: "uniform" } }',
+    ),
 }
