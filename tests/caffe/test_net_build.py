@@ -45,7 +45,7 @@ def test_a_layer_in_place_writes_the_blob_that_it_reads() -> None:
 
 def test_a_blob_is_made_by_one_layer() -> None:
     text = DATA + product("a", "data", 4, top="x") + product("b", "data", 4, top="x")
-    with pytest.raises(LayerError, match="layer 'b'.*'x' is produced by multiple sources"):
+    with pytest.raises(LayerError, match=r"layer 'b'.*'x' is produced by multiple sources"):
         build(text)
 
 
@@ -223,9 +223,9 @@ def test_shapes_follow_an_input_that_is_given_another_one() -> None:
 def test_errors_of_running_name_the_layer() -> None:
     net = build(DATA + product("ip", "data", 4) + loss("ip", "target"))
     net.blobs["data"].reshape((2, 5))
-    with pytest.raises(LayerError, match="layer 'ip' \\(InnerProduct\\)"):
+    with pytest.raises(LayerError, match=r"layer 'ip' \(InnerProduct\)"):
         net.forward()
-    with pytest.raises(LayerError, match="layer 'loss'.*needs a forward with gradients"):
+    with pytest.raises(LayerError, match=r"layer 'loss'.*needs a forward with gradients"):
         net.backward()
 
 

@@ -110,7 +110,7 @@ def test_propagate_down_of_one_branch_leaves_the_other() -> None:
 def test_a_gradient_that_a_layer_does_not_have_is_refused() -> None:
     text = inputs("data", (2, 3)) + product("scores", "data", 2) + product("label", "data", 1)
     text += 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "scores" bottom: "label" }'
-    with pytest.raises(LayerError, match="layer 'loss'.*no gradient for its bottom 1, 'label'"):
+    with pytest.raises(LayerError, match=r"layer 'loss'.*no gradient for its bottom 1, 'label'"):
         build(text)
 
 

@@ -93,7 +93,7 @@ def test_a_shared_blob_may_be_missing_where_it_is_not_owned() -> None:
     )
     assert np.array_equal(blobs(net, "b")[0], values(3, 3))
     assert np.array_equal(blobs(net, "b")[1], 2 * values(3))
-    with pytest.raises(LayerError, match="layer 'b'.*blob 1 is missing"):
+    with pytest.raises(LayerError, match=r"layer 'b'.*blob 1 is missing"):
         net.load([LayerWeights("b", "", [None, None])])
 
 
