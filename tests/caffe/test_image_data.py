@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from sirtaki.caffe.data.mean_files import write_mean
 from sirtaki.caffe.data.windows import Window, warp
 from sirtaki.caffe.errors import LayerError
 from sirtaki.caffe.layers.base import World
+from sirtaki.caffe.proto.blobs import write_mean
 from tests.caffe.records import batches, layer_of
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 10, 3), np.uint8)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from sirtaki.caffe.data.augment import random_aspect_ratio, random_resize, resized
-from sirtaki.caffe.data.mean_files import read_mean
 from sirtaki.caffe.data.resize import LARGEST_SIDE
 from sirtaki.caffe.errors import CaffeError
+from sirtaki.caffe.proto.blobs import read_mean
 from sirtaki.caffe.proto.schema import TRAIN
 
 

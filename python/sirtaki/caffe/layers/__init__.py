@@ -1,25 +1,31 @@
 """Layer types, by family; importing this registers all of them."""
 
+from sirtaki.caffe.data import layers as data_layers
 from sirtaki.caffe.layers import (
     activations,
-    convolution,
+    detection,
     dropout,
-    inner_product,
     losses,
     normalization,
     pooling,
+    products,
     python_layer,
+    recurrent,
+    refused,
     shapes,
 )
 
 __all__ = [
     "activations",
-    "convolution",
+    "data_layers",
+    "detection",
     "dropout",
-    "inner_product",
     "losses",
     "normalization",
     "pooling",
+    "products",
     "python_layer",
+    "recurrent",
+    "refused",
     "shapes",
 ]

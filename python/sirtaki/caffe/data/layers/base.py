@@ -46,16 +46,17 @@ class DataLayer(Layer):
         """End its threads and close its files; it is not used any more."""
 
     def check_size(self, shape: Sequence[int]) -> None:
-        """Refuse a blob that is larger than Caffe allows.
+        """Refuse a blob that has a negative side, or is larger than Caffe allows.
 
         Raises:
             LayerError: It is.
         """
         count = int(np.prod([int(n) for n in shape], dtype=object))
+        shown = " ".join(map(str, shape))
+        if min(shape, default=0) < 0:
+            raise self.error(f"a top of shape {shown}")
         if count > _LARGEST_BLOB:
-            raise self.error(
-                f"a top of shape {' '.join(map(str, shape))} has more than 2^31 - 1 numbers"
-            )
+            raise self.error(f"a top of shape {shown} has more than 2^31 - 1 numbers")
 
     @property
     def numeric(self) -> np.dtype[Any]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from sirtaki.caffe.layers.base import Layer, Shape, layer
 from sirtaki.caffe.layers.checks import filled, positive, same_shapes
-from sirtaki.caffe.layers.windows import windows_of
+from sirtaki.caffe.layers.products.windows import windows_of
 
 _CONVOLUTIONS: tuple[Callable[..., torch.Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 _TRANSPOSED: tuple[Callable[..., torch.Tensor], ...] = (
