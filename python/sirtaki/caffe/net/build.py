@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import sirtaki.caffe.data.layers as _data_families
 import sirtaki.caffe.layers as _families
 from sirtaki.caffe.errors import LayerError
 from sirtaki.caffe.layers.base import Context, Layer, Shape, layer_class
@@ -16,7 +15,7 @@ from sirtaki.caffe.net.sharing import Sharing
 from sirtaki.caffe.net.step import Step
 from sirtaki.caffe.proto.text import text_of
 
-del _families, _data_families  # imported so that the layer types are known
+del _families  # imported so that the layer types are known
 AUTOMATIC = "(automatic)"
 
 Log = Callable[[str, str], None]
