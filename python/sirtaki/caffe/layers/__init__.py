@@ -1,1 +1,31 @@
-"""Layer types, by family."""
+"""Layer types, by family; importing this registers all of them."""
+
+from sirtaki.caffe.data import layers as data_layers
+from sirtaki.caffe.layers import (
+    activations,
+    detection,
+    dropout,
+    losses,
+    normalization,
+    pooling,
+    products,
+    python_layer,
+    recurrent,
+    refused,
+    shapes,
+)
+
+__all__ = [
+    "activations",
+    "data_layers",
+    "detection",
+    "dropout",
+    "losses",
+    "normalization",
+    "pooling",
+    "products",
+    "python_layer",
+    "recurrent",
+    "refused",
+    "shapes",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -33,12 +34,24 @@ class Param:
         """Whether the solver changes it."""
         return self.lr_mult != 0.0
 
-    def add_diff(self, gradient: torch.Tensor) -> None:
-        """Add to the gradient."""
-        if self.diff is None:
-            self.diff = gradient.detach().clone()
-        else:
+    @property
+    def owner(self) -> Param:
+        """Whose values and gradient these are; another's where params are shared by name."""
+        return self
+
+    def add_diff(self, gradient: torch.Tensor, *, ours: bool = False) -> None:
+        """Add to the gradient.
+
+        Args:
+            gradient: What to add.
+            ours: Nobody else has this tensor, so that it may be kept.
+        """
+        if self.diff is not None:
             self.diff.add_(gradient)
+        elif ours and gradient.is_contiguous():
+            self.diff = gradient
+        else:
+            self.diff = gradient.detach().clone(memory_format=torch.contiguous_format)
 
 
 @dataclass
@@ -67,6 +80,9 @@ class Context:
         bn_stats_batch_size: Images that BatchNorm normalises together; 0: all of the batch.
         dtype: Of blobs and params.
         random: Source of random numbers, seeded by `random_seed`; one for all layers of a process.
+        shared_seed: Common to all processes; data are shuffled and augmented by it.
+        log: Takes a source file's name and a line: ("data_layer.cpp", "Opened lmdb x").
+        keep_graphs: A script may go backward again without another forward.
     """
 
     phase: int = TRAIN
@@ -75,6 +91,9 @@ class Context:
     bn_stats_batch_size: int = 0
     dtype: torch.dtype = torch.float32
     random: torch.Generator = field(default_factory=torch.Generator)
+    shared_seed: int = 0
+    log: Callable[[str, str], None] = lambda source, text: None
+    keep_graphs: bool = False
 
 
 class Layer(abc.ABC):
@@ -168,10 +187,15 @@ class Layer(abc.ABC):
             [*leaves, *(p.data for p in learning)],
             [d for _, d in pairs],
             allow_unused=True,
+            retain_graph=self.context.keep_graphs,
+        )
+        # A gradient may be the very tensor that a top's or another's is: that one is copied.
+        places = Counter(
+            g.data_ptr() for g in (*gradients, *(d for _, d in pairs)) if g is not None
         )
         for param, gradient in zip(learning, gradients[len(leaves) :], strict=True):
             if gradient is not None:
-                param.add_diff(gradient)
+                param.add_diff(gradient, ours=places[gradient.data_ptr()] == 1)
         found = iter(gradients[: len(leaves)])
         return [next(found) if wants else None for wants in wanted]
 

@@ -1,0 +1,117 @@
+"""Blobs: what layers hand on, as memory that scripts may look at and write to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+Shape = tuple[int, ...]
+
+
+class Blob:
+    """What a layer hands on to the next: values and their gradient, made when they are needed.
+
+    A script that has asked for its memory (`hold`) finds every later forward's values in the same
+    place, as in Caffe; otherwise a forward just puts a new tensor here.
+
+    Args:
+        name: Its name in the net.
+        shape: Its shape as far as building knows it.
+        dtype: Of values and gradient.
+    """
+
+    __slots__ = ("_data", "_data_held", "_diff", "_diff_held", "_shape", "dtype", "name")
+
+    def __init__(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> None:
+        self.name = name
+        self.dtype = dtype
+        self._shape: Shape = tuple(shape)
+        self._data: torch.Tensor | None = None
+        self._diff: torch.Tensor | None = None
+        self._data_held = False
+        self._diff_held = False
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+        return self._shape
+
+    @property
+    def data(self) -> torch.Tensor:
+        """Its values; zeros before anything was put here."""
+        if self._data is None:
+            self._data = torch.zeros(self._shape, dtype=self.dtype)
+        return self._data
+
+    @data.setter
+    def data(self, values: torch.Tensor) -> None:
+        self.put(values)
+
+    @property
+    def diff(self) -> torch.Tensor | None:
+        """Its gradient; None: zeros."""
+        return self._diff
+
+    @diff.setter
+    def diff(self, values: torch.Tensor | None) -> None:
+        self.put_diff(values)
+
+    @property
+    def held(self) -> bool:
+        """Whether a script has the memory of the values."""
+        return self._data_held
+
+    def put(self, values: torch.Tensor) -> None:
+        """Take values that nobody else writes to."""
+        if self._data_held and self._data is not None and self._data.shape == values.shape:
+            # Not a change that autograd is to know of: what a graph has saved is separate, or is
+            # meant to be read again as it is now, as Caffe does.
+            self._data.data.copy_(values)
+            return
+        self._data = values
+        self._data_held = False
+        if values.shape != self._shape:
+            self._shape = tuple(values.shape)
+            self._diff, self._diff_held = None, False
+
+    def put_diff(self, gradient: torch.Tensor | None) -> None:
+        """Take a gradient; None: zeros."""
+        if self._diff_held and self._diff is not None:
+            if gradient is None:
+                self._diff.zero_()
+                return
+            if gradient.shape == self._diff.shape:
+                self._diff.copy_(gradient)
+                return
+        self._diff = gradient
+        self._diff_held = False
+
+    def hold(self) -> torch.Tensor:
+        """The values in memory of their own, which stays while the shape does."""
+        if not self._data_held:
+            self._data = self.data.detach().to("cpu").clone(memory_format=torch.contiguous_format)
+            self._data_held = True
+        return self.data
+
+    def hold_diff(self) -> torch.Tensor:
+        """The gradient in memory of its own, which stays while the shape does."""
+        if self._diff is None:
+            self._diff = torch.zeros(self._shape, dtype=self.dtype)
+        elif not self._diff_held:
+            self._diff = self._diff.clone(memory_format=torch.contiguous_format)
+        self._diff_held = True
+        return self._diff
+
+    def reshape(self, shape: Sequence[int]) -> None:
+        """Give it another shape; values are kept where their number stays, zeros otherwise."""
+        new = tuple(shape)
+        if new == self._shape:
+            return
+        if self._data is not None and math.prod(new) == math.prod(self._shape):
+            self._data = self._data.reshape(new)
+        else:
+            self._data, self._data_held = None, False
+        self._shape = new
+        self._diff, self._diff_held = None, False

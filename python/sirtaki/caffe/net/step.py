@@ -1,0 +1,41 @@
+"""One layer's place in a net: what it reads and writes, and what it ran with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from sirtaki.caffe.layers.base import Layer, Param
+from sirtaki.caffe.net.blob import Blob
+
+
+@dataclass
+class Step:
+    """A layer of a net.
+
+    Args:
+        layer: The layer.
+        bottoms: What it reads.
+        tops: What it writes; in place where one of them is a bottom.
+        loss_weights: One a top; 0: no part of the loss.
+        wants: For each bottom, whether its gradient is needed.
+        needs_backward: Whether the layer runs in a backward pass.
+        complete: Params whose whole gradient is there after this layer's backward.
+        ran: Bottoms and tops of the last forward with gradients.
+    """
+
+    layer: Layer
+    bottoms: list[Blob]
+    tops: list[Blob]
+    loss_weights: list[float]
+    wants: list[bool] = field(default_factory=list)
+    needs_backward: bool = False
+    complete: list[Param] = field(default_factory=list)
+    ran: tuple[list[torch.Tensor], list[torch.Tensor]] | None = None
+
+    def __post_init__(self) -> None:
+        #: Its tops are written by the program, not by a forward pass.
+        self.is_input = self.layer.proto.type == "Input"
+        self.has_loss = any(self.loss_weights)
+        self.in_place = any(top is bottom for top in self.tops for bottom in self.bottoms)

@@ -1,0 +1,153 @@
+"""The words of protobuf's text format, each with its place in the file."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from sirtaki.caffe.errors import CaffeError
+
+Kind = Literal["name", "number", "string", "symbol", "end"]
+
+_SPACE = re.compile(r"(?:[ \t\r\n\f\v]+|\#[^\n]*)*")
+_TOKEN = re.compile(
+    r"""
+    (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<number>(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?)
+      (?![A-Za-z0-9_.]))
+  | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+  | (?P<symbol>[{}<>:;,\[\]-])
+    """,
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(
+    rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL
+)
+_LETTERS = {
+    b"n": b"\n",
+    b"r": b"\r",
+    b"t": b"\t",
+    b"a": b"\a",
+    b"b": b"\b",
+    b"f": b"\f",
+    b"v": b"\v",
+    **{each: each for each in (b"\\", b"'", b'"', b"?")},
+}
+
+
+class Tokens:
+    """The words of a text, one at a time.
+
+    Args:
+        text: The text.
+        where: What errors call it, a path for instance.
+
+    Attributes:
+        kind: What the present word is; "end" behind the last one.
+        word: The present word.
+        start: Where it begins.
+        stop: Where the word before it ended.
+    """
+
+    def __init__(self, text: str, where: str) -> None:
+        self._text = text
+        self._where = where
+        self._end = 1 if text.startswith("\ufeff") else 0
+        self.kind: Kind = "end"
+        self.word = ""
+        self.start = self.stop = self._end
+        self.advance()
+
+    def advance(self) -> None:
+        """Go on to the next word.
+
+        Raises:
+            CaffeError: What comes next is none.
+        """
+        self.stop = self._end
+        space = _SPACE.match(self._text, self._end)
+        self.start = space.end() if space else self._end
+        match = _TOKEN.match(self._text, self.start)
+        if match:
+            self.kind = match.lastgroup  # type: ignore[assignment]
+            self.word = match.group()
+            self._end = match.end()
+        elif self.start == len(self._text):
+            self.kind, self.word, self._end = "end", "", self.start
+        else:
+            raise self._no_word()
+
+    def skip(self, symbol: str) -> bool:
+        """Go on if the present word is this symbol, and say whether it was."""
+        if self.word == symbol and self.kind == "symbol":
+            self.advance()
+            return True
+        return False
+
+    def slice(self, start: int) -> str:
+        """The text from `start` to the end of the word before the present one."""
+        return self._text[start : self.stop]
+
+    def error(self, why: str, at: int | None = None) -> CaffeError:
+        """An error with the place of the present word, or of `at`; to be raised."""
+        at = self.start if at is None else at
+        line = self._text.count("\n", 0, at) + 1
+        column = at - (self._text.rfind("\n", 0, at) + 1) + 1
+        return CaffeError(f"{self._where}:{line}:{column}: {why}")
+
+    def found(self) -> str:
+        """The present word as errors show it."""
+        if self.kind == "end":
+            return "the end of the file"
+        return shown(self.word) if self.kind != "string" else shown(self.word[1:-1])
+
+    def _no_word(self) -> CaffeError:
+        first = self._text[self.start]
+        if first in "\"'":
+            return self.error("the string that begins here does not end on this line")
+        if first.isdigit() or first == ".":
+            number = re.compile(r"[\w.]+").match(self._text, self.start)
+            return self.error(f"{shown(number.group() if number else first)} is not a number")
+        return self.error(f"unexpected character {first!a}")
+
+
+def shown(word: str) -> str:
+    """A word in quotes, shortened if it is long."""
+    return f"'{word}'" if len(word) <= 60 else f"'{word[:57]}...'"
+
+
+def unquoted(word: str) -> bytes:
+    """What a quoted word stands for.
+
+    Raises:
+        ValueError: An escape in it is unknown.
+    """
+    content = word[1:-1].encode("utf-8", "surrogateescape")
+    return _ESCAPE.sub(_unescaped, content) if b"\\" in content else content
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, short, long, letter = match.groups()
+    if octal:
+        return bytes([int(octal, 8) & 0xFF])
+    if hexadecimal:
+        return bytes([int(hexadecimal, 16)])
+    if letter is not None:
+        if letter not in _LETTERS:
+            raise ValueError(f"unknown escape \\{letter.decode('ascii', 'replace')}")
+        return _LETTERS[letter]
+    code = int(short or long, 16)
+    if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        raise ValueError(f"{match.group().decode('ascii')} is not a character")
+    return chr(code).encode()
+
+
+def quoted(content: str | bytes) -> str:
+    """The word that stands for some content, in ASCII."""
+    data = content.encode() if isinstance(content, str) else content
+    return '"' + "".join(_QUOTED[byte] for byte in data) + '"'
+
+
+_QUOTED = [chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}" for byte in range(256)]
+for _letter, _byte in (("n", 10), ("r", 13), ("t", 9), ('"', 34), ("'", 39), ("\\", 92)):
+    _QUOTED[_byte] = f"\\{_letter}"
