@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sirtaki.caffe.layers.base import World
+if TYPE_CHECKING:  # its package imports the layers that use this module
+    from sirtaki.caffe.layers.base import World
 
 
 def seed_of(shared_seed: int, *names: object) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class Data(ImageLayer):
         backend = "lmdb" if param.backend == param.LMDB else "leveldb"
         self._source = source
         self._database = open_database(backend, source)
+        # Once, be it here, when the layer is forgotten, or at the program's end.
+        self._release = weakref.finalize(self, self._database.close)
         self.context.log(f"db_{backend}.cpp", f"Opened {backend} {source}")
         self.reseeded()
 
@@ -55,4 +58,4 @@ class Data(ImageLayer):
     def close(self) -> None:
         """As the base class says."""
         super().close()
-        self._database.close()
+        self._release()
