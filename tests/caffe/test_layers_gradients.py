@@ -158,7 +158,9 @@ def weighted(case: Case, bottoms: Sequence[Array], params: Sequence[Array]) -> f
             param.data.copy_(torch.from_numpy(value))
         tops = built.forward([torch.from_numpy(b) for b in bottoms])
     diffs = weights(case, [tuple(t.shape) for t in tops])
-    return sum(float((t * d).sum()) for t, d in zip(tops, diffs, strict=True) if d is not None)
+    return sum(
+        float((t.detach() * d).sum()) for t, d in zip(tops, diffs, strict=True) if d is not None
+    )
 
 
 def weights(case: Case, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor | None]:
