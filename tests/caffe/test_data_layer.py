@@ -154,6 +154,14 @@ def test_one_database_serves_several_layers(seven: Path) -> None:
         assert batches(first, 2) == batches(second, 2)
 
 
+def test_closing_twice_takes_nothing_from_others(seven: Path) -> None:
+    with closing(layer_of(data(seven))) as layer:
+        other = layer_of(data(seven))
+        other.close()
+        other.close()
+        assert batches(layer, 1) == [[0, 1]]
+
+
 def test_a_layer_leaves_no_threads(seven: Path) -> None:
     import threading
 

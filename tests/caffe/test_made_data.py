@@ -30,13 +30,6 @@ def test_input_has_a_shape_for_each_top() -> None:
     assert layer_of(text).shapes([]) == [(2,), (3, 1)]
 
 
-def test_input_takes_another_shape() -> None:
-    layer = layer_of('type: "Input" top: "a" input_param { shape { dim: 2 } }')
-    layer.resize(0, (4, 5))
-    assert layer.shapes([]) == [(4, 5)]
-    assert layer.forward([])[0].shape == (4, 5)
-
-
 def test_a_wrong_number_of_shapes_is_refused() -> None:
     shapes = "shape { dim: 2 } " * 2
     with pytest.raises(LayerError, match="2 shape for 3 tops"):
@@ -75,3 +68,46 @@ def test_memory_data_refuses_what_does_not_fit(
 ) -> None:
     with pytest.raises(LayerError, match=why):
         layer_of(MEMORY).reset(np.zeros(shape), np.zeros(labels))
+
+
+DUMMY = 'name: "d" type: "DummyData" top: "a" top: "b" dummy_data_param '
+
+
+def test_dummy_data_without_filler_is_zeros() -> None:
+    layer = layer_of(DUMMY + "{ shape { dim: 2 dim: 3 } }")
+    assert layer.shapes([]) == [(2, 3), (2, 3)]
+    assert [top.abs().sum() for top in layer.forward([])] == [0, 0]
+
+
+def test_constants_are_filled_once_and_random_numbers_anew() -> None:
+    layer = layer_of(
+        DUMMY + "{ shape { dim: 9 } shape { dim: 4 dim: 2 } "
+        'data_filler { value: 5 } data_filler { type: "gaussian" } }'
+    )
+    first, second = layer.forward([]), layer.forward([])
+    assert first[0].tolist() == [5] * 9
+    assert first[0] is second[0]
+    assert first[1].shape == (4, 2)
+    assert not torch.equal(first[1], second[1])
+
+
+def test_four_sides_are_for_all_tops_or_one_each() -> None:
+    text = "{ num: 2 num: 5 channels: 3 height: 4 width: 1 }"
+    assert layer_of(DUMMY + text).shapes([]) == [(2, 3, 4, 1), (5, 3, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{ }", "give its shape"),
+        ("{ num: 2 shape { dim: 1 } }", "give its shape"),
+        ("{ num: 2 }", "go together"),
+        ("{ shape { dim: 1 } data_filler { } data_filler { } data_filler { } }", "3 data_filler"),
+        ('{ shape { dim: 1 } data_filler { type: "no" } }', "'d'.*filler of type 'no'"),
+        ("{ shape { dim: 100000 dim: 100000 } }", "more than 2.31 - 1 numbers"),
+        ("{ shape { dim: -1 } }", "-1"),
+    ],
+)
+def test_dummy_data_refuses_what_does_not_fit(text: str, why: str) -> None:
+    with pytest.raises(LayerError, match=why):
+        layer_of(DUMMY + text)

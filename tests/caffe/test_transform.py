@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from sirtaki.caffe.data.mean_files import write_mean
 from sirtaki.caffe.data.order import draws
 from sirtaki.caffe.data.resize import resize
 from sirtaki.caffe.data.transform import Transformer
 from sirtaki.caffe.errors import CaffeError
+from sirtaki.caffe.proto.blobs import write_mean
 from sirtaki.caffe.proto.schema import TEST, TRAIN, TransformationParameter
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (3, 7, 9), np.uint8)

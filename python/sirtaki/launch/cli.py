@@ -14,6 +14,7 @@ _SUBCOMMANDS = {
     "run": ("run a script as several processes", "sirtaki.launch.cli", "run"),
     "submit": ("submit a job to Slurm or PBS", "sirtaki.launch.submit", "main"),
     "doctor": ("show what works here, and why something does not", "sirtaki.launch.doctor", "main"),
+    "caffe": ("train, test and measure Caffe's nets", "sirtaki.caffe.commands.main", "main"),
     "bench": ("measure collectives on this machine", "sirtaki.observe.bench", "main"),
 }
 

@@ -7,10 +7,13 @@ processes change what an item becomes, and a run continues where another ended.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sirtaki.caffe.layers.base import World
+if TYPE_CHECKING:  # its package imports the layers that use this module
+    from sirtaki.caffe.layers.base import World
 
 
 def seed_of(shared_seed: int, *names: object) -> int:
@@ -44,6 +47,10 @@ class Deal:
         """The number, in the common row, of an item of this process."""
         return self._first + item * self._step
 
+    def item(self, number: int) -> int:
+        """Which item of this process a number of the common row is."""
+        return (number - self._first) // self._step
+
 
 class Order:
     """Which record is the n-th: one after the other and round again, or shuffled.
@@ -68,3 +75,37 @@ class Order:
             self._permutation = draws(self._seed, turn).permutation(self._count)
             self._round = turn
         return int(self._permutation[place])
+
+
+class FileOrder:
+    """Which row of which file the n-th item is: one file after the other, and round again.
+
+    Args:
+        rows: How many rows each file has.
+        seed: Files, and rows within a file, change their order each round by it; None: as they lie.
+    """
+
+    def __init__(self, rows: Sequence[int], seed: int | None) -> None:
+        self._rows = np.array(rows)
+        self._seed = seed
+        self._round = -1
+        self._file = -1
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The file, and the row in it, that an item of the common row is."""
+        turn, place = divmod(number, int(self._rows.sum()))
+        if turn != self._round:
+            self._round, self._file = turn, -1
+            self._files = self._permutation(len(self._rows), "files")
+            self._ends = np.cumsum(self._rows[self._files])
+        slot = int(np.searchsorted(self._ends, place, "right"))
+        file = int(self._files[slot])
+        if file != self._file:
+            self._file = file
+            self._order = self._permutation(int(self._rows[file]), file)
+        return file, int(self._order[place - int(self._ends[slot]) + int(self._rows[file])])
+
+    def _permutation(self, count: int, of: object) -> np.ndarray:
+        if self._seed is None:
+            return np.arange(count)
+        return draws(seed_of(self._seed, of), self._round).permutation(count)

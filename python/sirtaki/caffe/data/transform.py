@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from sirtaki.caffe.data.augment import random_aspect_ratio, random_resize, resized
-from sirtaki.caffe.data.mean_files import read_mean
 from sirtaki.caffe.data.resize import LARGEST_SIDE
 from sirtaki.caffe.errors import CaffeError
+from sirtaki.caffe.proto.blobs import read_mean
 from sirtaki.caffe.proto.schema import TRAIN
 
 
@@ -66,6 +66,8 @@ class Transformer:
             self._mean = read_mean(Path(param.mean_file)).astype(dtype)
         elif param.mean_value:
             self._mean = np.array(param.mean_value, dtype)[:, None, None]
+        #: The shape of the mean: of an image, or of its channels.
+        self.mean_shape = self._mean.shape
         # A mirrored crop lies in here the right way round, which subtracts faster.
         self._mirrored_mean = np.ascontiguousarray(self._mean[:, :, ::-1])
 
@@ -109,10 +111,21 @@ class Transformer:
         for numbers, cut in zip(batch, cuts, strict=True):
             numbers[...] = cut.pixels[:, :, ::-1] if cut.mirrored else cut.pixels
             if len(self._mean):
-                numbers -= self._mean_of(cut)
+                numbers -= self.mean_of(cut)
             if self._param.scale != 1:
                 numbers *= self._param.scale
         return batch
+
+    def mean_of(self, cut: Cut) -> np.ndarray:
+        """What is subtracted from a cut; nothing if there is no mean."""
+        if not self._param.mean_file:
+            return self._mean
+        _, height, width = cut.pixels.shape
+        rows = slice(cut.top, cut.top + height)
+        if not cut.mirrored:
+            return self._mean[:, rows, cut.left : cut.left + width]
+        right = self._mean.shape[2] - cut.left
+        return self._mirrored_mean[:, rows, right - width : right]
 
     def _resized(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
         param = self._param
@@ -139,16 +152,6 @@ class Transformer:
                 f"transform_param has {mean[0]} mean_value for an image of {shape[0]} channels: "
                 f"give 1 or {shape[0]}"
             )
-
-    def _mean_of(self, cut: Cut) -> np.ndarray:
-        if not self._param.mean_file:
-            return self._mean
-        _, height, width = cut.pixels.shape
-        rows = slice(cut.top, cut.top + height)
-        if not cut.mirrored:
-            return self._mean[:, rows, cut.left : cut.left + width]
-        right = self._mean.shape[2] - cut.left
-        return self._mirrored_mean[:, rows, right - width : right]
 
 
 def _by(shape: Sequence[int]) -> str:

@@ -12,8 +12,8 @@ import torch
 
 from sirtaki.caffe.errors import LayerError
 from sirtaki.caffe.layers.base import Context, Layer, Param, Shape, layer
-from sirtaki.caffe.net.blob import Blob as NetBlob
-from sirtaki.caffe.pycaffe.blob import Blob, ParamBlob
+from sirtaki.caffe.net.array_blob import ArrayBlob, ParamBlob
+from sirtaki.caffe.net.blob import Blob
 
 
 @layer("Python")
@@ -31,18 +31,17 @@ class PythonLayer(Layer):
 
     def __init__(self, proto: Any, context: Context) -> None:
         super().__init__(proto, context)
-        self._bottom: list[NetBlob] = []
-        self._top: list[NetBlob] = []
+        self._bottom: list[Blob] = []
+        self._top: list[Blob] = []
         self._user: Any = None
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Make the user's object, and let it make its blobs."""
         dtype = self.context.dtype
         self._bottom = [
-            NetBlob(name, shape, dtype)
-            for name, shape in zip(self.proto.bottom, bottoms, strict=True)
+            Blob(name, shape, dtype) for name, shape in zip(self.proto.bottom, bottoms, strict=True)
         ]
-        self._top = [NetBlob(name, (), dtype) for name in self.proto.top]
+        self._top = [Blob(name, (), dtype) for name in self.proto.top]
         self._user = self._make()
         self._user.param_str = self.proto.python_param.param_str
         self._user.phase = self.context.phase
@@ -133,5 +132,5 @@ class ParamBlobs:
         return (ParamBlob(param) for param in self._params)
 
 
-def _as_seen(blobs: Sequence[NetBlob]) -> list[Blob]:
-    return [Blob(blob) for blob in blobs]
+def _as_seen(blobs: Sequence[Blob]) -> list[ArrayBlob]:
+    return [ArrayBlob(blob) for blob in blobs]

@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import sirtaki.caffe.layers as _families  # registers the layer types
+import sirtaki.caffe.layers as _families
 from sirtaki.caffe.errors import LayerError
 from sirtaki.caffe.layers.base import Context, Layer, Shape, layer_class
 from sirtaki.caffe.net.blob import Blob
 from sirtaki.caffe.net.gradients import settle_gradients
 from sirtaki.caffe.net.sharing import Sharing
 from sirtaki.caffe.net.step import Step
+from sirtaki.caffe.proto.text import text_of
 
-del _families
+del _families  # imported so that the layer types are known
 AUTOMATIC = "(automatic)"
 
 Log = Callable[[str, str], None]
@@ -127,8 +128,6 @@ class Builder:
 def log_net(net: Any, log: Log | None) -> None:
     """Say which layers are built."""
     if log:
-        from sirtaki.caffe.proto.text import text_of
-
         log("net.cpp", f"Initializing net from parameters: \n{text_of(net)}")
 
 

@@ -12,10 +12,10 @@ import torch
 from sirtaki.caffe.layers.base import Layer, Param
 from sirtaki.caffe.net.batch_norm import KINDS, scale_after
 from sirtaki.caffe.net.build import describe
+from sirtaki.caffe.proto.weights import LayerWeights, Saved
 
 if TYPE_CHECKING:
     from sirtaki.caffe.net.net import Net
-    from sirtaki.caffe.proto.weights import LayerWeights, Saved
 
 Log = Callable[[str, str], None]
 Array = npt.NDArray[np.floating]
@@ -52,17 +52,31 @@ def load(net: Net, weights: Sequence[LayerWeights], log: Log | None) -> None:
 
 
 def _pairs(
-    layer: Layer, params: Sequence[Param], blobs: Sequence[Array]
+    layer: Layer, params: Sequence[Param], blobs: Sequence[Array | None]
 ) -> list[tuple[Param, Array]]:
-    if len(params) != len(blobs):
+    given = [*blobs, *(None for param in params[len(blobs) :] if _is_shared(layer, param))]
+    if len(params) != len(given):
         raise layer.error(f"has {len(params)} blobs, the weights have {len(blobs)} for it")
-    for index, (param, blob) in enumerate(zip(params, blobs, strict=True)):
+    found: list[tuple[Param, Array]] = []
+    for index, (param, blob) in enumerate(zip(params, given, strict=True)):
+        if blob is None:
+            if not _is_shared(layer, param):
+                raise layer.error(f"its blob {index} is missing in the weights")
+            continue
         if not _fits(blob.shape, tuple(param.data.shape)):
             raise layer.error(
                 f"blob {index} has shape {describe(param.data.shape)}, the weights have "
                 f"{describe(blob.shape)}; to learn this layer's blobs from scratch rename the layer"
             )
-    return list(zip(params, blobs, strict=True))
+        found.append((param, blob))
+    return found
+
+
+def _is_shared(layer: Layer, param: Param) -> bool:
+    """Whether a param may have its values from another layer: its message gives it a name."""
+    specs = layer.proto.param
+    place = next(i for i, mine in enumerate(layer.params) if mine is param)
+    return place < len(specs) and bool(specs[place].name)
 
 
 def _fits(saved: Sequence[int], wanted: Sequence[int]) -> bool:
@@ -74,7 +88,7 @@ def _fits(saved: Sequence[int], wanted: Sequence[int]) -> bool:
     return saved == wanted
 
 
-def _batch_norm(net: Net, index: int, blobs: Sequence[Array]) -> list[tuple[Param, Array]]:
+def _batch_norm(net: Net, index: int, blobs: Sequence[Array | None]) -> list[tuple[Param, Array]]:
     """BatchNorm with scale and shift (5 blobs, or 4 without a shift) and without (3)."""
     layer = net.layers[index]
     if len(layer.params) > 3 and len(blobs) == 3:
@@ -117,8 +131,6 @@ def share(net: Net, other: Net) -> None:
 
 def saved(net: Net) -> dict[str, list[Saved]]:
     """The blobs of all layers that have some, as a file stores them."""
-    from sirtaki.caffe.proto.weights import Saved
-
     found: dict[str, list[Saved]] = {}
     owned: set[int] = set()
     for layer in net.layers:

@@ -67,17 +67,34 @@ def write_layers(
     Raises:
         CaffeError: It cannot be written.
     """
+    _check_names(path, layers, blobs)
     keeps_diff = any(each.diff is not None for saved in blobs.values() for each in saved)
     with _created(path) as file:
         for name in layers:
-            with _named(path, name):
-                data = file.require_group(f"data/{name}")
-                diff = file.require_group(f"diff/{name}") if keeps_diff else None
-                for index, each in enumerate(blobs.get(name, ())):
-                    if each.owner:
-                        data[str(index)] = _float(each.data)
-                    if diff is not None and each.diff is not None:
-                        diff[str(index)] = _float(each.diff)
+            data = file.require_group(f"data/{name}")
+            diff = file.require_group(f"diff/{name}") if keeps_diff else None
+            for index, each in enumerate(blobs.get(name, ())):
+                if each.owner:
+                    data[str(index)] = _float(each.data)
+                if diff is not None and each.diff is not None:
+                    diff[str(index)] = _float(each.diff)
+
+
+def _check_names(
+    path: str | Path, layers: Sequence[str], blobs: Mapping[str, Sequence[Saved]]
+) -> None:
+    """A name with "/" is a group in others: none may have the place of a blob."""
+    seen: set[str] = set()
+    taken = {f"{name}/{index}" for name, saved in blobs.items() for index in range(len(saved))}
+    for name in layers:
+        parts = name.split("/")
+        heads = {"/".join(parts[: end + 1]) for end in range(len(parts))}
+        if "" in parts or "." in parts or "\0" in name or heads & taken or name in seen:
+            raise CaffeError(
+                f"cannot write {path}: HDF5 has no place for a layer '{name}' beside the others; "
+                "rename it, or write the binary format"
+            )
+        seen.add(name)
 
 
 def read_state(path: str | Path) -> dict[str, Any]:
@@ -238,18 +255,6 @@ def _created(path: str | Path) -> Iterator[Any]:
     h5py = _h5py()
     with written_beside(path) as beside, h5py.File(beside, "w") as file:
         yield file
-
-
-@contextlib.contextmanager
-def _named(path: str | Path, layer: str) -> Iterator[None]:
-    """Turns HDF5's complaints of a layer's name into one that tells it."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise CaffeError(
-            f"cannot write {path}: HDF5 has no place for layer '{layer}' beside the others "
-            f"({error}); rename it, or write the binary format"
-        ) from error
 
 
 def _child(group: Any, key: str) -> Any:

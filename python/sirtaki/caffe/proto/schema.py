@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any
 
 from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 
 _pool = descriptor_pool.DescriptorPool()
@@ -24,6 +25,16 @@ def message_class(name: str) -> Any:
 def message_names() -> list[str]:
     """The names of all messages of the file."""
     return sorted(_pool.FindFileByName("caffe.proto").message_types_by_name)
+
+
+def module_names() -> dict[str, Any]:
+    """What protoc would put into a module `caffe_pb2`: messages, enums, their values."""
+    file = _pool.FindFileByName("caffe.proto")
+    names: dict[str, Any] = {name: message_class(name) for name in message_names()}
+    for name, enum in file.enum_types_by_name.items():
+        names[name] = EnumTypeWrapper(enum)
+        names |= {value.name: value.number for value in enum.values}
+    return names | {"DESCRIPTOR": file}
 
 
 BlobProto = message_class("BlobProto")
@@ -56,4 +67,5 @@ __all__ = [
     "TransformationParameter",
     "message_class",
     "message_names",
+    "module_names",
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sirtaki.caffe.layers.base import layer_kinds
+from sirtaki.caffe.net.array_blob import ArrayBlob as Blob
 from sirtaki.caffe.proto.schema import TEST, TRAIN
 from sirtaki.caffe.pycaffe import io
-from sirtaki.caffe.pycaffe.blob import Blob
 from sirtaki.caffe.pycaffe.classifier import Classifier
 from sirtaki.caffe.pycaffe.layer import Layer
 from sirtaki.caffe.pycaffe.mode import (
@@ -49,9 +49,9 @@ __all__ = [
     "Blob",
     "Classifier",
     "Layer",
+    "NesterovSolver",
     "Net",
     "NetSpec",
-    "NesterovSolver",
     "RMSPropSolver",
     "SGDSolver",
     "Solver",

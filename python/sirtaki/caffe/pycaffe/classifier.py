@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sirtaki.caffe.net.array_blob import Array
 from sirtaki.caffe.proto.schema import TEST
 from sirtaki.caffe.pycaffe import io
-from sirtaki.caffe.pycaffe.blob import Array
 from sirtaki.caffe.pycaffe.net import Net
 
 
@@ -48,8 +48,8 @@ class Classifier(Net):
             self.transformer.set_raw_scale(in_, raw_scale)
         if channel_swap is not None:
             self.transformer.set_channel_swap(in_, channel_swap)
-        self.crop_dims = np.array(self.blobs[in_].shape[2:])
-        self.image_dims = image_dims or self.crop_dims
+        self.crop_dims = self.blobs[in_].shape[2:]
+        self.image_dims = tuple(image_dims or self.crop_dims)
 
     def predict(self, inputs: Sequence[Array], oversample: bool = True) -> Array:
         """Probabilities of classes.
@@ -63,13 +63,13 @@ class Classifier(Net):
         """
         in_ = self.inputs[0]
         images = [io.resize_image(image, self.image_dims) for image in inputs]
-        height, width = (int(size) for size in self.crop_dims)
+        height, width = self.crop_dims
         if oversample:
             crops = io.oversample(images, (height, width))
         else:
             crops = np.stack([_centre(image, height, width) for image in images])
         prepared = np.stack([self.transformer.preprocess(in_, crop) for crop in crops])
-        found = self.forward_all(**{in_: prepared})[self.outputs[0]]
+        found = self._all([], {in_: prepared})[self.outputs[0]]
         if oversample:
             found = found.reshape(len(images), 10, -1).mean(axis=1)
         return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto.blobs import array_of, blob_of
@@ -104,7 +104,8 @@ def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
 def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
     """The values of a BlobProto, or its gradient."""
     if not return_diff:
-        return array_of(blob)
+        values: Array = array_of(blob)
+        return values
     gradient = BlobProto()
     gradient.CopyFrom(blob)
     gradient.ClearField("data")
@@ -152,7 +153,8 @@ def datum_to_array(datum: Any) -> Array:
         values = np.array(datum.float_data, dtype=np.float64)
     if datum.encoded or values.size != np.prod(shape):
         raise CaffeError(f"a Datum of {list(shape)} holds {values.size} values, or is encoded")
-    return values.reshape(shape).copy()
+    image: Array = values.reshape(shape).copy()
+    return image
 
 
 class Transformer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sirtaki.caffe.pycaffe.blob import Blob
+from sirtaki.caffe.net.array_blob import ArrayBlob
 
 
 class Layer:
@@ -20,18 +20,20 @@ class Layer:
     phase: int = 0
     blobs: Any = ()
 
-    def setup(self, bottom: list[Blob], top: list[Blob]) -> None:
+    def setup(self, bottom: list[ArrayBlob], top: list[ArrayBlob]) -> None:
         """Check what it is given; called once."""
 
-    def reshape(self, bottom: list[Blob], top: list[Blob]) -> None:
+    def reshape(self, bottom: list[ArrayBlob], top: list[ArrayBlob]) -> None:
         """Shape the tops by what the bottoms have; called before each forward."""
         raise NotImplementedError(f"{type(self).__name__} has no reshape(bottom, top)")
 
-    def forward(self, bottom: list[Blob], top: list[Blob]) -> None:
+    def forward(self, bottom: list[ArrayBlob], top: list[ArrayBlob]) -> None:
         """Write the tops' data."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(bottom, top)")
 
-    def backward(self, top: list[Blob], propagate_down: list[bool], bottom: list[Blob]) -> None:
+    def backward(
+        self, top: list[ArrayBlob], propagate_down: list[bool], bottom: list[ArrayBlob]
+    ) -> None:
         """Write the bottoms' diff, and add to the diff of its blobs."""
         raise NotImplementedError(
             f"{type(self).__name__} has no backward(top, propagate_down, bottom)"

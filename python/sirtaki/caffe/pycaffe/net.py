@@ -7,20 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.layers.base import Layer as NetLayer
+from sirtaki.caffe.net.array_blob import Array, ArrayBlob, ParamBlob
 from sirtaki.caffe.net.net import Net as Engine
 from sirtaki.caffe.proto.schema import TEST, TRAIN
 from sirtaki.caffe.proto.text import read_net
 from sirtaki.caffe.proto.weights import read_weights, write_weights
 from sirtaki.caffe.pycaffe import mode
-from sirtaki.caffe.pycaffe.blob import Array, Blob, ParamBlob
-
-Ends = str | int | None
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class Net:
 
     def _wrap(self, engine: Engine) -> None:
         self.engine = engine
-        self.blobs = OrderedDict((name, Blob(blob)) for name, blob in engine.blobs.items())
+        self.blobs = OrderedDict((name, ArrayBlob(blob)) for name, blob in engine.blobs.items())
         self.params = OrderedDict(
             (layer.name, _params_of(layer)) for layer in engine.layers if layer.params
         )
@@ -101,9 +98,7 @@ class Net:
         self._layer_names = [layer.name for layer in engine.layers]
         self._blob_names = list(self.blobs)
         self.layer_dict = OrderedDict(zip(self._layer_names, self.layers, strict=True))
-        self.top_names = OrderedDict(
-            (layer.name, list(layer.proto.top)) for layer in engine.layers
-        )
+        self.top_names = OrderedDict((layer.name, list(layer.proto.top)) for layer in engine.layers)
         self.bottom_names = OrderedDict(
             (layer.name, list(layer.proto.bottom)) for layer in engine.layers
         )
@@ -133,12 +128,20 @@ class Net:
         Returns:
             Outputs by name, as views: the next forward writes to them.
         """
-        wanted = list(blobs or [])
-        if inputs:
-            self._write(inputs, self.inputs, "inputs", gradient=False)
         first = 0 if start is None else self._index(start)
         last = None if end is None else self._index(end)
-        wanted += self.outputs if end is None else self.top_names[end]
+        wanted = [*(blobs or ()), *(self.outputs if end is None else self.top_names[end])]
+        return self._forward(wanted, inputs, first, last)
+
+    def _forward(
+        self,
+        wanted: Sequence[str],
+        inputs: Mapping[str, Array],
+        first: int = 0,
+        last: int | None = None,
+    ) -> dict[str, Array]:
+        if inputs:
+            self._write(inputs, self.inputs, "inputs", gradient=False)
         self.engine.forward(first, last)
         return {name: self._blob(name).data for name in wanted}
 
@@ -160,18 +163,24 @@ class Net:
         Returns:
             Gradients by name, as views.
         """
-        wanted = list(diffs or [])
-        if tops:
-            self._write(tops, self.outputs, "outputs", gradient=True)
         last = None if start is None else self._index(start)
         first = 0 if end is None else self._index(end)
-        wanted += self.inputs if end is None else self.bottom_names[end]
+        wanted = [*(diffs or ()), *(self.inputs if end is None else self.bottom_names[end])]
+        return self._backward(wanted, tops, last, first)
+
+    def _backward(
+        self,
+        wanted: Sequence[str],
+        tops: Mapping[str, Array],
+        last: int | None = None,
+        first: int = 0,
+    ) -> dict[str, Array]:
+        if tops:
+            self._write(tops, self.outputs, "outputs", gradient=True)
         self.engine.backward(last, first)
         return {name: self._blob(name).diff for name in wanted}
 
-    def forward_all(
-        self, blobs: Sequence[str] | None = None, **inputs: Array
-    ) -> dict[str, Array]:
+    def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Array) -> dict[str, Array]:
         """Run the net on any number of items, batch by batch.
 
         Args:
@@ -181,9 +190,12 @@ class Net:
         Returns:
             Outputs by name, one row an item.
         """
+        return self._all(blobs or (), inputs)
+
+    def _all(self, blobs: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
         found: dict[str, list[Array]] = {}
         for batch in self._batches(inputs):
-            for name, values in self.forward(blobs=blobs, **batch).items():
+            for name, values in self._forward([*blobs, *self.outputs], batch).items():
                 found.setdefault(name, []).extend(values.copy())
         return _first_rows(found, inputs)
 
@@ -207,12 +219,13 @@ class Net:
         tops = {name: rows for name, rows in values.items() if name not in self.inputs}
         found: dict[str, list[Array]] = {}
         gradients: dict[str, list[Array]] = {}
+        none: dict[str, Array] = {}
         for batch, batch_tops in zip_longest(
-            self._batches(inputs), self._batches(tops), fillvalue={}
+            self._batches(inputs), self._batches(tops), fillvalue=none
         ):
-            for name, rows in self.forward(blobs=blobs, **batch).items():
+            for name, rows in self._forward([*(blobs or ()), *self.outputs], batch).items():
                 found.setdefault(name, []).extend(rows.copy())
-            for name, rows in self.backward(diffs=diffs, **batch_tops).items():
+            for name, rows in self._backward([*(diffs or ()), *self.inputs], batch_tops).items():
                 gradients.setdefault(name, []).extend(rows.copy())
         return _first_rows(found, inputs), _first_rows(gradients, inputs)
 
@@ -251,7 +264,7 @@ class Net:
         layer = self.engine.layers[0]
         if layer.proto.type != "MemoryData":
             raise CaffeError("set_input_arrays needs a net whose first layer is a MemoryData")
-        layer.set_arrays(data, labels)  # type: ignore[attr-defined]
+        layer.reset(data, labels)  # type: ignore[attr-defined]
 
     def _index(self, layer: str) -> int:
         try:
@@ -259,7 +272,7 @@ class Net:
         except ValueError:
             raise CaffeError(f"the net has no layer '{layer}'") from None
 
-    def _blob(self, name: str) -> Blob:
+    def _blob(self, name: str) -> ArrayBlob:
         try:
             return self.blobs[name]
         except KeyError:

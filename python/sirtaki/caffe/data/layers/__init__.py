@@ -1,5 +1,5 @@
-"""The layers that bring data into a net."""
+"""The layers that bring data into a net, and HDF5Output."""
 
-from sirtaki.caffe.data.layers import database, made
+from sirtaki.caffe.data.layers import database, hdf5, image_list, made, window
 
-__all__ = ["database", "made"]
+__all__ = ["database", "hdf5", "image_list", "made", "window"]

@@ -46,16 +46,22 @@ class DataLayer(Layer):
         """End its threads and close its files; it is not used any more."""
 
     def check_size(self, shape: Sequence[int]) -> None:
-        """Refuse a blob that is larger than Caffe allows.
+        """Refuse a blob that has a negative side, or is larger than Caffe allows.
 
         Raises:
             LayerError: It is.
         """
         count = int(np.prod([int(n) for n in shape], dtype=object))
+        shown = " ".join(map(str, shape))
+        if min(shape, default=0) < 0:
+            raise self.error(f"a top of shape {shown}")
         if count > _LARGEST_BLOB:
-            raise self.error(
-                f"a top of shape {' '.join(map(str, shape))} has more than 2^31 - 1 numbers"
-            )
+            raise self.error(f"a top of shape {shown} has more than 2^31 - 1 numbers")
+
+    @property
+    def numeric(self) -> np.dtype[Any]:
+        """The net's type of numbers, for NumPy."""
+        return np.dtype("f8" if self.context.dtype == torch.float64 else "f4")
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
         """An array as a blob of the net's type; it must not be used otherwise."""
@@ -86,23 +92,22 @@ class ImageLayer(DataLayer, abc.ABC):
         del bottoms
         param = self.param()
         self._prefetcher: Prefetcher[list[Item], list[torch.Tensor]] | None = None
-        self._batch = int(param.batch_size)
-        if not self._batch:
+        self.batch = int(param.batch_size)
+        if not self.batch:
             raise self.error("batch_size must be at least 1")
         if not param.source:
             raise self.error("it has no source")
-        self._deal = Deal(param.source, self.context.world)
-        self._seed = seed_of(self.context.shared_seed, self.name)
+        self.deal = Deal(param.source, self.context.world)
+        self.seed = seed_of(self.context.shared_seed, self.name)
         self._taken = 0  # items that were put out
-        self._numeric = np.dtype("f8" if self.context.dtype == torch.float64 else "f4")
         try:
-            self._transformer = Transformer(self.proto.transform_param, self.phase, self._numeric)
-            self.open(self._deal.source)
+            self.transformer = Transformer(self.proto.transform_param, self.phase, self.numeric)
+            self.open(self.deal.source)
         except CaffeError as error:
             raise self.error(str(error)) from error
-        cut, _ = self._made(self._read_item(0))
+        cut, _ = self._item(self._read_item(0))
         self._shape = cut.pixels.shape
-        self.check_size((self._batch, *self._shape))
+        self.check_size((self.batch, *self._shape))
 
     @abc.abstractmethod
     def param(self) -> Any:
@@ -120,17 +125,18 @@ class ImageLayer(DataLayer, abc.ABC):
         """
 
     @abc.abstractmethod
-    def decode(self, content: Any) -> tuple[np.ndarray, float]:
-        """The pixels, (channels, height, width), and the label; called by several threads."""
+    def made(self, content: Any, random: np.random.Generator) -> tuple[Cut, float]:
+        """The part of the image that becomes the item, and the label; called by several threads.
 
-    def cut(self, pixels: np.ndarray, number: int) -> Cut:
-        """The part of an image that becomes the item."""
-        return self._transformer.cut(pixels, draws(self._seed, number))
+        Args:
+            content: As `read` returned it.
+            random: The item's random numbers.
+        """
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """As the first item has it."""
         del bottoms
-        return [(self._batch, *self._shape), (self._batch,)][: len(self.proto.top)]
+        return [(self.batch, *self._shape), (self.batch,)][: len(self.proto.top)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The next batch."""
@@ -141,19 +147,19 @@ class ImageLayer(DataLayer, abc.ABC):
             threads = min(depth, _MOST_THREADS)
             self._prefetcher = Prefetcher(self._read_batch, self._make, depth, threads)
         tops = self._prefetcher.next()
-        self._taken += self._batch
+        self._taken += self.batch
         return tops[: len(self.proto.top)]
 
     def position(self) -> Any:
         """The items that were put out, and the seed by which they were drawn."""
-        return {"items": self._taken, "seed": self._seed}
+        return {"items": self._taken, "seed": self.seed}
 
     def restore(self, position: Any) -> None:
         """As the base class says."""
         self._stop()
         self._taken = int(position["items"])
-        if int(position["seed"]) != self._seed:
-            self._seed = int(position["seed"])
+        if int(position["seed"]) != self.seed:
+            self.seed = int(position["seed"])
             self.reseeded()
 
     def reseeded(self) -> None:
@@ -169,7 +175,7 @@ class ImageLayer(DataLayer, abc.ABC):
             self._prefetcher = None
 
     def _read_item(self, item: int) -> Item:
-        number = self._deal.number(item)
+        number = self.deal.number(item)
         try:
             return Item(number, *self.read(number))
         except CaffeError as error:
@@ -177,18 +183,17 @@ class ImageLayer(DataLayer, abc.ABC):
 
     def _read_batch(self) -> list[Item]:
         start = self._reading
-        self._reading += self._batch
-        return [self._read_item(item) for item in range(start, start + self._batch)]
+        self._reading += self.batch
+        return [self._read_item(item) for item in range(start, start + self.batch)]
 
-    def _made(self, item: Item) -> tuple[Cut, float]:
+    def _item(self, item: Item) -> tuple[Cut, float]:
         try:
-            pixels, label = self.decode(item.content)
-            return self.cut(pixels, item.number), label
+            return self.made(item.content, draws(self.seed, item.number))
         except CaffeError as error:
             raise self.error(f"{item.name}: {error}") from error
 
     def _make(self, items: list[Item]) -> list[torch.Tensor]:
-        made = [self._made(item) for item in items]
+        made = [self._item(item) for item in items]
         first = made[0][0].pixels.shape
         for item, (cut, _) in zip(items, made, strict=True):
             if cut.pixels.shape != first:
@@ -196,8 +201,8 @@ class ImageLayer(DataLayer, abc.ABC):
                     f"{item.name} is of shape {_by(cut.pixels.shape)}, the first of its batch of "
                     f"{_by(first)}: give a crop_size, or a batch_size of 1"
                 )
-        labels = np.array([label for _, label in made], self._numeric)
-        images = self._transformer.numbers([cut for cut, _ in made])
+        labels = np.array([label for _, label in made], self.numeric)
+        images = self.transformer.numbers([cut for cut, _ in made])
         return [self.tensor(images), self.tensor(labels)]
 
 

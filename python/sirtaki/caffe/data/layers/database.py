@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from sirtaki.caffe.data.databases import InOrder, Reader, Shuffled, open_database
 from sirtaki.caffe.data.images import datum_pixels, parse_datum
 from sirtaki.caffe.data.layers.base import ImageLayer
+from sirtaki.caffe.data.transform import Cut
 from sirtaki.caffe.layers.base import layer
 
 
@@ -30,13 +32,15 @@ class Data(ImageLayer):
         backend = "lmdb" if param.backend == param.LMDB else "leveldb"
         self._source = source
         self._database = open_database(backend, source)
+        # Once, be it here, when the layer is forgotten, or at the program's end.
+        self._release = weakref.finalize(self, self._database.close)
         self.context.log(f"db_{backend}.cpp", f"Opened {backend} {source}")
         self.reseeded()
 
     def reseeded(self) -> None:
         """As the base class says."""
         if self.proto.data_param.shuffle:
-            self._reader: Reader = Shuffled(self._database, self._source, self._seed)
+            self._reader: Reader = Shuffled(self._database, self._source, self.seed)
         else:
             self._reader = InOrder(self._database, self._source)
 
@@ -45,12 +49,13 @@ class Data(ImageLayer):
         key, value = self._reader.read(number)
         return f"{self._source}, record {key!r}", value
 
-    def decode(self, content: Any) -> tuple[np.ndarray, float]:
+    def made(self, content: Any, random: np.random.Generator) -> tuple[Cut, float]:
         """As the base class says."""
         datum = parse_datum(content)
-        return datum_pixels(datum, self._transformer.color), float(datum.label)
+        pixels = datum_pixels(datum, self.transformer.color)
+        return self.transformer.cut(pixels, random), float(datum.label)
 
     def close(self) -> None:
         """As the base class says."""
         super().close()
-        self._database.close()
+        self._release()

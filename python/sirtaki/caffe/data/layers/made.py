@@ -9,15 +9,14 @@ import numpy as np
 import torch
 
 from sirtaki.caffe.data.layers.base import DataLayer
+from sirtaki.caffe.errors import CaffeError
+from sirtaki.caffe.fillers import fill
 from sirtaki.caffe.layers.base import Shape, layer
 
 
 @layer("Input")
 class Input(DataLayer):
-    """Blobs that the program writes into; zeros until then.
-
-    `values` are the blobs; `resize` gives one another shape.
-    """
+    """Blobs that the program writes into; zeros until then."""
 
     tops: ClassVar[tuple[int, int | None]] = (1, None)
 
@@ -25,25 +24,20 @@ class Input(DataLayer):
         """Make the blobs."""
         del bottoms
         shapes = one_each(self, self.proto.input_param.shape, "shape")
-        self.values: list[torch.Tensor] = []
-        for place in range(len(self.proto.top)):
-            self.values.append(torch.zeros(0))
-            self.resize(place, tuple(shapes[place].dim) if shapes else (0,))
-
-    def resize(self, place: int, shape: Shape) -> None:
-        """Give a blob another shape; zeros again."""
-        self.check_size(shape)
-        self.values[place] = torch.zeros(shape, dtype=self.context.dtype)
+        wanted = [tuple(shape.dim) for shape in shapes] or [(0,)] * len(self.proto.top)
+        for shape in wanted:
+            self.check_size(shape)
+        self._values = [torch.zeros(shape, dtype=self.context.dtype) for shape in wanted]
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """Those of the blobs."""
         del bottoms
-        return [tuple(value.shape) for value in self.values]
+        return [tuple(value.shape) for value in self._values]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The blobs."""
         del bottoms
-        return list(self.values)
+        return list(self._values)
 
 
 @layer("DummyData")
@@ -55,9 +49,6 @@ class DummyData(DataLayer):
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Make the blobs."""
         del bottoms
-        from sirtaki.caffe.fillers import fill
-
-        self._fill = fill
         param = self.proto.dummy_data_param
         self._fillers = one_each(self, param.data_filler, "data_filler")
         self._values = []
@@ -82,8 +73,12 @@ class DummyData(DataLayer):
         return list(self._values)
 
     def _refill(self, place: int) -> None:
-        if self._fillers:
-            self._fill(self._values[place], self._fillers[place], self.context.random)
+        if not self._fillers:
+            return
+        try:
+            fill(self._values[place], self._fillers[place], self.context.random)
+        except CaffeError as error:
+            raise self.error(str(error)) from error
 
     def _wanted(self) -> list[Shape]:
         param = self.proto.dummy_data_param

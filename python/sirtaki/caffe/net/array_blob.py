@@ -10,19 +10,19 @@ import numpy.typing as npt
 import torch
 
 from sirtaki.caffe.layers.base import Param, Shape
-from sirtaki.caffe.net.blob import Blob as NetBlob
+from sirtaki.caffe.net.blob import Blob
 
 Array = npt.NDArray[Any]
 
 
-class Blob:
+class ArrayBlob:
     """Values and their gradient, in memory that stays while the shape does.
 
     Args:
         blob: Whose memory it is: a net's blob.
     """
 
-    def __init__(self, blob: NetBlob) -> None:
+    def __init__(self, blob: Blob) -> None:
         self._blob = blob
 
     @property
@@ -76,7 +76,7 @@ class Blob:
         return shape[axis] if axis < len(shape) else 1
 
 
-class ParamBlob(Blob):
+class ParamBlob(ArrayBlob):
     """A layer's weights or biases.
 
     Args:

@@ -1,0 +1,64 @@
+"""The log lines of training and testing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Log = Callable[[str, str], None]
+
+
+class LossWindow:
+    """The mean of the losses of the last iterations.
+
+    Args:
+        size: How many.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.losses: list[float] = []
+        self.mean = 0.0
+        self._oldest = 0
+
+    def add(self, loss: float) -> None:
+        """Let it see the loss of an iteration."""
+        if len(self.losses) < self._size:
+            self.losses.append(loss)
+            count = len(self.losses)
+            self.mean = (self.mean * (count - 1) + loss) / count
+            return
+        self.mean += (loss - self.losses[self._oldest]) / self._size
+        self.losses[self._oldest] = loss
+        self._oldest = (self._oldest + 1) % self._size
+
+    def in_order(self) -> list[float]:
+        """The losses, oldest first."""
+        return self.losses[self._oldest :] + self.losses[: self._oldest]
+
+
+def output_lines(
+    kind: str,
+    names: Sequence[str],
+    values: Sequence[Sequence[float]],
+    loss_weights: dict[str, float],
+) -> list[str]:
+    """A line for each number of a net's outputs.
+
+    Args:
+        kind: "Train" or "Test".
+        names: The output blobs.
+        values: The numbers of each.
+        loss_weights: Of the blobs that have one.
+    """
+    lines: list[str] = []
+    for name, numbers in zip(names, values, strict=True):
+        weight = loss_weights.get(name, 0.0)
+        for value in numbers:
+            shown = f"{name} = {value:g}{tail(name, value, weight)}"
+            lines.append(f"    {kind} net output #{len(lines)}: {shown}")
+    return lines
+
+
+def tail(name: str, value: float, weight: float) -> str:
+    """What stands behind an output that has a loss weight."""
+    return f" (* {weight:g} = {weight * value:g} {name})" if weight else ""
