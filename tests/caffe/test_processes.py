@@ -65,6 +65,7 @@ def test_processes_do_together_what_one_does_with_the_whole_batch(
     reference, log = alone
     places.make_data(tmp_path)
     done = train_all(tmp_path, processes)
+    assert {line[:3] for line in done.stderr.splitlines()} == {"[0]"}  # one writes the log
     for net in NETS:
         model = f"{net}_iter_10.caffemodel"
         places.assert_same_weights(
@@ -76,3 +77,65 @@ def test_processes_do_together_what_one_does_with_the_whole_batch(
     found = [pair for pair in shown(places.log_text(done.stderr)) if pair[0].startswith(kinds)]
     assert [words for words, _ in found] == [words for words, _ in expected]
     assert [v for _, v in found] == pytest.approx([v for _, v in expected], rel=2e-5, abs=1e-6)
+
+
+def rank_script(folder: Path, name: str, processes: int) -> list[str]:
+    """Run a function of `rank_checks` in several processes; return what they print."""
+    code = f"from tests.caffe import rank_checks; rank_checks.{name}()"
+    done = subprocess.run(
+        [*places.HOROVODRUN, "-np", str(processes), places.CAFFE[0], "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=places.LIMIT,
+        env=places.environment(PYTHONPATH=str(Path(__file__).resolve().parents[2])),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_statistics_are_averaged_for_tests_and_snapshots_and_kept_apart_otherwise(
+    tmp_path: Path,
+) -> None:
+    places.make_data(tmp_path)
+    places.write_net(tmp_path, "normed", places.BATCH_NORM, 6)
+    lines = rank_script(tmp_path, "statistics", 2)
+    assert lines == [f"[{rank}]<stdout>:as it should be" for rank in range(2)]
+
+
+def test_every_process_writes_its_log_when_that_is_asked_for(tmp_path: Path) -> None:
+    places.make_data(tmp_path)
+    places.write_net(tmp_path, "lenet", places.LENET, 6, "max_iter: 1")
+    words = ("train", "--solver=lenet_solver.prototxt", "--all_ranks_log")
+    done = places.caffe(tmp_path, *words, processes=2)
+    solving = [line for line in done.stderr.splitlines() if "Solving LeNet" in line]
+    marks = [re.sub(r"^\[\d\]<stderr>:", "", line)[:5] for line in solving]
+    assert sorted(marks) == ["[0] I", "[1] I"]
+
+
+def test_a_process_that_loses_its_data_ends_all_and_says_so(tmp_path: Path) -> None:
+    places.make_data(tmp_path)
+    # Each process has a database of its own; that of the second is missing.
+    (tmp_path / "train_lmdb").rename(tmp_path / "train_0_lmdb")
+    text = places.LENET.replace("train_lmdb", "train_%#_lmdb")
+    places.write_net(tmp_path, "lenet", text, 6)
+    done = places.caffe(tmp_path, "train", "--solver=lenet_solver.prototxt", processes=2)
+    assert done.returncode != 0
+    fatal = re.findall(r"^\[(\d)\]<stderr>:F\S+ .*\] (.*)$", done.stderr, re.MULTILINE)
+    own = [text for rank, text in fatal if rank == "1"]
+    assert len(own) == 1
+    assert re.match(r"rank 1 on \S+: layer 'data' \(Data\): .*train_1_lmdb", own[0])
+
+
+@pytest.mark.parametrize(("rank", "name", "snapshots"), [(1, "SIGINT", 1), (0, "SIGHUP", 2)])
+def test_a_signal_to_one_process_acts_in_all(
+    rank: int, name: str, snapshots: int, tmp_path: Path
+) -> None:
+    places.make_data(tmp_path)
+    more = "max_iter: 1000000\ndisplay: 0\ntest_interval: 1000000\ntest_initialization: false"
+    places.write_net(tmp_path, "lenet", places.LENET, 6, more)
+    (tmp_path / "signalled").write_text(f"{rank} {name}")
+    lines = rank_script(tmp_path, "signalled", 2)
+    assert lines == [f"[{r}]<stdout>:ended with 0" for r in range(2)]
+    assert len(list(tmp_path.glob("*.solverstate"))) == snapshots
