@@ -10,6 +10,7 @@ from typing import Any
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto import binary, hdf5, wire
 from sirtaki.caffe.proto.blobs import Array, decoded
+from sirtaki.caffe.proto.schema import NetParameter
 from sirtaki.caffe.proto.upgrade import type_of_v0, type_of_v1
 
 #: What LayerParameter, V1LayerParameter and V0LayerParameter call name, type and blobs.
@@ -75,7 +76,7 @@ def write_weights(path: str | Path, net: Any, blobs: dict[str, list[Saved]]) -> 
 
     Args:
         path: The file; what it held before stays until all is written.
-        net: The NetParameter that is stored with the weights.
+        net: The NetParameter whose name and layers are stored with the weights.
         blobs: For the layers that have some, by name.
 
     Raises:
@@ -85,7 +86,10 @@ def write_weights(path: str | Path, net: Any, blobs: dict[str, list[Saved]]) -> 
         hdf5.write_layers(path, [layer.name for layer in net.layer], blobs)
         return
     owned = [[(each.data, each.diff) for each in blobs.get(layer.name, ())] for layer in net.layer]
-    binary.write_net(path, net, owned)
+    stored = NetParameter(layer=net.layer)
+    if net.HasField("name"):
+        stored.name = net.name
+    binary.write_net(path, stored, owned)
 
 
 def _layers(path: str | Path) -> Iterator[LayerWeights]:
