@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto import wire
 from sirtaki.caffe.proto.blobs import LARGEST, Array, encoded, encoded_size
 from sirtaki.caffe.proto.files import read_bytes, reason, written_beside
+from sirtaki.caffe.proto.parser import is_repeated
 from sirtaki.caffe.proto.schema import NetParameter
 
 #: Fields of NetParameter, V1LayerParameter, and of the three kinds of layers.
@@ -46,6 +48,7 @@ def read_net(path: str | Path) -> Any:
         data = read_bytes(path, LARGEST)
         _check_sizes(memoryview(data))
         net = NetParameter.FromString(data)
+        _check_strings(net)
     for layer in net.layer:
         if layer.type == "SmoothL1Loss" and layer.HasField("clip_param"):
             # Clip's first field has the number and the type of sigma.
@@ -54,6 +57,18 @@ def read_net(path: str | Path) -> Any:
                 layer.smooth_l1_loss_param.sigma = layer.clip_param.min
             layer.ClearField("clip_param")
     return net
+
+
+def _check_strings(message: Any) -> None:
+    """Refuse strings that are not UTF-8: protobuf reads them, and gives bytes in their place."""
+    for field, value in message.ListFields():
+        values = value if is_repeated(field) else (value,)
+        if field.type == FieldDescriptor.TYPE_STRING:
+            if not all(isinstance(each, str) for each in values):
+                raise wire.WireError(f"{field.full_name} is not UTF-8")
+        elif field.message_type is not None and field.message_type.name != "BlobProto":
+            for each in values:
+                _check_strings(each)
 
 
 def _check_sizes(data: memoryview) -> None:
