@@ -14,7 +14,15 @@ NETS = {
     "lenet": places.LENET,
     "alexnet": places.ALEXNET,
     "autoencoder": places.AUTOENCODER,
+    "shared": places.SHARED,
     "ignoring": places.IGNORING,
+}
+# Fields of their solvers.
+MORE = {
+    "alexnet": "clip_gradients: 0.5",
+    "autoencoder": "iter_size: 2",
+    # A test batch has the mean over those of its own labels that count.
+    "ignoring": "test_interval: 99\ntest_initialization: false",
 }
 BATCH = 12
 # Several nets one after the other, so that Python and PyTorch are started once.
@@ -27,9 +35,7 @@ TRAIN_ALL = (
 
 def train_all(folder: Path, processes: int) -> subprocess.CompletedProcess[str]:
     for name, text in NETS.items():
-        # A test batch has the mean over those of its own labels that count.
-        more = "test_interval: 99\ntest_initialization: false" if name == "ignoring" else ""
-        places.write_net(folder, name, text, BATCH // processes, more)
+        places.write_net(folder, name, text, BATCH // processes, MORE.get(name, ""))
     launcher = () if processes == 1 else (*places.HOROVODRUN, "-np", str(processes))
     return subprocess.run(
         [*launcher, places.CAFFE[0], "-c", TRAIN_ALL, *NETS],
@@ -47,7 +53,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """What one process does with the whole batch: its folder, and its log."""
     folder = tmp_path_factory.mktemp("alone")
     places.make_data(folder)
-    return folder, places.log_text(train_all(folder, 1).stderr)
+    log = places.log_text(train_all(folder, 1).stderr)
+    assert any(line.startswith("Gradient clipping") for line in log)
+    return folder, log
 
 
 def shown(log: list[str]) -> list[tuple[str, float]]:
