@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,19 +21,19 @@ from sirtaki.caffe.solver.solver import Options, Request, Solver
 ITEMS, FEATURES = 8, 3 * 10 * 10
 LEAST_SQUARES = """
 name: "LeastSquares"
-layer {{
+layer {
   name: "data" type: "HDF5Data" top: "data" top: "targets"
-  hdf5_data_param {{ source: "list.txt" batch_size: {batch} }}
-}}
-layer {{
+  hdf5_data_param { source: "list.txt" batch_size: BATCH }
+}
+layer {
   name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
-  param {{ lr_mult: 1 decay_mult: 1 }} param {{ lr_mult: 2 decay_mult: 0 }}
-  inner_product_param {{
+  param { lr_mult: 1 decay_mult: 1 } param { lr_mult: 2 decay_mult: 0 }
+  inner_product_param {
     num_output: 1
-    weight_filler {{ type: "gaussian" std: 1.0 }} bias_filler {{ type: "gaussian" std: 1.0 }}
-  }}
-}}
-layer {{ name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "targets" top: "loss" }}
+    weight_filler { type: "gaussian" std: 1.0 } bias_filler { type: "gaussian" std: 1.0 }
+  }
+}
+layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "targets" top: "loss" }
 """
 
 
@@ -58,7 +59,7 @@ class Made(list[Solver]):
 
     def solver(self, batch: int = ITEMS, net: str = LEAST_SQUARES, **options: Any) -> Solver:
         """A solver of the least squares, in double precision; fields in `fields`."""
-        Path("net.prototxt").write_text(net.format(batch=batch))
+        Path("net.prototxt").write_text(net.replace("BATCH", str(batch)))
         fields = options.pop("fields", "")
         param = SolverParameter(
             net="net.prototxt",
@@ -205,11 +206,11 @@ def test_the_loss_shown_is_the_mean_over_the_last_iterations(made: Made) -> None
         for line in made.lines
         if (m := re.match(r"    Train net output #0: loss = (\S+) \(\* 1 = \S+ loss\)", line))
     ]
-    pairs = [own[0], *((a + b) / 2 for a, b in zip(own, own[1:], strict=False))]
+    pairs = [own[0], *((a + b) / 2 for a, b in itertools.pairwise(own))]
     assert means == pytest.approx(pairs, rel=1e-5)
 
 
-TESTED = LEAST_SQUARES + 'layer {{ name: "out" type: "Power" bottom: "ip" top: "out" }}\n'
+TESTED = LEAST_SQUARES + 'layer { name: "out" type: "Power" bottom: "ip" top: "out" }\n'
 
 
 @pytest.mark.usefixtures("data")

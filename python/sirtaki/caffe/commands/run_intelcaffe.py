@@ -167,7 +167,7 @@ def _missing_database(job: Job) -> str:
     text = path.read_text(errors="replace")
     if not re.search(r"\bbackend\s*:\s*LMDB", text):
         return ""
-    for source in re.findall(r'^\s*source\s*:\s*["\'](.*?)["\']', text, re.MULTILINE):
+    for source in re.findall(r'\bsource\s*:\s*["\'](.*?)["\']', text):
         if not Path(source).is_dir():
             return (
                 f"{path} names the database {source}, which is no folder; make it, with "
