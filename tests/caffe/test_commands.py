@@ -368,3 +368,12 @@ def test_caffe_is_a_subcommand_of_sirtaki_too() -> None:
     )
     assert done.returncode == 134
     assert "Unknown action: fly" in done.stderr
+
+
+@pytest.mark.usefixtures("place")
+def test_a_gpu_that_is_not_there_is_said_to_be_missing() -> None:
+    words = ("train", "--solver=lenet_solver.prototxt", "--gpu=0")
+    done = places.caffe(Path(), *words, env={"CUDA_VISIBLE_DEVICES": ""})
+    lines = places.log_text(done.stderr)
+    assert done.returncode == 0
+    assert lines[:2] == ["--gpu=0: there is no GPU that PyTorch can use here", "Use CPU."]

@@ -92,6 +92,9 @@ def _guarded(action: str, flags: Flags) -> int:
     except (CaffeError, HorovodInternalError, OSError) as error:
         log.fatal("caffe.cpp", f"{place}{error}")
         return ABORTED
+    except ImportError as error:
+        log.fatal("caffe.cpp", f"{error}; pip install 'sirtaki[caffe]' installs what caffe needs")
+        return ABORTED
     except KeyboardInterrupt:
         return 130
     finally:

@@ -79,8 +79,8 @@ class Solver:
         self.window = LossWindow(max(self.param.average_loss, 1))
         fields.check(self.param)
         self._show_param()
-        if self.processes.is_first:
-            fields.check_snapshot_folder(self.param)
+        if self.param.snapshot:
+            self._check_snapshot_folder()
         self.policy = Policy(self.param, log)
         self._shared_seed = self.processes.seed(self.param.random_seed)
         self.net = self._train_net()
@@ -143,6 +143,8 @@ class Solver:
         self.log("solver.cpp", f"Solving {self.net.proto.name}")
         self.log("solver.cpp", f"Learning Rate Policy: {self.param.lr_policy}")
         self.stopped = False
+        if self.param.snapshot_after_train:
+            self._check_snapshot_folder()  # not only when hours of training are to be written
         if resume:
             self.restore(resume)
         self.step(self.param.max_iter - self.iter)
@@ -215,6 +217,10 @@ class Solver:
     def rate(self) -> float:
         """The learning rate of this iteration."""
         return self.policy.rate(self.iter, self.window.mean)
+
+    def _check_snapshot_folder(self) -> None:
+        if self.processes.is_first:
+            fields.check_snapshot_folder(self.param)
 
     def _show_param(self) -> None:
         shown = text.text_of(self.param)
