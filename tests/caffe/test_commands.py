@@ -359,6 +359,23 @@ def test_an_exception_of_a_python_layer_ends_with_its_traceback(capsys: Shown) -
     assert "RuntimeError: mine" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "tool",
+    [
+        *("convert", "draw", "plot", "convert_imageset", "compute_image_mean", "extract_features"),
+        *("upgrade_net_proto_text", "upgrade_net_proto_binary", "upgrade_solver_proto_text"),
+    ],
+)
+def test_a_tool_has_flags_of_its_own(
+    tool: str, capsys: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["caffe"])
+    with pytest.raises(SystemExit) as left:
+        run(tool, "--help")
+    assert left.value.code == 0
+    assert re.match(rf"usage: (caffe )?{tool} ", capsys.readouterr().out)
+
+
 def test_caffe_is_a_subcommand_of_sirtaki_too() -> None:
     done = subprocess.run(
         [places.CAFFE[0], "-m", "sirtaki.launch.cli", "caffe", "fly", "--logtostderr"],
