@@ -109,14 +109,15 @@ def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) 
     Args:
         path: The file; what it held before stays until all is written.
         net: A NetParameter.
-        blobs: Those of each layer; None: the ones that are in the messages.
+        blobs: Those of each layer, which are written with no more of the net than its name and
+            layers; None: the ones that are in the messages, and all of the net.
 
     Raises:
         CaffeError: It cannot be written, or has more than 2 GiB.
     """
     try:
         layers = [_layer_fields(layer, with_blobs=blobs is None) for layer in net.layer]
-        first, last = _net_fields(net)
+        first, last = _net_fields(net, only_name=blobs is not None)
     except EncodeError as error:
         raise CaffeError(f"cannot write {path}: {error}") from error
     owned = blobs if blobs is not None else [()] * len(layers)
@@ -142,11 +143,11 @@ def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) 
         file.write(last)
 
 
-def _net_fields(net: Any) -> tuple[bytes, bytes]:
+def _net_fields(net: Any, only_name: bool) -> tuple[bytes, bytes]:
     """The fields of a serialized NetParameter before its layers, and behind them."""
     rest = type(net)()
     for field, value in net.ListFields():
-        if field.number != LAYER:
+        if field.number == NAME or not (only_name or field.number == LAYER):
             rest.MergeFrom(type(net)(**{field.name: value}))
     fields = list(wire.raw_fields(memoryview(rest.SerializeToString(deterministic=True))))
     first = b"".join(field for number, field in fields if number < LAYER)
