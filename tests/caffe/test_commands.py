@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -340,6 +341,14 @@ def test_bad_input_is_named_and_aborts(
     assert len(last) == 1
     assert re.search(said, last[0])
     assert set(place.iterdir()) == before
+
+
+@pytest.mark.parametrize("file", ["test_lmdb", "train_lmdb"])
+def test_nothing_goes_on_after_an_error(file: str, place: Path) -> None:
+    (place / file).rename(place / "elsewhere")
+    before = set(threading.enumerate())
+    assert run("train", "--solver=lenet_solver.prototxt") == 134
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.usefixtures("place")
