@@ -83,14 +83,19 @@ class Solver:
             self._check_snapshot_folder()
         self.policy = Policy(self.param, log)
         self._shared_seed = self.processes.seed(self.param.random_seed)
-        self.net = self._train_net()
-        self.test_nets = self._test_nets()
         self._closed = False
-        self.update = make_update(self.param, self.net.learnable, log)
+        self._shown_at = (time.monotonic(), 0)
         self._gradients = GradientAverage(self.processes)
         self._evaluation = Evaluation(self)
-        self._shown_at = (time.monotonic(), 0)
-        self.share_start()
+        self.net = self._train_net()
+        self.test_nets: list[Net] = []
+        try:
+            self._add_test_nets()
+            self.update = make_update(self.param, self.net.learnable, log)
+            self.share_start()
+        except BaseException:
+            self.close()
+            raise
         log("solver.cpp", "Solver scaffolding done.")
 
     def close(self) -> None:
@@ -247,13 +252,11 @@ class Solver:
         self.log("solver.cpp", f"Creating training net from {source.where}")
         return self._net_of(source)
 
-    def _test_nets(self) -> list[Net]:
-        nets = []
+    def _add_test_nets(self) -> None:
         for index, source in enumerate(fields.test_nets(self.param)):
             self.log("solver.cpp", f"Creating test net (#{index}) specified by {source.where}")
-            nets.append(self._net_of(source))
-            nets[-1].share_weights(self.net)
-        return nets
+            self.test_nets.append(self._net_of(source))
+            self.test_nets[-1].share_weights(self.net)
 
     def _is_due(self, interval: int) -> bool:
         return bool(interval) and self.iter % interval == 0
