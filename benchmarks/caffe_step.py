@@ -125,9 +125,7 @@ def building(count: int, small: bool) -> Iterator[tuple[str, Timings, Check]]:
         yield title, {"one": quantiles(deep)}, check
 
 
-def interleaved(
-    contenders: dict[str, Callable[[], object]], rounds: int
-) -> tuple[Timings, float]:
+def interleaved(contenders: dict[str, Callable[[], object]], rounds: int) -> tuple[Timings, float]:
     """Seconds of each, run by turns, and the ratio of the first's median to the second's."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for index in range(rounds + 2):

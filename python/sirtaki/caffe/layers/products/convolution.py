@@ -130,7 +130,8 @@ class Convolution(_Convolving):
             one = F.conv1d(x[..., None], weight[..., None], bias, groups=self._group)
             return one[..., 0]
         convolution = _CONVOLUTIONS[len(w.kernel) - 1]
-        return convolution(_channels_last(x), weight, bias, w.stride, w.pad, w.dilation, self._group)
+        x = _channels_last(x)
+        return convolution(x, weight, bias, w.stride, w.pad, w.dilation, self._group)
 
 
 @layer("Deconvolution")
