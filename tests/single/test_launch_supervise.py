@@ -39,6 +39,7 @@ def host(code: str, ranks: Mapping[int, Mapping[str, str]]) -> RemoteProcesses:
         "environment": {},
         "ranks": ranks,
         "defaults": {rank: {} for rank in ranks},
+        "bind_to": None,
         "folder": "/",
         "secret": "00" * 32,
         "grace": 0.3,
