@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import sirtaki
 from sirtaki.launch.binding import own_processors
 from sirtaki.launch.shares import share_out
 from sirtaki.launch.topology import format_cpus
@@ -100,6 +101,17 @@ def test_who_binds_threads_by_openmp_is_not_bound_by_us(name: str) -> None:
 @needs_two_cores
 def test_the_flag_binds_beside_openmp() -> None:
     assert ranks(2, "--bind-to", "core", KMP_AFFINITY="disabled") == expected(2)
+
+
+@needs_two_cores
+def test_a_function_that_is_run_on_ranks_finds_them_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in UNSET:
+        monkeypatch.delenv(name, raising=False)
+
+    def tell() -> tuple[list[int], str | None]:
+        return sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS")
+
+    assert sirtaki.run(tell, num_proc=2) == expected(2)
 
 
 def bound_by_user(cpus: Iterable[int], *arguments: str) -> subprocess.CompletedProcess[str]:
