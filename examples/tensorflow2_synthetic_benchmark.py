@@ -67,9 +67,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def share_cores() -> None:
-    """Give each process of this host its part of the cores; before TensorFlow computes."""
-    cores = len(os.sched_getaffinity(0))
-    tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // hvd.local_size()))
+    """Compute with this process's part of the host's cores; before TensorFlow computes."""
+    part = len(os.sched_getaffinity(0)) // hvd.local_size()
+    # horovodrun says how many they are, for a process that it has bound to its part as well.
+    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, part))
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     # Tensors are exchanged in the host's memory.
     tf.config.set_visible_devices([], "GPU")

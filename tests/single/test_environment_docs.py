@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from sirtaki.core.config import Autotune, Config, Topology
+from sirtaki.launch.binding import default_threads
 from sirtaki.launch.hosts import Slot
 from sirtaki.launch.options import KNOBS, SWITCHES, Knob, Switch
+from sirtaki.launch.shares import Share
 from sirtaki.launch.torch_variables import torch_environment
 from sirtaki.rendezvous.started_by import SET_FOR_TORCH
 
@@ -70,6 +72,7 @@ EFFECTS = {
     "HOROVOD_CPU_OPERATIONS": ("MPI", "backend", "mpi"),
     "HOROVOD_GPU_OPERATIONS": ("MPI", "staged", frozenset(OPERATIONS)),
     **{f"HOROVOD_GPU_{name.upper()}": ("HOST", "staged", frozenset({name})) for name in OPERATIONS},
+    "HOROVOD_THREAD_AFFINITY": ("0,2", "thread_affinity", (0, 2)),
     "HOROVOD_MPI_THREADS_DISABLE": ("1", "mpi_threads", False),
     "SIRTAKI_KEEP_MEMORY": ("0", "keep_memory", False),
     "HOROVOD_LOG_LEVEL": ("DEBUG", "log_level", 1),
@@ -162,7 +165,8 @@ def test_the_variables_of_the_launcher_are_read() -> None:
     of_a_server = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "node-a", "HOROVOD_GLOO_RENDEZVOUS_PORT": "7"}
     slot = Slot(3, 4, "node-b", 1, 2, 1, 2)
     of_torch = {*torch_environment(slot, "node-a"), "MASTER_PORT", SET_FOR_TORCH}
-    assert sections()[LAUNCHER] == {*place, *of_a_server, *of_torch}
+    of_threads = set(default_threads(Share((), 1)))
+    assert sections()[LAUNCHER] == {*place, *of_a_server, *of_torch, *of_threads}
     config = Config.from_env(place)
     assert config.topology == Topology(3, 4, 1, 2, 1, 2)
     assert (config.hostname, config.rendezvous) == ("node-b", "unix:@name")

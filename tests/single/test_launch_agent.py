@@ -37,7 +37,7 @@ def start(job: Job) -> subprocess.Popen[bytes]:
     return agent
 
 
-def order(code: str, folder: str = "/") -> bytes:
+def order(code: str, folder: str = "/", bind_to: str | None = None) -> bytes:
     """The frame that makes ranks 4 and 5 run `code`."""
     return pack_json(
         Kind.JOB,
@@ -46,6 +46,7 @@ def order(code: str, folder: str = "/") -> bytes:
             "environment": {"GIVEN": "value"},
             "ranks": {"4": {"HOROVOD_RANK": "4"}, "5": {"HOROVOD_RANK": "5"}},
             "defaults": {"4": {}, "5": {}},
+            "bind_to": bind_to,
             "master_port": 1,
             "folder": folder,
             "secret": SECRET.hex(),
@@ -93,6 +94,33 @@ def test_a_folder_that_is_not_there_is_refused(job: Job) -> None:
     refusal, done = (unpack_json(payload) for _, payload in received)
     assert (refusal["event"], refusal["code"]) == ("refused", 2)
     assert "'/no/such/folder' cannot be entered" in refusal["text"]
+    assert done == {"event": "done"}
+
+
+def test_ranks_are_bound_to_cpus_of_this_host_and_the_launcher_hears_of_it(
+    job: Job, tmp_path: Path
+) -> None:
+    code = (
+        "import os, pathlib\n"
+        "own = [sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS']]\n"
+        "pathlib.Path(os.environ['HOROVOD_RANK']).write_text(str(own))"
+    )
+    cpus = sorted(os.sched_getaffinity(0))[-1:]
+    listed = f"{cpus[0]}:{cpus[0]}"
+    job.environment["OMP_NUM_THREADS"] = ""
+    received, _ = finish(start(job), order(code, str(tmp_path), listed))
+    events = [unpack_json(payload) for kind, payload in received if kind == Kind.EVENT]
+    told = [event["text"] for event in events if event["event"] == "started"]
+    assert told == [f"CPUs {cpus[0]}, OMP_NUM_THREADS is 1"] * 2
+    for rank in ("4", "5"):
+        assert (tmp_path / rank).read_text() == str([cpus, "1"])
+
+
+def test_a_cpu_that_this_host_does_not_have_is_refused(job: Job) -> None:
+    received, _ = finish(start(job), order("print()", bind_to="0:9999"))
+    refusal, done = (unpack_json(payload) for _, payload in received)
+    assert (refusal["event"], refusal["code"]) == ("refused", 2)
+    assert "--bind-to 0:9999: local rank 1 is to have CPU 9999" in refusal["text"]
     assert done == {"event": "done"}
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import horovod
 from sirtaki import __version__ as sirtaki_version
+from sirtaki.launch.binding import describe_share, own_processors, shares_here
 from tests.single.launching import HOROVODRUN, LIMIT, SIRTAKI, Job, python
 
 pytestmark = pytest.mark.timeout(120)
@@ -393,8 +394,13 @@ def test_the_doctor_tells_the_same_in_json_and_in_words() -> None:
     }
     assert all(finding["detail"] for finding in report["frameworks"] + report["backends"])
     assert report["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
+    processors = own_processors()
+    assert report["cpu"]["physical_cores"] == len(processors.cores)
+    assert report["cpu"]["quota"] == processors.quota
+    shares = [describe_share(share, os.environ) for share in shares_here(2, None, os.environ)]
+    assert report["cpu"]["two_ranks"] == shares
     assert all(finding["works"] for finding in report["system"][:2])
     words = sirtaki("doctor")
     assert words.returncode == done.returncode
-    for name in [*names, "native", "nccl", "Scheduler", "memory files"]:
+    for name in [*names, "native", "nccl", "Scheduler", "memory files", "NUMA nodes: ", *shares]:
         assert name in words.stdout

@@ -190,6 +190,31 @@ def test_elastic_flags_are_checked_first() -> None:
         settings("--blacklist-cooldown-range", "5", "2")
 
 
+@pytest.mark.parametrize("value", ["cores", "0-1:", "3-1:0", "-1:0", ""])
+def test_a_binding_that_nobody_understands_is_refused_and_the_flag_is_named(value: str) -> None:
+    with pytest.raises(LaunchError, match=r"--bind-to: .* is no list of CPUs"):
+        settings(f"--bind-to={value}")
+
+
+@pytest.mark.parametrize(("value", "lists"), [("0-1", 1), ("0:1:2", 3)])
+def test_a_list_of_cpus_for_each_rank_of_a_host_is_needed(value: str, lists: int) -> None:
+    with pytest.raises(LaunchError, match=rf"--bind-to {value}: {lists} list\(s\) .* 2 rank"):
+        settings("--bind-to", value)
+    assert settings("--bind-to", "0:1", "-H", "localhost:2,b:1", np="3").bind_to == "0:1"
+
+
+def test_what_mpirun_starts_mpirun_binds() -> None:
+    with pytest.raises(LaunchError, match=r"--bind-to numa: with --mpi .* --binding-args"):
+        settings("--mpi", "--bind-to", "numa")
+
+
+def test_a_binding_may_stand_in_the_file_and_the_flag_beats_it(tmp_path: Path) -> None:
+    file = ("--config-file", config(tmp_path, "bind_to: '0:1'\n"))
+    assert settings(*file).bind_to == "0:1"
+    assert settings(*file, "--bind-to", "none").bind_to == "none"
+    assert settings().bind_to is None
+
+
 def test_other_launchers_are_refused() -> None:
     with pytest.raises(LaunchError, match="--jsrun is not supported"):
         settings("--jsrun")
@@ -308,6 +333,9 @@ def test_an_empty_file_and_empty_sections_set_nothing(tmp_path: Path) -> None:
         ("autotune:\n  enabled: 1", r"autotune\.enabled.*not true or false"),
         ("autotune:\n  gaussian_process_noise: 2", r"gaussian_process_noise.*in \[0, 1\]"),
         ("logging:\n  level: LOUD", r"logging\.level.*LOUD"),
+        ("bind_to: cores", "bind_to in the config file .*'cores' is no list"),
+        # YAML's number in base 60.
+        ("bind_to: 1:2", "bind_to in the config file .*62 is not text; put it in quotes"),
         ("just text", "must hold keys and values"),
         ("- a\n- b", "must hold keys and values"),
         ("a: [", "not valid YAML"),

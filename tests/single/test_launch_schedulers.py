@@ -16,6 +16,7 @@ from sirtaki.launch import lsf, pbs, slurm
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts import Host, allocate
 from sirtaki.launch.parser import make_parser
+from sirtaki.launch.scheduled import scheduled_settings
 from sirtaki.launch.schedulers import find_allocation, is_part, narrow, take_allocation
 from sirtaki.launch.settings import bring_in_config
 
@@ -285,6 +286,14 @@ def test_jsrun_may_be_asked_for_where_it_is_the_default(tmp_path: Path) -> None:
 
 
 # ---- The part that is used ----
+
+
+def test_what_a_schedulers_program_starts_is_bound_by_it() -> None:
+    allocation = find_allocation(SLURM)
+    assert allocation is not None
+    args = make_parser("sirtaki run").parse_args(["-np", "2", "--bind-to", "numa", "true"])
+    with pytest.raises(LaunchError, match=r"--bind-to numa: in a job of slurm .* own srun does"):
+        scheduled_settings(allocation, args, {})
 
 
 def test_hosts_narrow_an_allocation_and_keep_its_names() -> None:

@@ -96,12 +96,18 @@ def test_other_hosts_get_only_what_is_listed(
         name
         for name in environ
         if name.startswith(("HOROVOD_", "SIRTAKI_", "NCCL_"))
-        or name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+        or name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
     }
     assert set(sent) <= names | set(given_) | {"PATH", "PYTHONUNBUFFERED"}
     assert {name: sent[name] for name in given_ if name != "PYTHONUNBUFFERED"} == {
         name: value for name, value in given_.items() if name != "PYTHONUNBUFFERED"
     }
+
+
+def test_other_hosts_get_the_number_of_threads_that_the_user_has_set() -> None:
+    assert sent_environment({"OMP_NUM_THREADS": "3"}, {})["OMP_NUM_THREADS"] == "3"
+    of_a_launcher = {"OMP_NUM_THREADS": "3", "SIRTAKI_SET_FOR_TORCH": "RANK,OMP_NUM_THREADS"}
+    assert "OMP_NUM_THREADS" not in sent_environment(of_a_launcher, {})
 
 
 def test_the_place_and_secret_of_an_outer_job_are_not_sent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import os
 import select
 import signal
 import sys
@@ -33,12 +34,15 @@ class SlowReader(io.StringIO):
         return super().write(text)
 
 
-def host(code: str, ranks: Mapping[int, Mapping[str, str]]) -> RemoteProcesses:
+def host(
+    code: str, ranks: Mapping[int, Mapping[str, str]], bind_to: str | None = None
+) -> RemoteProcesses:
     job = {
         "command": python(code),
         "environment": {},
         "ranks": ranks,
         "defaults": {rank: {} for rank in ranks},
+        "bind_to": bind_to,
         "folder": "/",
         "secret": "00" * 32,
         "grace": 0.3,
@@ -71,3 +75,19 @@ def test_a_host_is_not_given_up_because_the_reader_of_the_output_was_slow() -> N
     supervisor = Supervisor(hosts, Outputs(1, shown, shown), None, 30.0, lambda: False)
     assert supervisor.run() == Outcome()
     assert shown.getvalue() == "[0]<stdout>:one\n[0]<stdout>:two\n"
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_what_ranks_of_other_hosts_get_is_said_in_a_verbose_run(
+    verbose: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    shown, errors = io.StringIO(), io.StringIO()
+    cpu = min(os.sched_getaffinity(0))
+    code = "import os; print(len(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
+    hosts = [host(code, {3: {}, 4: {}}, bind_to=f"{cpu}:{cpu}")]
+    supervisor = Supervisor(hosts, Outputs(5, shown, errors), None, 30.0, lambda: False, verbose)
+    assert supervisor.run() == Outcome()
+    assert sorted(shown.getvalue().splitlines()) == ["[3]<stdout>:1 1", "[4]<stdout>:1 1"]
+    said = [f"rank {rank} on there: CPUs {cpu}, OMP_NUM_THREADS is 1" for rank in (3, 4)]
+    assert errors.getvalue().splitlines() == (said if verbose else [])

@@ -11,12 +11,14 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from sirtaki.launch.topology import parse_cpus
 from sirtaki.rendezvous import local_socket
 from sirtaki.rendezvous.host import HostLinks, join_host
 from sirtaki.rendezvous.store import MemoryStore, UnixStore, UnixStoreServer
@@ -107,21 +109,50 @@ def test_link_i_of_the_leader_goes_to_local_rank_i_plus_1(size: int) -> None:
         close_links(links)
 
 
-@pytest.mark.parametrize("bound_to", [(0, 0), (0, 1)])
-def test_ranks_learn_how_many_cores_they_have_together(bound_to: tuple[int, int]) -> None:
-    cores = sorted(os.sched_getaffinity(0))
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        (("0", "1"), True),
+        (("0", "0"), False),
+        (("0-1", "0-1"), True),
+        (("0-1", "0-1", "0-1"), False),
+        (("0-1", "0", "1"), False),
+        # As many cores as ranks, but two are bound to one.
+        (("0", "0", "1-2"), False),
+        (("0-3", "0-3", "0", "1"), True),
+        (("0-3", "0-3", "0", "0"), False),
+        (("0-1", "0-1", "2-3", "2-3"), True),
+    ],
+)
+def test_ranks_learn_whether_each_can_have_a_core(
+    allowed: tuple[str, ...], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = threading.local()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: own.cores)
     store = MemoryStore()
 
-    def join(rank: int) -> int:
+    def join(rank: int) -> bool:
+        own.cores = parse_cpus(allowed[rank])
+        links = join_host(store, "meeting", rank, len(allowed), REGION, TIMEOUT)
+        close_links(links)
+        return links.core_each
+
+    with ThreadPoolExecutor(len(allowed)) as pool:
+        assert list(pool.map(join, range(len(allowed)))) == [expected] * len(allowed)
+
+
+def test_a_rank_is_counted_on_the_cores_that_it_is_bound_to() -> None:
+    store = MemoryStore()
+
+    def join(rank: int) -> bool:
         # Of this thread alone.
-        os.sched_setaffinity(0, {cores[bound_to[rank] % len(cores)]})
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         links = join_host(store, "meeting", rank, 2, REGION, TIMEOUT)
         close_links(links)
-        return links.cores
+        return links.core_each
 
     with ThreadPoolExecutor(2) as pool:
-        counted = list(pool.map(join, range(2)))
-    assert counted == [min(len(set(bound_to)), len(cores))] * 2
+        assert list(pool.map(join, range(2))) == [False, False]
 
 
 def test_sockets_do_not_block_and_nothing_is_inherited_by_children() -> None:

@@ -71,6 +71,7 @@ class Config:
     backend: str = "native"
     mpi_threads: bool = True
     staged: frozenset[str] = frozenset()
+    thread_affinity: tuple[int, ...] = ()
     keep_memory: bool = True
     malloc_settings: tuple[str, ...] = ()
 
@@ -119,6 +120,7 @@ class Config:
             autotune=_read_autotune(env),
             backend=_read_backend(env),
             staged=_read_staged(env),
+            thread_affinity=env.integers("THREAD_AFFINITY"),
             mpi_threads=not env.flag("MPI_THREADS_DISABLE"),
             keep_memory=env.flag("KEEP_MEMORY", default=True),
             malloc_settings=env.malloc_settings(),
@@ -172,6 +174,14 @@ class _Reader:
         if number < least:
             raise ValueError(f"{variable}={value} must be >= {least}")
         return number
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers that are not negative, separated by commas."""
+        variable, value = self._find(name)
+        words = [word.strip() for word in value.split(",")] if value else []
+        if not all(word.isascii() and word.isdigit() for word in words):
+            raise ValueError(f"{variable}={value!r} is not a list of whole numbers such as 0,2")
+        return tuple(map(int, words))
 
     def malloc_settings(self) -> tuple[str, ...]:
         """The variables by which a user sets glibc's malloc himself."""

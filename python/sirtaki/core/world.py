@@ -10,6 +10,7 @@ from typing import Any
 from sirtaki import _core
 from sirtaki.backends import mpi
 from sirtaki.core import kinds
+from sirtaki.core.affinity import engine_bound
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.links import Links, Plan, connect
 from sirtaki.core.vouching import Vouching
@@ -87,8 +88,8 @@ def make_world(
         library: What `start_mpi` returned.
 
     Raises:
-        ValueError: Ranks contradict each other or run different versions, or what MPI moves cannot
-            be encrypted as TLS promises.
+        ValueError: Ranks contradict each other or run different versions, the engine cannot run
+            where it is to, or what MPI moves cannot be encrypted as TLS promises.
         TimeoutError: A rank did not come within ``config.start_timeout`` seconds.
         ConnectionError: A rank died while joining, or a host cannot be reached.
     """
@@ -107,11 +108,12 @@ def make_world(
     try:
         if library and config.tls:
             _require_one_host(joined.host_of)
-        engine = _core.Engine(
-            links.core,
-            options=_options(config, joined),
-            backend=library and mpi.MpiBackend(library, launched_as),
-        )
+        with engine_bound(config.thread_affinity, joined.topology.local_rank):
+            engine = _core.Engine(
+                links.core,
+                options=_options(config, joined),
+                backend=library and mpi.MpiBackend(library, launched_as),
+            )
     except BaseException:
         links.close()
         raise
@@ -166,7 +168,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     options.single_copy = config.single_copy
     options.hosts = joined.hostnames
     machine_cores = os.cpu_count() or 1
-    if joined.topology.local_size > joined.cores or joined.sharing_cores > machine_cores:
+    if not joined.core_each or joined.sharing_cores > machine_cores:
         # A polling rank would keep the rank it waits for off its core.
         options.caller_spin_ns = 0
         options.engine_spin_ns = 0

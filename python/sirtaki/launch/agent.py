@@ -153,7 +153,14 @@ class Agent:
         defaults = {int(rank): variables for rank, variables in job["defaults"].items()}
         secret = bytes.fromhex(job["secret"])
         processes = LocalProcesses(
-            sirtaki.__name__, job["command"], base, environments, defaults, secret, job["grace"]
+            sirtaki.__name__,
+            job["command"],
+            base,
+            environments,
+            defaults,
+            job["bind_to"],
+            secret,
+            job["grace"],
         )
         self._limits.enter_context(room_for(STREAMS_OF_A_RANK * len(environments)))
         return processes
@@ -177,7 +184,7 @@ class Agent:
             self._streams[descriptor] = (event.rank, name)
             if self._streams_read:
                 self._follow(descriptor)
-        self._tell(event.kind, rank=event.rank, code=event.code)
+        self._tell(event.kind, rank=event.rank, code=event.code, text=event.text)
 
     def _follow(self, descriptor: int) -> None:
         self._selector.register(

@@ -10,11 +10,13 @@ import yaml
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.options import CONTROLLERS, KNOBS, LOG_TIME, SWITCHES
+from sirtaki.launch.shares import bind_to
 
 _KNOBS = {knob.key: knob for knob in KNOBS}
 _SWITCHES = {switch.key: switch for switch in (*SWITCHES, LOG_TIME)}
 _CONTROLLER = "controller"
-_KEYS = (*_KNOBS, *_SWITCHES, _CONTROLLER)
+_BIND_TO = "bind_to"
+_KEYS = (*_KNOBS, *_SWITCHES, _CONTROLLER, _BIND_TO)
 
 
 def read_config(path: str) -> dict[str, str | bool]:
@@ -61,8 +63,8 @@ def _nearest(key: str) -> str:
 
 
 def _dest(key: str) -> str:
-    if key == _CONTROLLER:
-        return _CONTROLLER
+    if key in (_CONTROLLER, _BIND_TO):
+        return key
     return _KNOBS[key].dest if key in _KNOBS else _SWITCHES[key].dest
 
 
@@ -71,6 +73,11 @@ def _converted(key: str, value: object) -> str | bool:
         if not isinstance(value, bool):
             raise argparse.ArgumentTypeError(f"{value!r} is not true or false")
         return value
+    if key == _BIND_TO:
+        if not isinstance(value, str):
+            # YAML reads 1:2 as the number 62.
+            raise argparse.ArgumentTypeError(f"{value!r} is not text; put it in quotes")
+        return bind_to(value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise argparse.ArgumentTypeError(f"{value!r} is not a single value")
     if key == _CONTROLLER:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import sirtaki
-from sirtaki.launch import probe
+from sirtaki.launch import binding, probe
 from sirtaki.launch.probe import Finding
 
 _NOT_WORKING = 1
@@ -56,12 +56,26 @@ def examine() -> dict[str, Any]:
             "cores": os.cpu_count(),
             "usable_cores": len(os.sched_getaffinity(0)),
             "features": features,
+            **_cores(),
         },
         "core": _plain(core),
         "frameworks": [_plain(found[name]) for name in probe.FRAMEWORKS],
         "backends": [_plain(finding) for finding in probe.backends(core)],
         "scheduler": probe.schedulers(),
         "system": [_plain(finding) for finding in probe.system()],
+    }
+
+
+def _cores() -> dict[str, Any]:
+    """What the ranks of a job on this machine share, and how two would."""
+    found = binding.own_processors()
+    shares = binding.shares_here(2, None, os.environ)
+    return {
+        "physical_cores": len(found.cores),
+        "numa_nodes": len({core.node for core in found.cores}),
+        "packages": len({core.package for core in found.cores}),
+        "quota": found.quota,
+        "two_ranks": [binding.describe_share(share, os.environ) for share in shares],
     }
 
 
@@ -90,6 +104,13 @@ def _sections(report: dict[str, Any]) -> list[tuple[str, list[_Row]]]:
                     f"{cpu['model']}, {cpu['usable_cores']} of {cpu['cores']} cores usable",
                 ),
                 (None, "CPU features", " ".join(cpu["features"]) or "none"),
+                (
+                    None,
+                    "shared cores",
+                    f"{cpu['physical_cores']} physical, NUMA nodes: {cpu['numa_nodes']}, packages: "
+                    f"{cpu['packages']}, quota of CPU time: {cpu['quota'] or 'none'}",
+                ),
+                *((None, f"rank {rank} of 2", text) for rank, text in enumerate(cpu["two_ranks"])),
                 _row(report["core"]),
             ],
         ),

@@ -23,7 +23,11 @@ _PLACE = (
 _OVERRIDING_PREFIX = "SIRTAKI_"
 # What a rank on another host gets of our environment; the rest is that host's own business.
 _SENT_PREFIXES = ("HOROVOD_", _OVERRIDING_PREFIX, "NCCL_")
-_SENT_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "MASTER_ADDR", "MASTER_PORT")
+_SENT_NAMES = (
+    *("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "MASTER_ADDR", "MASTER_PORT"),
+    # Else ranks beside the launcher would have the user's number of threads, and others ours.
+    "OMP_NUM_THREADS",
+)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

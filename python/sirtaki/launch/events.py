@@ -11,8 +11,9 @@ from typing import Protocol
 class Event:
     """What happened on a host.
 
-    kind: "ready" (the host can take the job), "started" (of one rank; `streams` are the read ends
-    of stdout and stderr where the rank is local, owned by the receiver), "output" (`stream` and
+    kind: "ready" (the host can take the job), "started" (of one rank; `text` says which CPUs it
+    has, `streams` are the read ends of stdout and stderr where the rank is local, owned by the
+    receiver), "output" (`stream` and
     `data`, of a remote rank), "failed" (the command could not be executed, code is the errno),
     "exited" (code is the exit code, or minus the signal's number), "said" (a line in `text` for
     the user), "refused" (the host cannot take the job, `text` says why, code is the launcher's exit

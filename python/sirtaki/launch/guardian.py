@@ -123,11 +123,17 @@ class Guardian:
                 signal.signal(number, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._terminate())
 
-    def start(self, command: list[str], environments: list[dict[str, str]]) -> None:
-        """Start one process a rank and report each, with the read ends of its output."""
+    def start(
+        self, command: list[str], environments: list[dict[str, str]], cpus: list[list[int]]
+    ) -> None:
+        """Start one process a rank and report each, with the read ends of its output.
+
+        cpus: to which each is bound, none for those that are not.
+        """
         outcomes = []
         for rank, environment in enumerate(environments):
-            pid, streams, outcome = self._spawn(command, {**os.environ, **environment})
+            variables = {**os.environ, **environment}
+            pid, streams, outcome = self._spawn(command, variables, cpus[rank])
             self._ranks[pid] = rank
             outcomes.append((rank, outcome))
             self._tell({"event": "started", "rank": rank, "pid": pid}, streams)
@@ -160,7 +166,9 @@ class Guardian:
                 elif not self._obey():
                     poll.unregister(self._control)
 
-    def _spawn(self, command: list[str], environment: dict[str, str]) -> tuple[int, list[int], int]:
+    def _spawn(
+        self, command: list[str], environment: dict[str, str], cpus: list[int]
+    ) -> tuple[int, list[int], int]:
         """Fork and execute; returns the process id, read ends of its output, and of its error."""
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
@@ -169,7 +177,7 @@ class Guardian:
         pid = os.fork()
         if pid == 0:
             writers = (out_writer, err_writer, outcome_writer)
-            _become(command, environment, guardian, writers, self._open_files)
+            _become(command, environment, cpus, guardian, writers, self._open_files)
         for descriptor in (out_writer, err_writer, outcome_writer):
             os.close(descriptor)
         return pid, [out_reader, err_reader], outcome_reader
@@ -273,6 +281,7 @@ def _signal_all(*signals: signal.Signals) -> None:
 def _become(
     command: list[str],
     environment: dict[str, str],
+    cpus: list[int],
     guardian: int,
     writers: tuple[int, int, int],
     open_files: int,
@@ -291,6 +300,9 @@ def _become(
             os.dup2(err_writer, 2)
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
+            if cpus:
+                # Before the program runs, so that it touches its memory first on its own NUMA node.
+                os.sched_setaffinity(0, cpus)
             os.execvpe(command[0], command, environment)
     except OSError as error:
         os.write(outcome_writer, str(error.errno).encode())
@@ -308,7 +320,7 @@ def main() -> int:
     os.environ["SIRTAKI_SECRET_FILE"] = _keep_secret(bytes.fromhex(job["secret"]))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     guardian = Guardian(control, job["grace"], job["open_files"])
-    guardian.start(job["command"], job["environments"])
+    guardian.start(job["command"], job["environments"], job["cpus"])
     guardian.watch()
     return 0
 

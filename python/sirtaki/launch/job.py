@@ -35,7 +35,10 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     hosts = job.hosts(os.environ)
     some_wait = partial(job.server.forms_world, len(settings.slots))
     with room_for(_open_files(job)):
-        return Supervisor(hosts, outputs, signals, settings.start_timeout, some_wait).run()
+        supervisor = Supervisor(
+            hosts, outputs, signals, settings.start_timeout, some_wait, settings.verbose
+        )
+        return supervisor.run()
 
 
 def _open_files(job: Job) -> int:

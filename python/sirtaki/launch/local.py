@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sirtaki.launch import open_files
+from sirtaki.launch.binding import default_threads, describe_share, shares_here
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.events import Event
 from sirtaki.launch.torch_variables import complete, free_port
@@ -78,9 +79,9 @@ class LocalProcesses:
 
     host: the name for messages. command: program and arguments, executed without a shell. base: the
     environment of all. environments: what each of the ranks has in addition. defaults: what each
-    has where neither sets it. secret: the job's.
-    grace: seconds from one signal that asks to end to the next. The guardian ends everything when
-    this process dies, even by SIGKILL.
+    has where neither sets it. bind_to: as --bind-to says, None where it says nothing. secret: the
+    job's. grace: seconds from one signal that asks to end to the next. The guardian ends everything
+    when this process dies, even by SIGKILL. Raises LaunchError for CPUs that are not there.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class LocalProcesses:
         base: Mapping[str, str],
         environments: Mapping[int, Mapping[str, str]],
         defaults: Mapping[int, Mapping[str, str]],
+        bind_to: str | None,
         secret: bytes,
         grace: float,
     ) -> None:
@@ -98,8 +100,11 @@ class LocalProcesses:
         self._base = dict(base)
         self._environments = environments
         self._defaults = defaults
+        shares = shares_here(len(self.ranks), bind_to, self._base)
+        self._shares = dict(zip(self.ranks, shares, strict=True))
         self._job = {
             "command": list(command),
+            "cpus": [share.cpus for share in shares],
             "secret": secret.hex(),
             "grace": grace,
             # That of the ranks: ours may be raised before they start.
@@ -137,7 +142,11 @@ class LocalProcesses:
     def _complete_environments(self, master_port: int) -> list[dict[str, str]]:
         port = {"MASTER_PORT": str(master_port)}
         return [
-            complete(self._base, own, {**self._defaults[rank], **port})
+            complete(
+                self._base,
+                own,
+                {**self._defaults[rank], **port, **default_threads(self._shares[rank])},
+            )
             for rank, own in self._environments.items()
         ]
 
@@ -178,7 +187,8 @@ class LocalProcesses:
         kind, rank = message["event"], self.ranks[message["rank"]]
         if kind == "started":
             self._sessions.add(message["pid"])
-            return [Event(kind, rank, pid=message["pid"], streams=streams)]
+            share = describe_share(self._shares[rank], self._base)
+            return [Event(kind, rank, pid=message["pid"], streams=streams, text=share)]
         return [Event(kind, rank, code=message["errno"] if kind == "failed" else message["code"])]
 
     def _receive_message(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:

@@ -220,7 +220,7 @@ KNOBS = (
         "library_options.thread_affinity",
         cores,
         LIBRARY,
-        "accepted for old scripts; the system places the communication thread",
+        "CPU of the engine's threads: one, or a list with one for each rank of a host",
     ),
     Knob(
         "--gloo-timeout-seconds",

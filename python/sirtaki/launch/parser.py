@@ -20,6 +20,7 @@ from sirtaki.launch.options import (
     decimal,
     whole,
 )
+from sirtaki.launch.shares import bind_to
 
 _LAST_PORT = 65535
 
@@ -130,6 +131,14 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--dry-run", action="store_true", help="print what would be started where, and exit"
+    )
+    group.add_argument(
+        "--bind-to",
+        type=bind_to,
+        metavar="WHAT",
+        help="bind the ranks of a host to equal shares of its cores (core, the default), to all of "
+        "the NUMA nodes or packages of these (numa, socket), to CPUs listed for each (0-3:4-7), or "
+        "not at all (none)",
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sirtaki.launch.addresses import own_addresses
+from sirtaki.launch.binding import describe_share, shares_here
 from sirtaki.launch.environment import base_environment, rank_environment, sent_environment
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.events import HostProcesses
@@ -112,7 +113,14 @@ class Job:
         if plan.argv is None:
             base = base_environment(environ, variables)
             return LocalProcesses(
-                plan.host, settings.command, base, ranks, defaults, self.secret, settings.grace
+                plan.host,
+                settings.command,
+                base,
+                ranks,
+                defaults,
+                settings.bind_to,
+                self.secret,
+                settings.grace,
             )
         job = {
             "command": settings.command,
@@ -120,11 +128,22 @@ class Job:
             "ranks": ranks,
             "defaults": defaults,
             "folder": working_folder(environ),
+            "bind_to": settings.bind_to,
             "secret": self.secret.hex(),
             "grace": settings.grace,
         }
         explain = partial(explain_end, settings.ssh)
         return RemoteProcesses(plan.host, list(ranks), plan.argv, job, explain)
+
+
+def _shares(plan: HostPlan, settings: Settings) -> list[str]:
+    """Say what each rank here gets; those elsewhere say it themselves when they start."""
+    environ = base_environment(os.environ, {**settings.variables, **settings.forwarded})
+    shares = shares_here(len(plan.slots), settings.bind_to, environ)
+    return [
+        f"rank {slot.rank} on {plan.host}: {describe_share(share, environ)}"
+        for slot, share in zip(plan.slots, shares, strict=True)
+    ]
 
 
 def launched_hosts(settings: Settings) -> bytes:
@@ -156,6 +175,8 @@ def describe(settings: Settings) -> list[str]:
         ranks = ", ".join(str(slot.rank) for slot in plan.slots)
         way = "this machine" if plan.argv is None else "by ssh"
         lines.append(f"host {plan.host}: ranks {ranks} ({way})")
+        if settings.dry_run and plan.argv is None:
+            lines += _shares(plan, settings)
     lines.append(f"interfaces: {', '.join(settings.interfaces) or 'those on the way to the hosts'}")
     where = f"tcp:{','.join(addresses)}, a free port" if addresses else "a Unix socket"
     lines.append(f"rendezvous: {where}")

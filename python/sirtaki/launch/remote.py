@@ -289,7 +289,7 @@ class RemoteProcesses:
         if not isinstance(code, int) or not isinstance(rank, int):
             raise FrameError(f"an event with rank {rank!r} and code {code!r}")
         if kind in ("started", "failed", "exited"):
-            return Event(kind, self._own(rank), code)
+            return Event(kind, self._own(rank), code, text=str(message.get("text", "")))
         if kind in ("refused", "lost"):
             return Event(kind, code=code, text=str(message.get("text", "")))
         if kind == "ready" and not self._free_port:

@@ -63,6 +63,11 @@ def scheduled_settings(
     allocation: Allocation, args: argparse.Namespace, environ: Mapping[str, str]
 ) -> Settings:
     """Check the flags of a job in an allocation; its slots are there. Raises LaunchError."""
+    if args.bind_to is not None:
+        raise LaunchError(
+            f"--bind-to {args.bind_to}: in a job of {allocation.scheduler} the ranks are bound as "
+            f"the scheduler's own {allocation.starter} does; leave it out"
+        )
     place = lsf.jsrun_slots if allocation.starter == "jsrun" else allocate
     slots = place(allocation.hosts, args.num_proc)
     args.hosts, args.hostfile = f"localhost:{args.num_proc}", None

@@ -12,6 +12,7 @@ from sirtaki.launch.environment import forwarded_variables, take_assignments
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts import Host, Slot, allocate, join_local, parse_hosts, read_hostfile
 from sirtaki.launch.options import KNOBS, LOG_TIME, SWITCHES, decimal
+from sirtaki.launch.shares import cpu_lists
 from sirtaki.launch.ssh import Ssh
 
 DEFAULT_START_TIMEOUT = 30.0
@@ -43,7 +44,8 @@ class Settings:
     slots: one a rank. command: program and arguments. variables: what the workers see besides the
     environment and their place. forwarded: the same, of the user's choice. ssh: how other hosts are
     reached. interfaces: the network interfaces to use, none for those on the way to the hosts.
-    start_timeout, grace: seconds. dry_run: only say what would be done. mpi: mpirun starts the job.
+    bind_to: as --bind-to says, None when it was not given. start_timeout, grace: seconds. dry_run:
+    only say what would be done. mpi: mpirun starts the job.
     """
 
     slots: list[Slot]
@@ -52,6 +54,7 @@ class Settings:
     forwarded: dict[str, str] = field(default_factory=dict)
     ssh: Ssh = field(default_factory=Ssh)
     interfaces: tuple[str, ...] = ()
+    bind_to: str | None = None
     start_timeout: float = DEFAULT_START_TIMEOUT
     grace: float = DEFAULT_GRACE
     output_directory: str | None = None
@@ -98,13 +101,15 @@ def make_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Setti
     variables.update(network_variables(interfaces, args.tcp, args.tls))
     if args.start_timeout is not None:
         variables["HOROVOD_START_TIMEOUT"] = f"{args.start_timeout:g}"
+    slots = place(args.num_proc, args.hosts, args.hostfile)
     return Settings(
-        slots=place(args.num_proc, args.hosts, args.hostfile),
+        slots=slots,
         command=command,
         variables=variables,
         forwarded=forwarded,
         ssh=Ssh(args.ssh_port, args.ssh_identity_file, args.remote_python or sys.executable),
         interfaces=interfaces,
+        bind_to=_binding(args.bind_to, slots, mpi),
         start_timeout=resolve_start_timeout(args.start_timeout, environ),
         grace=args.termination_grace_seconds,
         output_directory=args.output_filename,
@@ -134,6 +139,24 @@ def mpi_arguments(values: Mapping[str, object]) -> MpiArguments | None:
     if given and controller == "gloo":
         raise LaunchError(f"{', '.join(given)}: --gloo does not use mpirun")
     return None
+
+
+def _binding(given: str | None, slots: Sequence[Slot], mpi: MpiArguments | None) -> str | None:
+    if given is None:
+        return None
+    if mpi is not None:
+        raise LaunchError(
+            f"--bind-to {given}: with --mpi it is mpirun that binds its ranks; say how in "
+            "--binding-args"
+        )
+    lists = len(cpu_lists(given))
+    most = max(slot.local_size for slot in slots)
+    if lists not in (0, most):
+        raise LaunchError(
+            f"--bind-to {given}: {lists} list(s) of CPUs for up to {most} rank(s) a host; give one "
+            "for each, separated by colons"
+        )
+    return given
 
 
 def _words(flag: str, text: object) -> tuple[str, ...]:

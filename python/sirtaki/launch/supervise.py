@@ -28,7 +28,8 @@ class Supervisor:
 
     hosts: at least one; no rank starts before all hosts are ready. outputs: for what ranks print,
     and sentences for the user. signals: None to leave signals to the caller. start_timeout: seconds
-    for all processes to start. some_wait: whether ranks wait for others to join them.
+    for all processes to start. some_wait: whether ranks wait for others to join them. verbose: say
+    what each rank gets of its host.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Supervisor:
         signals: SignalWatch | None,
         start_timeout: float,
         some_wait: Callable[[], bool],
+        verbose: bool = False,
     ) -> None:
         self._hosts = hosts
         self._outputs = outputs
@@ -52,6 +54,7 @@ class Supervisor:
         self._start_by = time.monotonic() + start_timeout
         self._start_timeout = start_timeout
         self._some_wait = some_wait
+        self._verbose = verbose
         self._ended: list[int] = []
         self._running: set[int] = set()
         self._open: dict[HostProcesses, list[int]] = {}
@@ -178,6 +181,8 @@ class Supervisor:
             elif event.kind == "started":
                 self._running.add(event.rank)
                 self._starting.discard(event.rank)
+                if self._verbose:
+                    self._report(f"rank {event.rank} on {host.host}: {event.text}")
                 self._open_output(event)
             elif event.kind == "output":
                 stream = self._streams.get((event.rank, event.stream))

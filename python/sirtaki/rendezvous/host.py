@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
+import operator
 import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sirtaki.rendezvous import local_socket
@@ -16,7 +18,7 @@ from sirtaki.rendezvous.local_meeting import Meeting
 from sirtaki.rendezvous.store import Store
 
 _HELLO = struct.Struct("!IIQ1024s")  # local rank, local size, bytes of the region, cores
-_VERDICT = struct.Struct("!IQI")  # the leader's local size, bytes of its region, number of cores
+_VERDICT = struct.Struct("!IQ?")  # the leader's local size, bytes of its region, a core for each
 _CORES = 8192
 _READY = b"\x01"
 
@@ -25,13 +27,13 @@ _READY = b"\x01"
 class HostLinks:
     """What a rank holds after `join_host`: raw file descriptors that the caller owns.
 
-    memfd: the shared region. cores: how many the ranks of this host may use, all together. links:
-    on the leader one socket a member, index i for local rank i + 1; on a member one socket, to the
-    leader. All are close-on-exec; the sockets are non-blocking.
+    memfd: the shared region. core_each: whether all ranks of this host can run at a time, each on
+    another core. links: on the leader one socket a member, index i for local rank i + 1; on a
+    member one socket, to the leader. All are close-on-exec; the sockets are non-blocking.
     """
 
     memfd: int
-    cores: int
+    core_each: bool
     links: list[int]
 
 
@@ -82,22 +84,34 @@ def _lead(meeting: Meeting, local_size: int, region_bytes: int, deadline: float)
         memfd = _create_region(region_bytes)
         undo.callback(os.close, memfd)
         links: list[int] = []
-        cores = _own_cores()
+        core_each = True
         if local_size > 1:
             members: dict[int, socket.socket] = {}
             undo.callback(_close_all, members)
             with meeting.listen() as listener:
-                cores |= _gather(listener, members, local_size, region_bytes, deadline)
-            verdict = _VERDICT.pack(local_size, region_bytes, cores.bit_count())
+                cores = _gather(listener, members, local_size, region_bytes, deadline)
+            core_each = _core_each([_own_cores(), *cores])
+            verdict = _VERDICT.pack(local_size, region_bytes, core_each)
             _share(members, memfd, verdict, deadline)
             links = [_detach(members[rank]) for rank in range(1, local_size)]
         undo.pop_all()
-        return HostLinks(memfd, cores.bit_count(), links)
+        return HostLinks(memfd, core_each, links)
 
 
 def _own_cores() -> int:
     """Return the cores that this process may use, as a set of bits."""
     return sum(1 << core for core in os.sched_getaffinity(0) if core < _CORES)
+
+
+def _core_each(allowed: Sequence[int]) -> bool:
+    """Whether each rank can have another one of the cores that it may use.
+
+    Nowhere may more ranks be bound than there are cores, however many others have to themselves.
+    """
+    places = {*allowed, functools.reduce(operator.or_, allowed)}
+    return all(
+        sum(cores & ~place == 0 for cores in allowed) <= place.bit_count() for place in places
+    )
 
 
 def _create_region(region_bytes: int) -> int:
@@ -132,9 +146,9 @@ def _gather(
     local_size: int,
     region_bytes: int,
     deadline: float,
-) -> int:
+) -> list[int]:
     """Accept until every other local rank has come, filling `members`; return their cores."""
-    all_cores = 0
+    all_cores: list[int] = []
     while len(members) < local_size - 1:
         try:
             local_socket.set_deadline(listener, deadline)
@@ -164,12 +178,12 @@ def _gather(
         members[rank] = sock
         if (size, bytes_) != (local_size, region_bytes):
             # Both sides then find the same contradiction.
-            sock.sendall(_VERDICT.pack(local_size, region_bytes, 0))
+            sock.sendall(_VERDICT.pack(local_size, region_bytes, False))
             raise ValueError(
                 f"local rank {rank} counts {size} ranks and {bytes_} bytes of shared memory, "
                 f"local rank 0 counts {local_size} and {region_bytes}"
             )
-        all_cores |= int.from_bytes(cores, "big")
+        all_cores.append(int.from_bytes(cores, "big"))
     return all_cores
 
 
@@ -193,7 +207,7 @@ def _follow(
         undo.callback(sock.close)
         own_cores = _own_cores().to_bytes(_CORES // 8, "big")
         sock.sendall(_HELLO.pack(local_rank, local_size, region_bytes, own_cores))
-        memfd, size, bytes_, cores = _receive_region(sock, deadline)
+        memfd, size, bytes_, core_each = _receive_region(sock, deadline)
         if memfd is not None:
             undo.callback(os.close, memfd)
         if (size, bytes_) != (local_size, region_bytes):
@@ -205,10 +219,10 @@ def _follow(
             raise ConnectionError("local rank 0 did not hand over the shared memory")
         sock.sendall(_READY)
         undo.pop_all()
-        return HostLinks(memfd, cores, [_detach(sock)])
+        return HostLinks(memfd, core_each, [_detach(sock)])
 
 
-def _receive_region(sock: socket.socket, deadline: float) -> tuple[int | None, int, int, int]:
+def _receive_region(sock: socket.socket, deadline: float) -> tuple[int | None, int, int, bool]:
     """Read the leader's verdict, behind the memfd if one came along."""
     local_socket.set_deadline(sock, deadline)
     room = socket.CMSG_SPACE(struct.calcsize("i"))
@@ -225,8 +239,8 @@ def _receive_region(sock: socket.socket, deadline: float) -> tuple[int | None, i
         if memfd is not None:
             os.close(memfd)
         raise
-    size, bytes_, cores = _VERDICT.unpack(data)
-    return memfd, size, bytes_, cores
+    size, bytes_, core_each = _VERDICT.unpack(data)
+    return memfd, size, bytes_, core_each
 
 
 def _detach(sock: socket.socket) -> int:

@@ -54,13 +54,14 @@ class Joined:
 
     topology: with all that was not known before, local ranks in the order of ranks. host_of: the
     host of each rank, numbered from 0 by their lowest ranks. hostnames: of each rank's host.
-    sharing_cores: how many ranks run on this machine, those in other containers too. cores: how
-    many the ranks of this host may use, all together. memfd: the host's shared region, -1 in a
-    world of one. local_links: (rank, Unix socket) from the host's leader to its other ranks and
-    back. host_links: TCP sockets from rank 0 to the other hosts' leaders and back. sockets: how
-    many connect two ranks. object_key: from which the keys that vouch for objects between hosts
-    follow, another one in every world; None on one host. connect: opens a data socket to (rank,
-    lane) on another host, unless its last argument returns true meanwhile; None on one host.
+    sharing_cores: how many ranks run on this machine, those in other containers too. core_each:
+    whether the ranks of this host can run at a time, each on another core. memfd: the host's shared
+    region, -1 in a world of one. local_links: (rank, Unix socket) from the host's leader to its
+    other ranks and back. host_links: TCP sockets from rank 0 to the other hosts' leaders and back.
+    sockets: how many connect two ranks. object_key: from which the keys that vouch for objects
+    between hosts follow, another one in every world; None on one host. connect: opens a data socket
+    to (rank, lane) on another host, unless its last argument returns true meanwhile; None on one
+    host.
     why_broken: what ended a connection to a rank, "" where nobody knows. begin: tells `connect`
     that it now serves another engine, the so many-th. close: releases what `connect` needs.
     """
@@ -69,7 +70,7 @@ class Joined:
     host_of: list[int]
     hostnames: list[str]
     sharing_cores: int = 1
-    cores: int = 1
+    core_each: bool = True
     memfd: int = -1
     local_links: list[tuple[int, int]] = field(default_factory=list)
     host_links: list[ControlLink] = field(default_factory=list, repr=False)
@@ -205,7 +206,7 @@ def _share_memory(
         settings.secret,
     )
     joined.memfd = met.memfd
-    joined.cores = met.cores
+    joined.core_each = met.core_each
     others = here[1:] if topology.local_rank == 0 else here[:1]
     joined.local_links = list(zip(others, met.links, strict=True))
 

@@ -1,0 +1,36 @@
+"""Where the engine's threads run, if the user says so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+
+
+@contextlib.contextmanager
+def engine_bound(cpus: Sequence[int], local_rank: int) -> Iterator[None]:
+    """Bind the threads that are started meanwhile to this local rank's CPU, if it has one.
+
+    Args:
+        cpus: One a local rank; the system places the engines of those that come after.
+        local_rank: Whose engine it is.
+
+    Raises:
+        ValueError: This process cannot run there.
+    """
+    if local_rank >= len(cpus):
+        yield
+        return
+    # Threads inherit the affinity of the one that starts them; that of the caller is its own.
+    own = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {cpus[local_rank]})
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"HOROVOD_THREAD_AFFINITY={','.join(map(str, cpus))}: the engine of local rank "
+            f"{local_rank} cannot run on CPU {cpus[local_rank]} ({error})"
+        ) from None
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
