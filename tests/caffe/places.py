@@ -123,6 +123,16 @@ layer {
 }
 """
 )
+SHARED = (
+    'name: "Shared"\n'
+    + DATA
+    + product("ip1", "data", 6).replace("lr_mult: 1", 'name: "w" lr_mult: 1')
+    + in_place("Sigmoid", "neuron1", "ip1")
+    + product("ip2", "data", 6).replace("lr_mult: 1", 'name: "w"').replace("lr_mult: 2", "")
+    + 'layer { name: "both" type: "Eltwise" bottom: "ip1" bottom: "ip2" top: "both" }\n'
+    + product("ip3", "both", CLASSES)
+    + loss("ip3")
+)
 IGNORING = LENET.replace(loss("ip2"), loss("ip2", "loss_param { ignore_label: 1 }"))
 BATCH_NORM = (
     'name: "BatchNorm"\n'

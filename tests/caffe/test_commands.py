@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -342,6 +343,14 @@ def test_bad_input_is_named_and_aborts(
     assert set(place.iterdir()) == before
 
 
+@pytest.mark.parametrize("file", ["test_lmdb", "train_lmdb"])
+def test_nothing_goes_on_after_an_error(file: str, place: Path) -> None:
+    (place / file).rename(place / "elsewhere")
+    before = set(threading.enumerate())
+    assert run("train", "--solver=lenet_solver.prototxt") == 134
+    assert set(threading.enumerate()) <= before
+
+
 @pytest.mark.usefixtures("place")
 def test_an_exception_of_a_python_layer_ends_with_its_traceback(capsys: Shown) -> None:
     Path("broken.py").write_text(
@@ -359,6 +368,23 @@ def test_an_exception_of_a_python_layer_ends_with_its_traceback(capsys: Shown) -
     assert "RuntimeError: mine" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "tool",
+    [
+        *("convert", "draw", "plot", "convert_imageset", "compute_image_mean", "extract_features"),
+        *("upgrade_net_proto_text", "upgrade_net_proto_binary", "upgrade_solver_proto_text"),
+    ],
+)
+def test_a_tool_has_flags_of_its_own(
+    tool: str, capsys: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["caffe"])
+    with pytest.raises(SystemExit) as left:
+        run(tool, "--help")
+    assert left.value.code == 0
+    assert re.match(rf"usage: (caffe )?{tool} ", capsys.readouterr().out)
+
+
 def test_caffe_is_a_subcommand_of_sirtaki_too() -> None:
     done = subprocess.run(
         [places.CAFFE[0], "-m", "sirtaki.launch.cli", "caffe", "fly", "--logtostderr"],
@@ -368,3 +394,12 @@ def test_caffe_is_a_subcommand_of_sirtaki_too() -> None:
     )
     assert done.returncode == 134
     assert "Unknown action: fly" in done.stderr
+
+
+@pytest.mark.usefixtures("place")
+def test_a_gpu_that_is_not_there_is_said_to_be_missing() -> None:
+    words = ("train", "--solver=lenet_solver.prototxt", "--gpu=0")
+    done = places.caffe(Path(), *words, env={"CUDA_VISIBLE_DEVICES": ""})
+    lines = places.log_text(done.stderr)
+    assert done.returncode == 0
+    assert lines[:2] == ["--gpu=0: there is no GPU that PyTorch can use here", "Use CPU."]

@@ -75,8 +75,10 @@ def test_a_binary_net_is_upgraded_and_keeps_its_blobs_and_fields(tmp_path: Path)
         message(100, message(6) * 1_100_000),
         message(100)[:-1] + b"\x05",
         b"\xff" * 20,
+        message(1, b"\xff"),
+        message(100, message(3, b"\xff")),
     ],
-    ids=["layers", "old layers", "inputs", "params", "cut off", "foreign"],
+    ids=["layers", "old layers", "inputs", "params", "cut off", "foreign", "name", "bottom"],
 )
 def test_a_binary_file_that_is_no_net_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "net").write_bytes(data)

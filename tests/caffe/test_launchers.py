@@ -127,8 +127,18 @@ def test_the_script_takes_each_host_once_in_the_order_of_numbers(launched: Launc
     (nodes,) = Path("out").glob("nodeconfig-*-2.txt")
     assert nodes.read_text() == "node9 slots=4\nnode10 slots=4\n"
     text = " ".join(launched.command)
-    assert f"run -np 8 --hostfile {nodes} --network-interface eth0 -x OMP_NUM_THREADS" in text
+    assert (
+        f"run -np 8 --hostfile {nodes} --network-interface eth0 -x GLOG_minloglevel -x OMP" in text
+    )
     assert launched.variables["OMP_NUM_THREADS"] == "3"
+
+
+@pytest.mark.usefixtures("place")
+def test_the_script_starts_a_single_process_where_the_host_file_says(launched: Launched) -> None:
+    Path("hosts").write_text("node9\n")
+    assert job("--hostfile", "hosts", "--solver", "lenet_solver.prototxt", "--output", "out") == 0
+    assert "run -np 1 --hostfile" in " ".join(launched.command)
+    assert "OMP_NUM_THREADS" not in launched.variables  # not ours to know
 
 
 @pytest.mark.usefixtures("place")

@@ -14,7 +14,15 @@ NETS = {
     "lenet": places.LENET,
     "alexnet": places.ALEXNET,
     "autoencoder": places.AUTOENCODER,
+    "shared": places.SHARED,
     "ignoring": places.IGNORING,
+}
+# Fields of their solvers.
+MORE = {
+    "alexnet": "clip_gradients: 0.5",
+    "autoencoder": "iter_size: 2",
+    # A test batch has the mean over those of its own labels that count.
+    "ignoring": "test_interval: 99\ntest_initialization: false",
 }
 BATCH = 12
 # Several nets one after the other, so that Python and PyTorch are started once.
@@ -27,9 +35,7 @@ TRAIN_ALL = (
 
 def train_all(folder: Path, processes: int) -> subprocess.CompletedProcess[str]:
     for name, text in NETS.items():
-        # A test batch has the mean over those of its own labels that count.
-        more = "test_interval: 99\ntest_initialization: false" if name == "ignoring" else ""
-        places.write_net(folder, name, text, BATCH // processes, more)
+        places.write_net(folder, name, text, BATCH // processes, MORE.get(name, ""))
     launcher = () if processes == 1 else (*places.HOROVODRUN, "-np", str(processes))
     return subprocess.run(
         [*launcher, places.CAFFE[0], "-c", TRAIN_ALL, *NETS],
@@ -47,7 +53,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """What one process does with the whole batch: its folder, and its log."""
     folder = tmp_path_factory.mktemp("alone")
     places.make_data(folder)
-    return folder, places.log_text(train_all(folder, 1).stderr)
+    log = places.log_text(train_all(folder, 1).stderr)
+    assert any(line.startswith("Gradient clipping") for line in log)
+    return folder, log
 
 
 def shown(log: list[str]) -> list[tuple[str, float]]:
@@ -139,3 +147,31 @@ def test_a_signal_to_one_process_acts_in_all(
     lines = rank_script(tmp_path, "signalled", 2)
     assert lines == [f"[{r}]<stdout>:ended with 0" for r in range(2)]
     assert len(list(tmp_path.glob("*.solverstate"))) == snapshots
+
+
+def test_processes_resume_as_if_they_had_not_been_interrupted(tmp_path: Path) -> None:
+    places.make_data(tmp_path)
+    text = places.LENET.replace('source: "train_lmdb"', 'source: "train_lmdb" shuffle: true')
+    places.write_net(tmp_path, "lenet", text, 7, "snapshot: 5\ntest_interval: 99")
+    words = ("train", "--solver=lenet_solver.prototxt")
+    assert places.caffe(tmp_path, *words, processes=2).returncode == 0
+    through = places.weights(tmp_path / "lenet_iter_10.caffemodel")
+    (tmp_path / "lenet_iter_10.caffemodel").unlink()
+    state = "--snapshot=lenet_iter_5.solverstate"
+    done = places.caffe(tmp_path, *words, state, processes=2)
+    assert "Iteration 5 " in done.stderr
+    assert "Iteration 4 " not in done.stderr
+    places.assert_same_weights(places.weights(tmp_path / "lenet_iter_10.caffemodel"), through, 1e-7)
+
+
+def test_a_score_is_of_the_batches_of_all_processes(tmp_path: Path) -> None:
+    places.make_data(tmp_path)
+    places.write_net(tmp_path, "lenet", places.LENET, 12, "max_iter: 3\ntest_interval: 99")
+    assert places.caffe(tmp_path, "train", "--solver=lenet_solver.prototxt").returncode == 0
+    words = ("test", "--model=lenet.prototxt", "--weights=lenet_iter_3.caffemodel")
+    scores = [
+        places.log_text(places.caffe(tmp_path, *words, "-iterations=6", processes=p).stderr)[-3:]
+        for p in (1, 2)
+    ]
+    assert scores[0][0].startswith("Loss: ")
+    assert scores[1] == scores[0]

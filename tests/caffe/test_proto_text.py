@@ -115,6 +115,8 @@ def test_a_byte_that_is_not_utf8_may_stand_in_a_comment_only(tmp_path: Path) -> 
     path = tmp_path / "net.prototxt"
     path.write_bytes(b"# \xe9\nname: 'a'")
     assert read_net(path).name == "a"
+    path.write_bytes(b"layer { annotated_data_param { a: [ # \xe9\n1] } }")
+    assert len(read_net(path).layer) == 1
     path.write_bytes(b"name: '\xe9'")
     with pytest.raises(CaffeError, match=r"net\.prototxt:1:7: the string is not UTF-8"):
         read_net(path)

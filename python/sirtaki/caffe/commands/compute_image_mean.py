@@ -51,11 +51,12 @@ def mean_of(backend: str, source: str) -> np.ndarray:
         total = np.zeros((0, 0, 0))
         count, more = 0, True
         while more:
+            key, value = cursor.record()
             try:
-                pixels = datum_pixels(parse_datum(cursor.value()), None)
+                pixels = datum_pixels(parse_datum(value), None)
                 total = _added(total, pixels) if count else pixels.astype(np.float64)
             except CaffeError as error:
-                raise CaffeError(f"{source}, record {cursor.key()!r}: {error}") from error
+                raise CaffeError(f"{source}, record {key!r}: {error}") from error
             count += 1
             if count % _REPORT_EVERY == 0:
                 print(f"Processed {count} files.")

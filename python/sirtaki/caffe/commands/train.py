@@ -91,7 +91,7 @@ def _set_batch_size(param: Any, batch_size: int) -> None:
 
 
 def _start(solver: Solver, flags: Flags, handed: list[LayerWeights]) -> None:
-    files = flags.weights.split(",") if flags.weights else list(solver.param.weights)
+    files = [f for f in (flags.weights or ",".join(solver.param.weights)).split(",") if f]
     if handed:
         solver.take_weights(handed)
     elif flags.snapshot:

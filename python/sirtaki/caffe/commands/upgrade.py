@@ -47,4 +47,4 @@ def main(arguments: Sequence[str]) -> int:
 
 def _write(path: str, content: str) -> None:
     with written_beside(path) as beside:
-        Path(beside).write_text(content, encoding="ascii")
+        Path(beside).write_text(content, encoding="utf-8")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import abc
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from sirtaki.caffe.data.order import Order
 from sirtaki.caffe.errors import CaffeError
@@ -26,12 +23,20 @@ class Cursor(abc.ABC):
         """Go to the next record; False: there is none."""
 
     @abc.abstractmethod
-    def key(self) -> bytes:
-        """The key of the record where it stands."""
+    def record(self) -> Record:
+        """The record where it stands."""
+
+
+class Index(abc.ABC):
+    """Gives any record of a database by its place."""
 
     @abc.abstractmethod
-    def value(self) -> bytes:
-        """The value of the record where it stands."""
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @abc.abstractmethod
+    def record(self, place: int) -> Record:
+        """A record."""
 
 
 class Database(abc.ABC):
@@ -46,8 +51,8 @@ class Database(abc.ABC):
         """A new cursor, which stands nowhere yet."""
 
     @abc.abstractmethod
-    def get(self, key: bytes) -> bytes:
-        """The value of a key that is there."""
+    def index(self) -> Index:
+        """A new index; making it can mean to read all keys."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -81,7 +86,7 @@ class InOrder(Reader):
         if not self._reach(number):
             self._count = self._at + 1
             self._reach(number)
-        return self._cursor.key(), self._cursor.value()
+        return self._cursor.record()
 
     def _reach(self, number: int) -> bool:
         """Go there; False: the end came first, which happens only while the count is unknown."""
@@ -104,29 +109,14 @@ class Shuffled(Reader):
     """
 
     def __init__(self, database: Database, source: str, seed: int) -> None:
-        self._database = database
-        keys = list(all_keys(database))
-        if not keys:
+        self._index = database.index()
+        if not len(self._index):
             raise CaffeError(f"{source} has no records")
-        self._keys = b"".join(keys)  # one object instead of a million
-        self._ends = np.cumsum([len(key) for key in keys])
-        self._order = Order(len(keys), seed)
+        self._order = Order(len(self._index), seed)
 
     def read(self, number: int) -> Record:
         """As the base class says."""
-        place = self._order.record(number)
-        start = int(self._ends[place - 1]) if place else 0
-        key = self._keys[start : int(self._ends[place])]
-        return key, self._database.get(key)
-
-
-def all_keys(database: Database) -> Any:
-    """The keys of all records, in order."""
-    cursor = database.cursor()
-    there = cursor.first()
-    while there:
-        yield cursor.key()
-        there = cursor.next()
+        return self._index.record(self._order.record(number))
 
 
 def open_database(backend: str, source: str) -> Database:
@@ -144,7 +134,7 @@ def open_database(backend: str, source: str) -> Database:
     if backend == "lmdb":
         from sirtaki.caffe.data.lmdb_files import Lmdb
 
-        return Lmdb.open(Path(source))
+        return Lmdb(Path(source))
     from sirtaki.caffe.data.leveldb_files import LevelDb
 
     return LevelDb(Path(source))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,54 @@ import numpy as np
 
 from sirtaki.caffe.data.packages import needed
 from sirtaki.caffe.errors import CaffeError
+from sirtaki.caffe.proto import wire
 from sirtaki.caffe.proto.schema import Datum, Message
 
+_FIELDS = {each.number: each.name for each in Datum.DESCRIPTOR.fields}
 LARGEST_IMAGE = 1 << 26  # pixels; a few kilobytes of PNG can claim billions
 # What Caffe's own library opens; others, PostScript above all, would run programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "PPM", "GIF", "JPEG2000")
 
 
-def parse_datum(record: bytes) -> Any:
+@dataclass
+class StoredDatum:
+    """A Datum whose bytes are still where they were read; it has Datum's fields."""
+
+    channels: int = 0
+    height: int = 0
+    width: int = 0
+    label: int = 0
+    encoded: bool = False
+    data: bytes | memoryview = b""
+    float_data: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+
+
+def parse_datum(record: bytes) -> StoredDatum:
     """The Datum that a record holds.
 
     Raises:
         CaffeError: It is none.
     """
+    found = StoredDatum()
+    floats = []
     try:
-        return Datum.FromString(record)
-    except Exception as error:  # protobuf's implementations raise classes of their own
-        raise CaffeError(f"not a Datum, or cut short ({len(record)} bytes)") from error
+        for number, _, value in wire.fields(memoryview(record)):
+            name = _FIELDS.get(number)
+            if name == "data":
+                found.data = wire.content(value)
+            elif name == "float_data":
+                floats.append(np.frombuffer(wire.content(value), "<f4"))
+            elif name is not None:
+                setattr(found, name, wire.signed(value))
+    except ValueError as error:
+        why = f"not a Datum, or cut short ({len(record)} bytes): {error}"
+        raise CaffeError(why) from error
+    if floats:
+        found.float_data = np.concatenate(floats)
+    return found
 
 
-def datum_pixels(datum: Any, color: bool | None) -> np.ndarray:
+def datum_pixels(datum: StoredDatum, color: bool | None) -> np.ndarray:
     """What a Datum shows: (channels, height, width), uint8 or float32.
 
     Args:
@@ -45,9 +74,7 @@ def datum_pixels(datum: Any, color: bool | None) -> np.ndarray:
     if min(shape) < 1:
         raise CaffeError(f"a Datum of {shape[0]}x{shape[1]}x{shape[2]} (channels, height, width)")
     count = shape[0] * shape[1] * shape[2]
-    pixels = np.frombuffer(datum.data, np.uint8)
-    if not len(pixels):
-        pixels = np.array(datum.float_data, np.float32)
+    pixels = np.frombuffer(datum.data, np.uint8) if len(datum.data) else datum.float_data
     if len(pixels) != count:
         raise CaffeError(
             f"a Datum of {shape[0]}x{shape[1]}x{shape[2]} needs {count} numbers, "
@@ -56,7 +83,7 @@ def datum_pixels(datum: Any, color: bool | None) -> np.ndarray:
     return pixels.reshape(shape)
 
 
-def decode_image(content: bytes, color: bool | None) -> np.ndarray:
+def decode_image(content: bytes | memoryview, color: bool | None) -> np.ndarray:
     """The pixels of an image file: uint8, (3, height, width) in BGR order, or (1, height, width).
 
     Args:

@@ -7,7 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sirtaki.caffe.data.databases import Cursor, Database, Writer
+import numpy as np
+
+from sirtaki.caffe.data.databases import Cursor, Database, Index, Record, Writer
 from sirtaki.caffe.data.packages import needed
 from sirtaki.caffe.errors import CaffeError
 
@@ -41,8 +43,17 @@ class LevelDb(Database):
         """A new cursor."""
         return _LevelDbCursor(self._plyvel, self._database, self._path)
 
+    def index(self) -> Index:
+        """Any of its records; reads all keys."""
+        return _LevelDbIndex(self)
+
+    def keys(self) -> list[bytes]:
+        """All keys, in order."""
+        with self._database.iterator(include_value=False, verify_checksums=True) as iterator:
+            return list(iterator)
+
     def get(self, key: bytes) -> bytes:
-        """The value of a key that is there."""
+        """The value of a key."""
         value = self._database.get(key, verify_checksums=True)
         if value is None:
             raise CaffeError(f"{self._path} has no record {key!r}")
@@ -59,7 +70,7 @@ class _LevelDbCursor(Cursor):
         self._plyvel = plyvel
         self._iterator = database.iterator(verify_checksums=True)
         self._path = path
-        self._record: tuple[bytes, bytes] | None = None
+        self._record: Record | None = None
 
     def first(self) -> bool:
         self._iterator.seek_to_start()
@@ -72,13 +83,25 @@ class _LevelDbCursor(Cursor):
             raise CaffeError(f"{self._path} is damaged: {error}") from error
         return self._record is not None
 
-    def key(self) -> bytes:
+    def record(self) -> Record:
         assert self._record is not None
-        return self._record[0]
+        return self._record
 
-    def value(self) -> bytes:
-        assert self._record is not None
-        return self._record[1]
+
+class _LevelDbIndex(Index):
+    def __init__(self, database: LevelDb) -> None:
+        self._database = database
+        keys = database.keys()
+        self._keys = b"".join(keys)  # one object instead of a million
+        self._ends = np.cumsum([len(key) for key in keys], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def record(self, place: int) -> Record:
+        start = int(self._ends[place - 1]) if place else 0
+        key = self._keys[start : int(self._ends[place])]
+        return key, self._database.get(key)
 
 
 class LevelDbWriter(Writer):

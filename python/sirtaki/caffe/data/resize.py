@@ -37,13 +37,13 @@ def resize(image: np.ndarray, height: int, width: int, how: str = "LINEAR") -> n
         return image
     if how == "AREA" and (height > old_height or width > old_width):
         how = "LINEAR"
-    # Height, width, channels: whole rows and whole pixels are moved.
-    pixels: np.ndarray = np.ascontiguousarray(image.transpose(1, 2, 0))
-    pixels = _along(pixels, 0, _taps(old_height, height, how))
-    pixels = _along(pixels, 1, _taps(old_width, width, how))
-    if image.dtype == np.uint8:
-        pixels = np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
-    return np.moveaxis(pixels, 2, 0)
+    pixels = _along(np.ascontiguousarray(image), 2, _taps(old_width, width, how))
+    pixels = _along(pixels, 1, _taps(old_height, height, how))
+    if image.dtype != np.uint8 or how == "NEAREST":
+        return pixels
+    np.clip(pixels, 0, 255, out=pixels)
+    pixels += 0.5
+    return pixels.astype(np.uint8)
 
 
 def _along(pixels: np.ndarray, axis: int, taps: Taps) -> np.ndarray:
@@ -52,7 +52,7 @@ def _along(pixels: np.ndarray, axis: int, taps: Taps) -> np.ndarray:
         return pixels.take(places[:, 0], axis)
     shape = [1, 1, 1]
     shape[axis] = len(places)
-    total = pixels.take(places[:, 0], axis) * weights[:, 0].reshape(shape)
+    total: np.ndarray = np.multiply(pixels.take(places[:, 0], axis), weights[:, 0].reshape(shape))
     for tap in range(1, places.shape[1]):
         total += pixels.take(places[:, tap], axis) * weights[:, tap].reshape(shape)
     return total
@@ -70,7 +70,7 @@ def _taps(old: int, new: int, how: str) -> Taps:
     centres = (np.arange(new) + 0.5) * scale - 0.5
     nearest = np.floor(centres).astype(np.int64)
     places = nearest[:, None] + np.arange(1 - reach, 1 + reach)
-    weights = np.vectorize(weight, otypes=[np.float64])(np.abs(centres[:, None] - places))
+    weights = weight(np.abs(centres[:, None] - places))
     weights /= weights.sum(1, keepdims=True)
     return places.clip(0, old - 1), weights.astype(np.float32)
 
@@ -85,24 +85,23 @@ def _area_taps(old: int, new: int) -> Taps:
     return places.clip(0, old - 1), weights.astype(np.float32)
 
 
-def _linear(distance: float) -> float:
-    return max(0.0, 1 - distance)
+def _linear(distance: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(0.0, 1 - distance))
 
 
-def _cubic(distance: float) -> float:
+def _cubic(distance: np.ndarray) -> np.ndarray:
     a = -0.75
-    if distance <= 1:
-        return ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    return ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.asarray(np.where(distance <= 1, near, far))
 
 
-def _lanczos4(distance: float) -> float:
-    if distance >= 4:
-        return 0.0
-    return float(np.sinc(distance) * np.sinc(distance / 4))
+def _lanczos4(distance: np.ndarray) -> np.ndarray:
+    values = np.sinc(distance) * np.sinc(distance / 4)
+    return np.asarray(np.where(distance < 4, values, 0.0))
 
 
-_KERNELS: dict[str, tuple[int, Callable[[float], float]]] = {
+_KERNELS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
     "LINEAR": (1, _linear),
     "CUBIC": (2, _cubic),
     "LANCZOS4": (4, _lanczos4),

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto import wire
 from sirtaki.caffe.proto.blobs import LARGEST, Array, encoded, encoded_size
 from sirtaki.caffe.proto.files import read_bytes, reason, written_beside
+from sirtaki.caffe.proto.parser import is_repeated
 from sirtaki.caffe.proto.schema import NetParameter
 
 #: Fields of NetParameter, V1LayerParameter, and of the three kinds of layers.
@@ -46,6 +48,7 @@ def read_net(path: str | Path) -> Any:
         data = read_bytes(path, LARGEST)
         _check_sizes(memoryview(data))
         net = NetParameter.FromString(data)
+        _check_strings(net)
     for layer in net.layer:
         if layer.type == "SmoothL1Loss" and layer.HasField("clip_param"):
             # Clip's first field has the number and the type of sigma.
@@ -54,6 +57,18 @@ def read_net(path: str | Path) -> Any:
                 layer.smooth_l1_loss_param.sigma = layer.clip_param.min
             layer.ClearField("clip_param")
     return net
+
+
+def _check_strings(message: Any) -> None:
+    """Refuse strings that are not UTF-8: protobuf reads them, and gives bytes in their place."""
+    for field, value in message.ListFields():
+        values = value if is_repeated(field) else (value,)
+        if field.type == FieldDescriptor.TYPE_STRING:
+            if not all(isinstance(each, str) for each in values):
+                raise wire.WireError(f"{field.full_name} is not UTF-8")
+        elif field.message_type is not None and field.message_type.name != "BlobProto":
+            for each in values:
+                _check_strings(each)
 
 
 def _check_sizes(data: memoryview) -> None:
@@ -94,14 +109,15 @@ def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) 
     Args:
         path: The file; what it held before stays until all is written.
         net: A NetParameter.
-        blobs: Those of each layer; None: the ones that are in the messages.
+        blobs: Those of each layer, which are written with no more of the net than its name and
+            layers; None: the ones that are in the messages, and all of the net.
 
     Raises:
         CaffeError: It cannot be written, or has more than 2 GiB.
     """
     try:
         layers = [_layer_fields(layer, with_blobs=blobs is None) for layer in net.layer]
-        first, last = _net_fields(net)
+        first, last = _net_fields(net, only_name=blobs is not None)
     except EncodeError as error:
         raise CaffeError(f"cannot write {path}: {error}") from error
     owned = blobs if blobs is not None else [()] * len(layers)
@@ -127,11 +143,11 @@ def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) 
         file.write(last)
 
 
-def _net_fields(net: Any) -> tuple[bytes, bytes]:
+def _net_fields(net: Any, only_name: bool) -> tuple[bytes, bytes]:
     """The fields of a serialized NetParameter before its layers, and behind them."""
     rest = type(net)()
     for field, value in net.ListFields():
-        if field.number != LAYER:
+        if field.number == NAME or not (only_name or field.number == LAYER):
             rest.MergeFrom(type(net)(**{field.name: value}))
     fields = list(wire.raw_fields(memoryview(rest.SerializeToString(deterministic=True))))
     first = b"".join(field for number, field in fields if number < LAYER)

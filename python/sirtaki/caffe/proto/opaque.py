@@ -34,8 +34,10 @@ def keep_field(tokens: Tokens, message: Any, start: int) -> None:
     """
     had_colon = tokens.skip(":")
     _skip_value(tokens, had_colon, 1)
+    # Comments may be in any encoding.
+    found = tokens.slice(start).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     kept = getattr(message, AS_READ)
-    setattr(message, AS_READ, f"{kept}\n{tokens.slice(start)}" if kept else tokens.slice(start))
+    setattr(message, AS_READ, f"{kept}\n{found}" if kept else found)
 
 
 def _skip_value(tokens: Tokens, may_be_scalar: bool, depth: int) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto import binary, hdf5, wire
 from sirtaki.caffe.proto.blobs import Array, decoded
-from sirtaki.caffe.proto.schema import NetParameter
 from sirtaki.caffe.proto.upgrade import type_of_v0, type_of_v1
 
 #: What LayerParameter, V1LayerParameter and V0LayerParameter call name, type and blobs.
@@ -86,10 +85,7 @@ def write_weights(path: str | Path, net: Any, blobs: dict[str, list[Saved]]) -> 
         hdf5.write_layers(path, [layer.name for layer in net.layer], blobs)
         return
     owned = [[(each.data, each.diff) for each in blobs.get(layer.name, ())] for layer in net.layer]
-    stored = NetParameter(layer=net.layer)
-    if net.HasField("name"):
-        stored.name = net.name
-    binary.write_net(path, stored, owned)
+    binary.write_net(path, net, owned)
 
 
 def _layers(path: str | Path) -> Iterator[LayerWeights]:
