@@ -101,7 +101,8 @@ LAYERS = {
     "mean pooling": "Pooling pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }",
     "floor pooling": "Pooling pooling_param { kernel_size: 2 stride: 2 round_mode: FLOOR }",
     "global pooling": "Pooling pooling_param { pool: AVE global_pooling: true }",
-    "product": 'InnerProduct inner_product_param { num_output: 3 weight_filler { type: "xavier" } }',
+    "product": "InnerProduct inner_product_param { num_output: 3 "
+    'weight_filler { type: "xavier" } }',
     "transposed": "InnerProduct inner_product_param { num_output: 3 transpose: true bias_term: "
     'false weight_filler { type: "xavier" } }',
     "last axis": "InnerProduct inner_product_param { num_output: 3 axis: -1 "

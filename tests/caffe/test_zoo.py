@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from sirtaki.caffe.proto.schema import NetParameter
@@ -30,6 +32,13 @@ def test_a_well_known_net_has_as_many_parameters_as_published(name: str) -> None
 
 def test_googlenet_is_smaller_without_its_heads() -> None:
     assert googlenet("deploy").parameters == 6998552
+
+
+@pytest.mark.parametrize("name", sorted(NETS.keys() - {"googlenet_v3"}))
+def test_opencv_reads_what_we_write(name: str) -> None:
+    net = parse(NETS[name][0]("deploy").text, NetParameter, name)
+    theirs = cv2.dnn.readNetFromCaffe(np.frombuffer(text_of(net).encode(), np.uint8))
+    assert list(theirs.getLayerNames()) == [layer.name for layer in net.layer[1:]]
 
 
 @pytest.mark.parametrize(

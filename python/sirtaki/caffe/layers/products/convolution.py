@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from sirtaki.caffe.layers.base import Layer, Shape, layer
 from sirtaki.caffe.layers.checks import filled, positive, same_shapes
+from sirtaki.caffe.layers.formats import channels_last
 from sirtaki.caffe.layers.products.windows import windows_of
 
 _CONVOLUTIONS: tuple[Callable[..., torch.Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
@@ -130,8 +131,7 @@ class Convolution(_Convolving):
             one = F.conv1d(x[..., None], weight[..., None], bias, groups=self._group)
             return one[..., 0]
         convolution = _CONVOLUTIONS[len(w.kernel) - 1]
-        x = _channels_last(x)
-        return convolution(x, weight, bias, w.stride, w.pad, w.dilation, self._group)
+        return convolution(channels_last(x), weight, bias, w.stride, w.pad, w.dilation, self._group)
 
 
 @layer("Deconvolution")
@@ -196,17 +196,3 @@ class Im2col(Layer):
             slices.append(taken)
         columns = torch.stack(slices, w.axis + 1)
         return [columns.flatten(w.axis, w.axis + 1)]
-
-
-def _channels_last(x: torch.Tensor) -> torch.Tensor:
-    """Images with the channels of a place side by side in memory.
-
-    On CPUs PyTorch convolves, pools and normalises these faster: a step of LeNet or AlexNet takes
-    0.7 of the time. Tops keep the order, so that only a net's data are copied.
-    """
-    if x.dim() != 4 or x.device.type != "cpu" or x.dtype != torch.float32:
-        return x
-    if x.shape[1] == 1:  # any order is both; strides tell PyTorch which one is meant
-        items, _, height, width = x.shape
-        return x.reshape(items, height, width, 1).permute(0, 3, 1, 2)
-    return x.contiguous(memory_format=torch.channels_last)
