@@ -383,7 +383,7 @@ def test_a_tool_has_flags_of_its_own(
     with pytest.raises(SystemExit) as left:
         run(tool, "--help")
     assert left.value.code == 0
-    assert re.match(rf"usage: (caffe )?{tool} ", capsys.readouterr().out)
+    assert re.match(rf"usage: (sirtaki )?(caffe )?{tool} ", capsys.readouterr().out)
 
 
 def test_caffe_is_a_subcommand_of_sirtaki_too() -> None:
