@@ -154,8 +154,9 @@ test-hosts: $(INSTALLED)
 FUZZ_SECONDS ?= 60
 fuzz: fuzz-python fuzz-cpp
 
-fuzz-python: $(INSTALLED) $(VENV)/.requirements-fuzz
+fuzz-python: $(INSTALLED) $(VENV)/.requirements-fuzz $(VENV)/.requirements-caffe
 	$(BIN)/python tests/fuzz/fuzz_parsers.py -max_total_time=$(FUZZ_SECONDS) -max_len=4096
+	$(BIN)/python tests/fuzz/fuzz_caffe_files.py -max_total_time=$(FUZZ_SECONDS) -max_len=4096
 
 CLANG_CXX ?= clang++
 fuzz-cpp: $(REQUIREMENTS)

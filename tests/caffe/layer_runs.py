@@ -147,4 +147,4 @@ def run(built: Layer, *bottoms: Any) -> list[Array]:
     with torch.no_grad():
         tops = built.forward(blobs)
     assert [tuple(top.shape) for top in tops] == [tuple(shape) for shape in promised]
-    return [top.numpy() for top in tops]
+    return [top.detach().numpy() for top in tops]

@@ -29,55 +29,56 @@ SIZE = 12
 CLASSES = 4
 
 DATA = """
-layer {{
-  name: "data" type: "Data" top: "data" top: "label" include {{ phase: TRAIN }}
-  transform_param {{ scale: 0.00390625 }}
-  data_param {{ source: "train_lmdb" batch_size: {batch} backend: LMDB }}
-}}
-layer {{
-  name: "data" type: "Data" top: "data" top: "label" include {{ phase: TEST }}
-  transform_param {{ scale: 0.00390625 }}
-  data_param {{ source: "test_lmdb" batch_size: 4 backend: LMDB }}
-}}
+layer {
+  name: "data" type: "Data" top: "data" top: "label" include { phase: TRAIN }
+  transform_param { scale: 0.00390625 }
+  data_param { source: "train_lmdb" batch_size: BATCH backend: LMDB }
+}
+layer {
+  name: "data" type: "Data" top: "data" top: "label" include { phase: TEST }
+  transform_param { scale: 0.00390625 }
+  data_param { source: "test_lmdb" batch_size: 4 backend: LMDB }
+}
 """
-LEARNS = "param {{ lr_mult: 1 decay_mult: 1 }} param {{ lr_mult: 2 decay_mult: 0 }}"
-FILLER = 'weight_filler {{ type: "xavier" }}'
+LEARNS = "param { lr_mult: 1 decay_mult: 1 } param { lr_mult: 2 decay_mult: 0 }"
+FILLER = 'weight_filler { type: "xavier" }'
 
 
 def conv(name: str, bottom: str, count: int, kernel: int, extra: str = "") -> str:
     return (
-        f'layer {{{{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" {LEARNS} '
-        f"convolution_param {{{{ num_output: {count} kernel_size: {kernel} {extra} {FILLER} }}}} }}}}\n"
+        f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" {LEARNS} '
+        f"convolution_param {{ num_output: {count} kernel_size: {kernel} {extra} {FILLER} }}"
+        " }\n"
     )
 
 
 def product(name: str, bottom: str, count: int) -> str:
     return (
-        f'layer {{{{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {LEARNS} '
-        f"inner_product_param {{{{ num_output: {count} {FILLER} }}}} }}}}\n"
+        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {LEARNS} '
+        f"inner_product_param {{ num_output: {count} {FILLER} }} }}\n"
     )
 
 
 def pool(name: str, bottom: str) -> str:
     return (
-        f'layer {{{{ name: "{name}" type: "Pooling" bottom: "{bottom}" top: "{name}" '
-        "pooling_param {{ pool: MAX kernel_size: 2 stride: 2 }} }}\n"
+        f'layer {{ name: "{name}" type: "Pooling" bottom: "{bottom}" top: "{name}" '
+        "pooling_param { pool: MAX kernel_size: 2 stride: 2 } }\n"
     )
 
 
 def in_place(kind: str, name: str, blob: str) -> str:
-    return f'layer {{{{ name: "{name}" type: "{kind}" bottom: "{blob}" top: "{blob}" }}}}\n'
+    return f'layer {{ name: "{name}" type: "{kind}" bottom: "{blob}" top: "{blob}" }}\n'
 
 
 def loss(bottom: str, extra: str = "") -> str:
     return f"""
-layer {{{{
+layer {{
   name: "accuracy" type: "Accuracy" bottom: "{bottom}" bottom: "label" top: "accuracy"
-  include {{{{ phase: TEST }}}}
-}}}}
-layer {{{{
+  include {{ phase: TEST }}
+}}
+layer {{
   name: "loss" type: "SoftmaxWithLoss" bottom: "{bottom}" bottom: "label" top: "loss" {extra}
-}}}}
+}}
 """
 
 
@@ -107,28 +108,38 @@ ALEXNET = (
 AUTOENCODER = (
     'name: "Autoencoder"\n'
     + DATA.replace('top: "label"', "")
-    + 'layer {{ name: "flat" type: "Flatten" bottom: "data" top: "flat" }}\n'
+    + 'layer { name: "flat" type: "Flatten" bottom: "data" top: "flat" }\n'
     + product("encode", "data", 8)
     + in_place("Sigmoid", "encode_neuron", "encode")
     + product("decode", "encode", SIZE * SIZE)
     + """
-layer {{
+layer {
   name: "cross_entropy" type: "SigmoidCrossEntropyLoss" bottom: "decode" bottom: "flat"
   top: "cross_entropy" loss_weight: 1
-}}
-layer {{ name: "decoded" type: "Sigmoid" bottom: "decode" top: "decoded" }}
-layer {{
+}
+layer { name: "decoded" type: "Sigmoid" bottom: "decode" top: "decoded" }
+layer {
   name: "l2" type: "EuclideanLoss" bottom: "decoded" bottom: "flat" top: "l2" loss_weight: 0
-}}
+}
 """
 )
-IGNORING = LENET.replace(loss("ip2"), loss("ip2", "loss_param {{ ignore_label: 1 }}"))
+SHARED = (
+    'name: "Shared"\n'
+    + DATA
+    + product("ip1", "data", 6).replace("lr_mult: 1", 'name: "w" lr_mult: 1')
+    + in_place("Sigmoid", "neuron1", "ip1")
+    + product("ip2", "data", 6).replace("lr_mult: 1", 'name: "w"').replace("lr_mult: 2", "")
+    + 'layer { name: "both" type: "Eltwise" bottom: "ip1" bottom: "ip2" top: "both" }\n'
+    + product("ip3", "both", CLASSES)
+    + loss("ip3")
+)
+IGNORING = LENET.replace(loss("ip2"), loss("ip2", "loss_param { ignore_label: 1 }"))
 BATCH_NORM = (
     'name: "BatchNorm"\n'
     + DATA
     + conv("conv1", "data", 4, 5)
-    + 'layer {{ name: "bn1" type: "BatchNorm" bottom: "conv1" top: "bn1" '
-    + "batch_norm_param {{ moving_average_fraction: 0.5 }} }}\n"
+    + 'layer { name: "bn1" type: "BatchNorm" bottom: "conv1" top: "bn1" '
+    + "batch_norm_param { moving_average_fraction: 0.5 } }\n"
     + product("ip2", "bn1", CLASSES)
     + loss("ip2")
 )
@@ -165,7 +176,7 @@ def make_data(folder: Path, train: int = 60, test: int = 24) -> None:
 
 def write_net(folder: Path, name: str, text: str, batch: int, more: str = "") -> Path:
     """A net and its solver; `more` goes before the solver's fields of the same names."""
-    (folder / f"{name}.prototxt").write_text(text.format(batch=batch))
+    (folder / f"{name}.prototxt").write_text(text.replace("BATCH", str(batch)))
     fields = [line.split(":")[0] for line in more.splitlines()]
     kept = [
         line for line in SOLVER.format(net=name).splitlines() if line.split(":")[0] not in fields

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,8 @@ def test_a_byte_that_is_not_utf8_may_stand_in_a_comment_only(tmp_path: Path) -> 
     path = tmp_path / "net.prototxt"
     path.write_bytes(b"# \xe9\nname: 'a'")
     assert read_net(path).name == "a"
+    path.write_bytes(b"layer { annotated_data_param { a: [ # \xe9\n1] } }")
+    assert len(read_net(path).layer) == 1
     path.write_bytes(b"name: '\xe9'")
     with pytest.raises(CaffeError, match=r"net\.prototxt:1:7: the string is not UTF-8"):
         read_net(path)
@@ -135,6 +139,27 @@ def test_a_file_without_end_is_not_read_to_its_end() -> None:
 def test_more_messages_than_any_net_has_are_refused() -> None:
     with pytest.raises(CaffeError, match="net:1:1400006: more than 200000 messages in one file"):
         net("layer{}" * 200_001)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["#\n" * 1_000_000, "name: '" + "\\n" * 1_000_000 + "'", "input_dim: 1 " * 100_000],
+    ids=["comments", "escapes", "numbers"],
+)
+def test_a_long_text_takes_memory_in_proportion(text: str) -> None:
+    program = (
+        "import resource, sys\n"
+        "from sirtaki.caffe.proto.schema import NetParameter\n"
+        "from sirtaki.caffe.proto.text import parse\n"
+        "text = sys.stdin.read()\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "parse(text, NetParameter, 'text')\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=text, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) << 10 < 20 * len(text)
 
 
 def test_unknown_fields_of_detection_layers_are_kept_as_they_are() -> None:
@@ -164,6 +189,7 @@ def test_unknown_fields_of_detection_layers_are_kept_as_they_are() -> None:
         ("a: [1 2]", "1:37: expected ',' or ']', found '2'"),
         ("a { 1: 2 }", "1:35: expected the name of a field or '}', found '1'"),
         ("a {" * 40, "1:129: more than 32 messages in one another"),
+        ("a: '" + "b" * 65536 + "'", "1:31: more than 65536 characters of unknown fields"),
     ],
 )
 def test_what_is_kept_must_be_text_of_fields(inside: str, error: str) -> None:

@@ -373,7 +373,7 @@ def test_sirtaki_names_its_subcommands() -> None:
     assert sirtaki().returncode == 2
     done = sirtaki("--help")
     assert done.returncode == 0
-    assert all(name in done.stdout for name in ("run", "doctor", "bench"))
+    assert all(name in done.stdout for name in ("run", "doctor", "bench", "caffe"))
     done = sirtaki("docter")
     assert done.returncode == 2
     assert "did you mean 'doctor'?" in done.stderr

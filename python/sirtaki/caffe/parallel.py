@@ -74,7 +74,7 @@ class Processes:
 
     def begin_sum(self, values: Sequence[float], name: str) -> Callable[[], list[float]]:
         """Start `sum`; what is returned waits for it."""
-        if self.size == 1:
+        if self.size == 1 or not values:
             return lambda: list(values)
         tensor = torch.tensor(values, dtype=torch.float64)
         handle = hvd.allreduce_async_(tensor, name=f"caffe.{name}", op=hvd.Sum)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 
+import sirtaki.torch as hvd
 from sirtaki.caffe.commands.flags import Flags
 from sirtaki.caffe.commands.log import Log
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.parallel import Processes
-from sirtaki.core.config import Config
 
 _GPU = 1
 
@@ -50,13 +51,12 @@ def device(flags: Flags, processes: Processes, log: Log, solver: Any = None) -> 
     """
     wanted = chosen(flags)
     by_solver = solver is not None and solver.HasField("solver_mode") and solver.solver_mode == _GPU
-    if not flags.gpu and not by_solver:
+    if not (flags.gpu or by_solver) or not torch.cuda.is_available():
+        if flags.gpu or by_solver:
+            asked = f"--gpu={flags.gpu}" if flags.gpu else "solver_mode: GPU"
+            log.warning("caffe.cpp", f"{asked}: there is no GPU that PyTorch can use here")
         log.info("caffe.cpp", "Use CPU.")
-        return "cpu"
-    if not torch.cuda.is_available():
-        asked = f"--gpu={flags.gpu}" if flags.gpu else "solver_mode: GPU"
-        log.warning("caffe.cpp", f"{asked}: there is no GPU that PyTorch can use here")
-        log.info("caffe.cpp", "Use CPU.")
+        _share_cores(processes)
         return "cpu"
     if processes.size == 1 and len(wanted) > 1:
         raise CaffeError(
@@ -70,9 +70,17 @@ def device(flags: Flags, processes: Processes, log: Log, solver: Any = None) -> 
     return f"cuda:{number}"
 
 
+def _share_cores(processes: Processes) -> None:
+    """Let the processes of a host divide its cores, unless the user has said how."""
+    if processes.size == 1 or "OMP_NUM_THREADS" in os.environ:
+        return
+    share = max(1, (os.cpu_count() or 1) // hvd.local_size())
+    torch.set_num_threads(min(share, len(os.sched_getaffinity(0))))
+
+
 def _of_process(wanted: list[int], solver: Any, processes: Processes) -> int:
     """The GPU of this process: the processes of a host take them in turn."""
-    place = Config.from_env().topology.local_rank if processes.size > 1 else 0
+    place = hvd.local_rank() if processes.size > 1 else 0
     if wanted:
         return wanted[place % len(wanted)]
     return int((solver.device_id + place) % torch.cuda.device_count())

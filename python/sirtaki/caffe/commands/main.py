@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_tool(name: str, words: list[str]) -> int:
     module = importlib.import_module(f"sirtaki.caffe.commands.{_MODULES.get(name, name)}")
+    sys.argv[0] = f"caffe {name}"  # what it calls itself
     try:
         return int(module.main([name, *words] if name in _MODULES else words))
     except CaffeError as error:
@@ -91,6 +92,9 @@ def _guarded(action: str, flags: Flags) -> int:
         return ABORTED
     except (CaffeError, HorovodInternalError, OSError) as error:
         log.fatal("caffe.cpp", f"{place}{error}")
+        return ABORTED
+    except ImportError as error:
+        log.fatal("caffe.cpp", f"{error}; pip install 'sirtaki[caffe]' installs what caffe needs")
         return ABORTED
     except KeyboardInterrupt:
         return 130

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -167,7 +168,7 @@ def _missing_database(job: Job) -> str:
     text = path.read_text(errors="replace")
     if not re.search(r"\bbackend\s*:\s*LMDB", text):
         return ""
-    for source in re.findall(r'^\s*source\s*:\s*["\'](.*?)["\']', text, re.MULTILINE):
+    for source in re.findall(r'\bsource\s*:\s*["\'](.*?)["\']', text):
         if not Path(source).is_dir():
             return (
                 f"{path} names the database {source}, which is no folder; make it, with "
@@ -181,11 +182,9 @@ def _launch(job: Job, hosts: list[str]) -> int:
     results = Path(job.output or f"result-{time.strftime('%Y%m%d%H%M%S')}")
     results.mkdir(parents=True, exist_ok=True)
     kind = f"{job.cpu or _cpu()}-{max(len(hosts), 1)}"
-    variables = _variables(job)
+    variables = _variables(job, hosts)
     command = _caffe(job)
-    # Instances that measure know nothing of each other.
-    several = len(hosts) * job.ppn > 1 or job.ppn > 1
-    if several:
+    if job.ppn > 1 or len(hosts) > 1 or not _includes_this_host(hosts):
         nodes = results / f"nodeconfig-{kind}.txt"
         names = hosts or ["localhost"]
         nodes.write_text("".join(f"{name} slots={job.ppn}\n" for name in names))
@@ -220,14 +219,22 @@ def _runner(job: Job, count: int, nodes: Path, variables: dict[str, str]) -> lis
     return command
 
 
-def _variables(job: Job) -> dict[str, str]:
+def _includes_this_host(hosts: list[str]) -> bool:
+    here = {"localhost", "127.0.0.1", socket.gethostname().split(".")[0]}
+    return not hosts or any(host in here or host.split(".")[0] in here for host in hosts)
+
+
+def _variables(job: Job, hosts: list[str]) -> dict[str, str]:
     """What the processes find in their environment."""
-    most = max(1, len(os.sched_getaffinity(0)) // job.ppn)
-    threads = job.num_omp_threads or most
-    if threads > most:
-        print(f"--num_omp_threads {threads}: this host has {most} cores for a process; {most}")
-        threads = most
-    return {"OMP_NUM_THREADS": str(threads), "GLOG_minloglevel": "0"}
+    variables = {"GLOG_minloglevel": "0"}
+    threads = job.num_omp_threads
+    if _includes_this_host(hosts):
+        most = max(1, len(os.sched_getaffinity(0)) // job.ppn)
+        if threads > most:
+            print(f"--num_omp_threads {threads}: this host has {most} cores for a process")
+        threads = min(threads or most, most)
+    # Elsewhere each process sees for itself how many cores there are.
+    return variables | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
 
 
 def _cpu() -> str:

@@ -73,7 +73,8 @@ def _wrong_groups(flags: Flags, log: Log) -> bool:
 def _apply_flags(param: Any, flags: Flags) -> None:
     if flags.level:
         param.train_state.level = flags.level
-    param.train_state.stage.extend(filter(None, flags.stage.split(",")))
+    for stage in filter(None, flags.stage.split(",")):
+        param.train_state.stage.append(stage)
 
 
 def _set_batch_size(param: Any, batch_size: int) -> None:
@@ -90,7 +91,7 @@ def _set_batch_size(param: Any, batch_size: int) -> None:
 
 
 def _start(solver: Solver, flags: Flags, handed: list[LayerWeights]) -> None:
-    files = flags.weights.split(",") if flags.weights else list(solver.param.weights)
+    files = [f for f in (flags.weights or ",".join(solver.param.weights)).split(",") if f]
     if handed:
         solver.take_weights(handed)
     elif flags.snapshot:

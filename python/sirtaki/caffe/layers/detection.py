@@ -129,7 +129,7 @@ class PSROIPooling(Layer):
         last = (_rounded(rois[:, 3:5]) + 1) * scale
         rows = self._masks(first[:, 1], last[:, 1], x.shape[2])
         columns = self._masks(first[:, 0], last[:, 0], x.shape[3])
-        maps = x.view(x.shape[0], self._outputs, self._group, self._group, *x.shape[2:])
+        maps = x.reshape(x.shape[0], self._outputs, self._group, self._group, *x.shape[2:])
         pooled = x.new_zeros(len(rois), self._outputs, self._group, self._group)
         for image in sorted(set(images.tolist())):
             own = (images == image).nonzero()[:, 0]

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from sirtaki.caffe.layers.base import Layer, Shape, layer
 from sirtaki.caffe.layers.checks import positive, rank_of
+from sirtaki.caffe.layers.formats import channels_last
 from sirtaki.caffe.proto.schema import TRAIN
 
 Pair = tuple[int, int]
@@ -64,6 +65,7 @@ class Pool:
     def apply(self, owner: Layer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Pool; with a maximum comes its place in the plane, of equal ones the first."""
         height, width = self.outputs(owner, x.shape[2:])
+        x = channels_last(x)
         kernel, stride, pad = self.kernel, self.stride, self.pad
         if self.method == _STOCHASTIC:
             return self._stochastic(x, owner), None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import sirtaki.caffe.layers as _families  # registers the layer types
+import sirtaki.caffe.layers as _families
 from sirtaki.caffe.errors import LayerError
 from sirtaki.caffe.layers.base import Context, Layer, Shape, layer_class
 from sirtaki.caffe.net.blob import Blob
@@ -15,7 +15,7 @@ from sirtaki.caffe.net.sharing import Sharing
 from sirtaki.caffe.net.step import Step
 from sirtaki.caffe.proto.text import text_of
 
-del _families
+del _families  # imported so that the layer types are known
 AUTOMATIC = "(automatic)"
 
 Log = Callable[[str, str], None]

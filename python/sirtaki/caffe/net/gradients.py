@@ -23,7 +23,7 @@ def settle_gradients(steps: Sequence[Step], *, force: bool) -> None:
     _only_towards_losses(steps)
     if force:
         for step in steps:
-            step.needs_backward = True
+            step.needs_backward = bool(step.bottoms or step.layer.params)
             step.wants = [
                 wants or place not in step.layer.no_gradient_to
                 for place, wants in enumerate(step.wants)

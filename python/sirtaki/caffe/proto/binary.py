@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto import wire
 from sirtaki.caffe.proto.blobs import LARGEST, Array, encoded, encoded_size
 from sirtaki.caffe.proto.files import read_bytes, reason, written_beside
+from sirtaki.caffe.proto.parser import is_repeated
 from sirtaki.caffe.proto.schema import NetParameter
 
 #: Fields of NetParameter, V1LayerParameter, and of the three kinds of layers.
@@ -24,7 +26,7 @@ BLOBS, V1_BLOBS, V0_BLOBS = 7, 6, 50
 #: A net has no more layers, blobs, and bytes besides them, so that a small file fills no memory.
 MOST_LAYERS = 100_000
 MOST_BLOBS = 1_000_000
-_MOST_BESIDES = 64 << 20
+_MOST_BESIDES = 16 << 20
 
 # More than a tag and a length have.
 _AHEAD = 64
@@ -46,6 +48,7 @@ def read_net(path: str | Path) -> Any:
         data = read_bytes(path, LARGEST)
         _check_sizes(memoryview(data))
         net = NetParameter.FromString(data)
+        _check_strings(net)
     for layer in net.layer:
         if layer.type == "SmoothL1Loss" and layer.HasField("clip_param"):
             # Clip's first field has the number and the type of sigma.
@@ -56,14 +59,26 @@ def read_net(path: str | Path) -> Any:
     return net
 
 
+def _check_strings(message: Any) -> None:
+    """Refuse strings that are not UTF-8: protobuf reads them, and gives bytes in their place."""
+    for field, value in message.ListFields():
+        values = value if is_repeated(field) else (value,)
+        if field.type == FieldDescriptor.TYPE_STRING:
+            if not all(isinstance(each, str) for each in values):
+                raise wire.WireError(f"{field.full_name} is not UTF-8")
+        elif field.message_type is not None and field.message_type.name != "BlobProto":
+            for each in values:
+                _check_strings(each)
+
+
 def _check_sizes(data: memoryview) -> None:
     layers = besides = 0
     for number, _, value in wire.fields(data):
         if number in (LAYER, V1_LAYERS):
             layers += 1
             besides += _besides(wire.content(value), BLOBS if number == LAYER else V1_BLOBS)
-        elif not isinstance(value, int):
-            besides += len(value)
+        else:
+            besides += _size_of(value)
         if layers > MOST_LAYERS or besides > _MOST_BESIDES:
             raise wire.WireError(
                 f"more than {MOST_LAYERS} layers, or {_MOST_BESIDES} bytes besides weights"
@@ -76,11 +91,16 @@ def _besides(layer: memoryview, blobs: int) -> int:
     for number, _, value in wire.fields(layer):
         if number == V0_LAYER and blobs == V1_BLOBS:
             size += _besides(wire.content(value), V0_BLOBS)
-        elif number == blobs or isinstance(value, int):
-            size += 16
         else:
-            size += len(value)
+            size += _size_of(0 if number == blobs else value)
+        if size > _MOST_BESIDES:
+            break
     return size
+
+
+def _size_of(value: wire.Content) -> int:
+    """The bytes of a field, and of what reading it makes besides."""
+    return 16 if isinstance(value, int) else 16 + len(value)
 
 
 def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) -> None:
@@ -88,14 +108,16 @@ def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) 
 
     Args:
         path: The file; what it held before stays until all is written.
-        net: A NetParameter; of its fields besides the layers only the name is written.
-        blobs: Those of each layer; None: the ones that are in the messages.
+        net: A NetParameter.
+        blobs: Those of each layer, which are written with no more of the net than its name and
+            layers; None: the ones that are in the messages, and all of the net.
 
     Raises:
         CaffeError: It cannot be written, or has more than 2 GiB.
     """
     try:
         layers = [_layer_fields(layer, with_blobs=blobs is None) for layer in net.layer]
+        first, last = _net_fields(net, only_name=blobs is not None)
     except EncodeError as error:
         raise CaffeError(f"cannot write {path}: {error}") from error
     owned = blobs if blobs is not None else [()] * len(layers)
@@ -103,14 +125,14 @@ def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) 
         sum(len(field) for field in (*before, *after)) + sum(_size(*each) for each in mine)
         for (before, after), mine in zip(layers, owned, strict=True)
     ]
-    name = wire.tagged(NAME, net.name.encode()) if net.HasField("name") else b""
-    if len(name) + sum(size + len(wire.head(LAYER, size)) for size in sizes) > LARGEST:
+    whole = sum(size + len(wire.head(LAYER, size)) for size in sizes)
+    if len(first) + whole + len(last) > LARGEST:
         raise CaffeError(
             f"{path} would have more than {LARGEST} bytes, the most of a binary file; "
             "write HDF5: a name that ends in .h5, or snapshot_format: HDF5 in the solver"
         )
     with written_beside(path) as beside, beside.open("wb") as file:
-        file.write(name)
+        file.write(first)
         for (before, after), mine, size in zip(layers, owned, sizes, strict=True):
             file.write(wire.head(LAYER, size))
             file.writelines(before)
@@ -118,6 +140,18 @@ def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) 
                 file.write(wire.head(BLOBS, encoded_size(array, diff)))
                 file.writelines(encoded(array, diff))
             file.writelines(after)
+        file.write(last)
+
+
+def _net_fields(net: Any, only_name: bool) -> tuple[bytes, bytes]:
+    """The fields of a serialized NetParameter before its layers, and behind them."""
+    rest = type(net)()
+    for field, value in net.ListFields():
+        if field.number == NAME or not (only_name or field.number == LAYER):
+            rest.MergeFrom(type(net)(**{field.name: value}))
+    fields = list(wire.raw_fields(memoryview(rest.SerializeToString(deterministic=True))))
+    first = b"".join(field for number, field in fields if number < LAYER)
+    return first, b"".join(field for number, field in fields if number > LAYER)
 
 
 def _size(array: Array, diff: Array | None) -> int:

@@ -14,6 +14,7 @@ from sirtaki.caffe.proto.tokens import Tokens
 AS_READ = "as_read"
 
 _DEEPEST = 32
+_LONGEST = 1 << 16
 
 
 def is_opaque(descriptor: Any) -> bool:
@@ -34,8 +35,12 @@ def keep_field(tokens: Tokens, message: Any, start: int) -> None:
     """
     had_colon = tokens.skip(":")
     _skip_value(tokens, had_colon, 1)
+    # Comments may be in any encoding.
+    found = tokens.slice(start).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     kept = getattr(message, AS_READ)
-    setattr(message, AS_READ, f"{kept}\n{tokens.slice(start)}" if kept else tokens.slice(start))
+    if len(kept) + len(found) > _LONGEST:
+        raise tokens.error(f"more than {_LONGEST} characters of unknown fields", start)
+    setattr(message, AS_READ, f"{kept}\n{found}" if kept else found)
 
 
 def _skip_value(tokens: Tokens, may_be_scalar: bool, depth: int) -> None:

@@ -10,20 +10,36 @@ from importlib import resources
 from typing import Any
 
 from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 
 _pool = descriptor_pool.DescriptorPool()
-_file = _pool.AddSerializedFile(resources.files(__package__).joinpath("caffe.desc").read_bytes())
+_pool.AddSerializedFile(resources.files(__package__).joinpath("caffe.desc").read_bytes())
+
+
+_types = _pool.FindFileByName("caffe.proto").message_types_by_name
+# All of them: protobuf 4.22 to 4.24 crash on classes that are made when a field is first used.
+_classes = {name: message_factory.GetMessageClass(type_) for name, type_ in _types.items()}
 
 
 def message_class(name: str) -> Any:
     """The class of a message, `NetParameter` for instance; KeyError if there is none."""
-    return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"caffe.{name}"))
+    return _classes[name]
 
 
 def message_names() -> list[str]:
     """The names of all messages of the file."""
-    return sorted(_pool.FindFileByName("caffe.proto").message_types_by_name)
+    return sorted(_classes)
+
+
+def module_names() -> dict[str, Any]:
+    """What protoc would put into a module `caffe_pb2`: messages, enums, their values."""
+    file = _pool.FindFileByName("caffe.proto")
+    names: dict[str, Any] = dict(_classes)
+    for name, enum in file.enum_types_by_name.items():
+        names[name] = EnumTypeWrapper(enum)
+        names |= {value.name: value.number for value in enum.values}
+    return names | {"DESCRIPTOR": file}
 
 
 BlobProto = message_class("BlobProto")
@@ -56,4 +72,5 @@ __all__ = [
     "TransformationParameter",
     "message_class",
     "message_names",
+    "module_names",
 ]

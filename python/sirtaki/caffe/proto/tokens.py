@@ -9,13 +9,14 @@ from sirtaki.caffe.errors import CaffeError
 
 Kind = Literal["name", "number", "string", "symbol", "end"]
 
-_SPACE = re.compile(r"(?:[ \t\r\n\f\v]+|\#[^\n]*)*")
+# No pattern repeats a group: Python remembers each repetition, which fills the memory.
+_SPACE = re.compile(r"[ \t\r\n\f\v]*")
+_PLAIN = {quote: re.compile(rf"[^{quote}\\\n]*") for quote in "'\""}
 _TOKEN = re.compile(
     r"""
     (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<number>(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?)
       (?![A-Za-z0-9_.]))
-  | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
   | (?P<symbol>[{}<>:;,\[\]-])
     """,
     re.VERBOSE,
@@ -65,17 +66,41 @@ class Tokens:
             CaffeError: What comes next is none.
         """
         self.stop = self._end
-        space = _SPACE.match(self._text, self._end)
-        self.start = space.end() if space else self._end
-        match = _TOKEN.match(self._text, self.start)
-        if match:
+        self.start = self._after_space()
+        if self._text[self.start : self.start + 1] in ("'", '"'):
+            self.kind, self._end = "string", self._after_string()
+        elif match := _TOKEN.match(self._text, self.start):
             self.kind = match.lastgroup  # type: ignore[assignment]
-            self.word = match.group()
             self._end = match.end()
         elif self.start == len(self._text):
-            self.kind, self.word, self._end = "end", "", self.start
+            self.kind, self._end = "end", self.start
         else:
             raise self._no_word()
+        self.word = self._text[self.start : self._end]
+
+    def _after_space(self) -> int:
+        """Where the next word begins, behind blanks and comments."""
+        at = self._end
+        while True:
+            blank = _SPACE.match(self._text, at)
+            at = blank.end() if blank else at
+            if not self._text.startswith("#", at):
+                return at
+            line = self._text.find("\n", at)
+            at = line if line >= 0 else len(self._text)
+
+    def _after_string(self) -> int:
+        """Where the string that begins here ends."""
+        quote = self._text[self.start]
+        at = self.start + 1
+        while True:
+            plain = _PLAIN[quote].match(self._text, at)
+            at = plain.end() if plain else at
+            if self._text.startswith(quote, at):
+                return at + 1
+            if not self._text.startswith("\\", at) or self._text.startswith("\\\n", at):
+                raise self.error("the string that begins here does not end on this line")
+            at += 2
 
     def skip(self, symbol: str) -> bool:
         """Go on if the present word is this symbol, and say whether it was."""
@@ -103,8 +128,6 @@ class Tokens:
 
     def _no_word(self) -> CaffeError:
         first = self._text[self.start]
-        if first in "\"'":
-            return self.error("the string that begins here does not end on this line")
         if first.isdigit() or first == ".":
             number = re.compile(r"[\w.]+").match(self._text, self.start)
             return self.error(f"{shown(number.group() if number else first)} is not a number")

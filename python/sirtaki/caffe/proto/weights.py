@@ -75,7 +75,7 @@ def write_weights(path: str | Path, net: Any, blobs: dict[str, list[Saved]]) -> 
 
     Args:
         path: The file; what it held before stays until all is written.
-        net: The NetParameter that is stored with the weights.
+        net: The NetParameter whose name and layers are stored with the weights.
         blobs: For the layers that have some, by name.
 
     Raises:

@@ -264,7 +264,7 @@ class Net:
         layer = self.engine.layers[0]
         if layer.proto.type != "MemoryData":
             raise CaffeError("set_input_arrays needs a net whose first layer is a MemoryData")
-        layer.set_arrays(data, labels)  # type: ignore[attr-defined]
+        layer.reset(data, labels)  # type: ignore[attr-defined]
 
     def _index(self, layer: str) -> int:
         try:

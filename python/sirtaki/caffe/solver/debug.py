@@ -45,7 +45,7 @@ def forward_backward(net: Net, log: Log, after_layer: AfterLayer) -> float:
 
 
 def _show_norms(net: Net, log: Log) -> None:
-    data = [p.data for p in net.learnable]
+    data = [p.data.detach() for p in net.learnable]
     diffs = [p.diff for p in net.learnable if p.diff is not None]
     sums = [sum(float(t.abs().sum()) for t in each) for each in (data, diffs)]
     roots = [sum(float(t.double().pow(2).sum()) for t in each) ** 0.5 for each in (data, diffs)]

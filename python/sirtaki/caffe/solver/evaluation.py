@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,21 +30,26 @@ class Sums:
     def __init__(self, net: Net) -> None:
         self._net = net
         self._counts = [net.blobs[name].data.numel() for name in net.outputs]
-        #: The loss, then all numbers of the outputs.
-        self.numbers = [0.0] * (1 + sum(self._counts))
+        self._totals = torch.zeros(1 + sum(self._counts), dtype=torch.float64)
+
+    @property
+    def numbers(self) -> list[float]:
+        """The sums: of the loss, then of all numbers of the outputs."""
+        return list(self._totals.tolist())
 
     def add(self, loss: float) -> list[float]:
         """Add what the net holds after a forward pass, and return it."""
-        row = [loss]
+        parts = [torch.tensor([loss], dtype=torch.float64)]
         for name in self._net.outputs:
-            row += self._net.blobs[name].data.flatten().tolist()
-        self.numbers = [a + b for a, b in zip(self.numbers, row, strict=True)]
-        return row
+            parts.append(self._net.blobs[name].data.detach().double().flatten().cpu())
+        row = torch.cat(parts)
+        self._totals += row
+        return list(row.tolist())
 
     def split(self, numbers: Sequence[float]) -> list[list[float]]:
         """Numbers, without that of the loss, by output."""
-        rest = list(numbers[1:])
-        return [[rest.pop(0) for _ in range(count)] for count in self._counts]
+        rest = iter(numbers[1:])
+        return [list(islice(rest, count)) for count in self._counts]
 
 
 class Evaluation:

@@ -137,8 +137,6 @@ def check_snapshot_folder(param: Any) -> None:
     Raises:
         CaffeError: They cannot.
     """
-    if param.snapshot <= 0:
-        return
     probe = Path(f"{param.snapshot_prefix}_iter_0.tempfile")
     try:
         probe.touch()

@@ -67,6 +67,8 @@ def restore(solver: Solver, path: str) -> None:
     """
     solver.log("solver.cpp", f"Restoring previous solver status from {path}")
     state = read_state(path)
+    if state.iteration < 0 or state.current_step < 0:
+        raise CaffeError(f"{path}: its iteration or its current_step is below 0")
     solver.take_weights(read_weights(_model(state.learned_net, path)))
     solver.log("sgd_solver.cpp", "SGDSolver: restoring history")
     _take_history(solver, state, path)

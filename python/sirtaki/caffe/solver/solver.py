@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from sirtaki.caffe.net.batch_norm import engine_of_solver
 from sirtaki.caffe.net.net import Net
 from sirtaki.caffe.parallel import GradientAverage, Processes, batch_statistics
 from sirtaki.caffe.proto import text, weights
@@ -79,18 +80,23 @@ class Solver:
         self.window = LossWindow(max(self.param.average_loss, 1))
         fields.check(self.param)
         self._show_param()
-        if self.processes.is_first:
-            fields.check_snapshot_folder(self.param)
+        if self.param.snapshot:
+            self._check_snapshot_folder()
         self.policy = Policy(self.param, log)
         self._shared_seed = self.processes.seed(self.param.random_seed)
-        self.net = self._train_net()
-        self.test_nets = self._test_nets()
         self._closed = False
-        self.update = make_update(self.param, self.net.learnable, log)
+        self._shown_at = (time.monotonic(), 0)
         self._gradients = GradientAverage(self.processes)
         self._evaluation = Evaluation(self)
-        self._shown_at = (time.monotonic(), 0)
-        self.share_start()
+        self.net = self._train_net()
+        self.test_nets: list[Net] = []
+        try:
+            self._add_test_nets()
+            self.update = make_update(self.param, self.net.learnable, log)
+            self.share_start()
+        except BaseException:
+            self.close()
+            raise
         log("solver.cpp", "Solver scaffolding done.")
 
     def close(self) -> None:
@@ -119,6 +125,8 @@ class Solver:
         before = len(self.net.learnable)
         for net in (self.net, *self.test_nets):
             net.load(layers, self.log)
+        for net in self.test_nets:
+            net.share_weights(self.net)  # a BatchNorm may have got a scale from the file
         if len(self.net.learnable) != before:
             self.update = make_update(self.param, self.net.learnable, self.log)
         self.share_start()
@@ -143,6 +151,8 @@ class Solver:
         self.log("solver.cpp", f"Solving {self.net.proto.name}")
         self.log("solver.cpp", f"Learning Rate Policy: {self.param.lr_policy}")
         self.stopped = False
+        if self.param.snapshot_after_train:
+            self._check_snapshot_folder()  # not only when hours of training are to be written
         if resume:
             self.restore(resume)
         self.step(self.param.max_iter - self.iter)
@@ -216,6 +226,10 @@ class Solver:
         """The learning rate of this iteration."""
         return self.policy.rate(self.iter, self.window.mean)
 
+    def _check_snapshot_folder(self) -> None:
+        if self.processes.is_first:
+            fields.check_snapshot_folder(self.param)
+
     def _show_param(self) -> None:
         shown = text.text_of(self.param)
         self.log("solver.cpp", f"Initializing solver from parameters: \n{shown}")
@@ -226,7 +240,7 @@ class Solver:
             source.proto,
             phase=source.proto.state.phase,
             world=self.processes.world,
-            engine=options.engine or self.param.engine,
+            engine=options.engine or engine_of_solver(self.param),
             dtype=options.dtype,
             # Dropout is to differ among processes; their weights are made equal later.
             seed=self._shared_seed + self.processes.rank,
@@ -241,13 +255,11 @@ class Solver:
         self.log("solver.cpp", f"Creating training net from {source.where}")
         return self._net_of(source)
 
-    def _test_nets(self) -> list[Net]:
-        nets = []
+    def _add_test_nets(self) -> None:
         for index, source in enumerate(fields.test_nets(self.param)):
             self.log("solver.cpp", f"Creating test net (#{index}) specified by {source.where}")
-            nets.append(self._net_of(source))
-            nets[-1].share_weights(self.net)
-        return nets
+            self.test_nets.append(self._net_of(source))
+            self.test_nets[-1].share_weights(self.net)
 
     def _is_due(self, interval: int) -> bool:
         return bool(interval) and self.iter % interval == 0

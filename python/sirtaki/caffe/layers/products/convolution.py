@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from sirtaki.caffe.layers.base import Layer, Shape, layer
 from sirtaki.caffe.layers.checks import filled, positive, same_shapes
+from sirtaki.caffe.layers.formats import channels_last
 from sirtaki.caffe.layers.products.windows import windows_of
 
 _CONVOLUTIONS: tuple[Callable[..., torch.Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
@@ -130,7 +131,7 @@ class Convolution(_Convolving):
             one = F.conv1d(x[..., None], weight[..., None], bias, groups=self._group)
             return one[..., 0]
         convolution = _CONVOLUTIONS[len(w.kernel) - 1]
-        return convolution(x, weight, bias, w.stride, w.pad, w.dilation, self._group)
+        return convolution(channels_last(x), weight, bias, w.stride, w.pad, w.dilation, self._group)
 
 
 @layer("Deconvolution")

@@ -1,0 +1,78 @@
+"""LeNet and AlexNet written by hand in PyTorch, and OpenCV's importer of Caffe's nets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from sirtaki.caffe.net.net import Net
+from sirtaki.caffe.proto.weights import write_weights
+
+
+def lenet() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 20, 5),
+        nn.MaxPool2d(2),
+        nn.Conv2d(20, 50, 5),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(800, 500),
+        nn.ReLU(inplace=True),
+        nn.Linear(500, 10),
+    )
+
+
+def alexnet() -> nn.Module:
+    def normalised(size: int) -> list[nn.Module]:
+        return [nn.LocalResponseNorm(size, 1e-4, 0.75, 1.0), nn.MaxPool2d(3, 2)]
+
+    def full(inputs: int, outputs: int) -> list[nn.Module]:
+        return [nn.Linear(inputs, outputs), nn.ReLU(inplace=True), nn.Dropout(0.5)]
+
+    return nn.Sequential(
+        *(nn.Conv2d(3, 96, 11, stride=4), nn.ReLU(inplace=True), *normalised(5)),
+        *(nn.Conv2d(96, 256, 5, padding=2, groups=2), nn.ReLU(inplace=True), *normalised(5)),
+        *(nn.Conv2d(256, 384, 3, padding=1), nn.ReLU(inplace=True)),
+        *(nn.Conv2d(384, 384, 3, padding=1, groups=2), nn.ReLU(inplace=True)),
+        *(nn.Conv2d(384, 256, 3, padding=1, groups=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
+        nn.Flatten(),
+        *(*full(9216, 4096), *full(4096, 4096), nn.Linear(4096, 1000)),
+    )
+
+
+def hand_step(module: nn.Module, net: Net) -> Callable[[], None]:
+    """A step of a module on a net's data and weights: forward, backward, no update."""
+    data, label = (net.blobs[name].data for name in ("data", "label"))
+    target = label.long()
+    parameters = list(module.parameters())
+    with torch.no_grad():
+        for parameter, param in zip(parameters, net.learnable, strict=True):
+            parameter.copy_(param.data)
+
+    def step() -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        nn.functional.cross_entropy(module(data), target).backward()
+
+    return step
+
+
+def opencv_forward(text: str, net: Net, folder: Path) -> Callable[[], Sequence[float]]:
+    """A forward by OpenCV of a deploy net with the weights of ours; its outputs, flat."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    model, weights = folder / "deploy.prototxt", folder / "deploy.caffemodel"
+    model.write_text(text)
+    write_weights(weights, net.proto, net.saved())
+    imported = cv2.dnn.readNetFromCaffe(str(model), str(weights))
+    data = net.blobs["data"].data.numpy()
+
+    def forward() -> Sequence[float]:
+        imported.setInput(data)
+        return imported.forward().ravel()
+
+    return forward

@@ -1,0 +1,1 @@
+"""Caffe's messages, in `caffe_pb2`."""
