@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,9 +28,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all that the makers make, and links to the nets."""
     root = tmp_path_factory.mktemp("caffe")
     few = {"make_imagenet_like_lmdb": ["--count", "8"], "make_siamese_pairs": ["--count", "200"]}
-    for maker in sorted(EXAMPLES.glob("make_*.py")):
-        more = few.get(maker.stem, [])
-        subprocess.run([sys.executable, maker, "--root", root, *more], check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        for maker in sorted(path.stem for path in EXAMPLES.glob("make_*.py")):
+            arguments = ["--root", str(root), *few.get(maker, [])]
+            assert importlib.import_module(maker).main(arguments) == 0
     for folder in NETS:
         (root / folder).symlink_to(EXAMPLES / folder)
     return root

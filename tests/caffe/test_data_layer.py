@@ -154,6 +154,30 @@ def test_one_database_serves_several_layers(seven: Path) -> None:
         assert batches(first, 2) == batches(second, 2)
 
 
+@pytest.mark.parametrize(
+    "position", [None, [], {"items": 1}, {"items": -1, "seed": 1}, {"items": 1, "seed": 1 << 64}]
+)
+def test_a_position_that_is_none_is_refused(seven: Path, position: object) -> None:
+    refused = pytest.raises(LayerError, match=r"'d'.*no position")
+    with closing(layer_of(data(seven))) as layer, refused:
+        layer.restore(position)
+
+
+@pytest.mark.parametrize("more", ["", "shuffle: true"])
+def test_the_log_tells_what_is_read_and_when_it_begins_again(seven: Path, more: str) -> None:
+    lines: list[tuple[str, str]] = []
+    text = data(seven, more + " prefetch: 1", batch=7)
+    with closing(layer_of(text, log=lambda *line: lines.append(line))) as layer:
+        assert lines == [
+            ("db_lmdb.cpp", f"Opened lmdb {seven}"),
+            ("data_layer.cpp", "output data size: 7,1,4,4"),
+        ]
+        batches(layer, 3)
+    again = lines[2:]
+    assert set(again) == {("data_layer.cpp", "Restarting data prefetching from start.")}
+    assert 2 <= len(again) <= 3
+
+
 def test_closing_twice_takes_nothing_from_others(seven: Path) -> None:
     with closing(layer_of(data(seven))) as layer:
         other = layer_of(data(seven))

@@ -55,6 +55,21 @@ def test_a_layer_in_place_whose_bottom_has_another_reader_makes_a_blob_twice() -
         build(text)
 
 
+def test_a_layer_in_place_keeps_the_shape() -> None:
+    why = r"layer 'ip'.*makes its bottom 'data' of shape \[2, 3\] one of \[2, 4\]; give the top"
+    with pytest.raises(LayerError, match=why):
+        build(DATA + product("ip", "data", 4, top="data"))
+
+
+def test_what_a_layer_did_not_foresee_names_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise MemoryError("not enough memory")
+
+    monkeypatch.setattr("sirtaki.caffe.layers.activations.ReLU.shapes", fail)
+    with pytest.raises(LayerError, match=r"layer 'relu' \(ReLU\): cannot be built: not enough"):
+        build(DATA + product("ip", "data", 4) + RELU)
+
+
 def test_an_unknown_type_is_named() -> None:
     with pytest.raises(LayerError, match=r"layer 'x' \(Convolutoin\)"):
         build('layer { name: "x" type: "Convolutoin" }')

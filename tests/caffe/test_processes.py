@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sirtaki.caffe.commands.main import main
 from tests.caffe import places
 
 NETS = {
@@ -112,16 +113,6 @@ def test_statistics_are_averaged_for_tests_and_snapshots_and_kept_apart_otherwis
     assert lines == [f"[{rank}]<stdout>:as it should be" for rank in range(2)]
 
 
-def test_every_process_writes_its_log_when_that_is_asked_for(tmp_path: Path) -> None:
-    places.make_data(tmp_path)
-    places.write_net(tmp_path, "lenet", places.LENET, 6, "max_iter: 1")
-    words = ("train", "--solver=lenet_solver.prototxt", "--all_ranks_log")
-    done = places.caffe(tmp_path, *words, processes=2)
-    solving = [line for line in done.stderr.splitlines() if "Solving LeNet" in line]
-    marks = [re.sub(r"^\[\d\]<stderr>:", "", line)[:5] for line in solving]
-    assert sorted(marks) == ["[0] I", "[1] I"]
-
-
 def test_a_process_that_loses_its_data_ends_all_and_says_so(tmp_path: Path) -> None:
     places.make_data(tmp_path)
     # Each process has a database of its own; that of the second is missing.
@@ -154,7 +145,10 @@ def test_processes_resume_as_if_they_had_not_been_interrupted(tmp_path: Path) ->
     text = places.LENET.replace('source: "train_lmdb"', 'source: "train_lmdb" shuffle: true')
     places.write_net(tmp_path, "lenet", text, 7, "snapshot: 5\ntest_interval: 99")
     words = ("train", "--solver=lenet_solver.prototxt")
-    assert places.caffe(tmp_path, *words, processes=2).returncode == 0
+    done = places.caffe(tmp_path, *words, "--all_ranks_log", processes=2)
+    solving = [line for line in done.stderr.splitlines() if "Solving LeNet" in line]
+    marks = [re.sub(r"^\[\d\]<stderr>:", "", line)[:5] for line in solving]
+    assert sorted(marks) == ["[0] I", "[1] I"]  # as the flag asks
     through = places.weights(tmp_path / "lenet_iter_10.caffemodel")
     (tmp_path / "lenet_iter_10.caffemodel").unlink()
     state = "--snapshot=lenet_iter_5.solverstate"
@@ -164,14 +158,16 @@ def test_processes_resume_as_if_they_had_not_been_interrupted(tmp_path: Path) ->
     places.assert_same_weights(places.weights(tmp_path / "lenet_iter_10.caffemodel"), through, 1e-7)
 
 
-def test_a_score_is_of_the_batches_of_all_processes(tmp_path: Path) -> None:
+def test_a_score_is_of_the_batches_of_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     places.make_data(tmp_path)
     places.write_net(tmp_path, "lenet", places.LENET, 12, "max_iter: 3\ntest_interval: 99")
-    assert places.caffe(tmp_path, "train", "--solver=lenet_solver.prototxt").returncode == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--solver=lenet_solver.prototxt", "--logtostderr"]) == 0
     words = ("test", "--model=lenet.prototxt", "--weights=lenet_iter_3.caffemodel")
-    scores = [
-        places.log_text(places.caffe(tmp_path, *words, "-iterations=6", processes=p).stderr)[-3:]
-        for p in (1, 2)
-    ]
-    assert scores[0][0].startswith("Loss: ")
-    assert scores[1] == scores[0]
+    assert main([*words, "-iterations=6", "--logtostderr"]) == 0
+    alone = places.log_text(capsys.readouterr().err)[-3:]
+    done = places.caffe(tmp_path, *words, "-iterations=6", processes=2)
+    assert alone[0].startswith("Loss: ")
+    assert places.log_text(done.stderr)[-3:] == alone

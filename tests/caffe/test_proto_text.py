@@ -113,6 +113,23 @@ def test_an_error_names_line_and_column(text: str, error: str) -> None:
     assert str(raised.value) == error
 
 
+@pytest.mark.parametrize(
+    ("field", "low", "high"),
+    [
+        ("loss_param { ignore_label", -(2**31), 2**31 - 1),
+        ("accuracy_param { top_k", 0, 2**32 - 1),
+        ("reshape_param { shape { dim", -(2**63), 2**63 - 1),
+    ],
+)
+def test_a_whole_number_has_the_range_of_its_field(field: str, low: int, high: int) -> None:
+    end = " }" * field.count("{")
+    for value in (low, high):
+        assert f": {value}\n" in layer(f"{field}: {value}{end}")
+    for value in (low - 1, high + 1):
+        with pytest.raises(CaffeError, match=f"is from {low} to {high}, found '{value}'"):
+            layer(f"{field}: {value}{end}")
+
+
 def test_a_byte_that_is_not_utf8_may_stand_in_a_comment_only(tmp_path: Path) -> None:
     path = tmp_path / "net.prototxt"
     path.write_bytes(b"# \xe9\nname: 'a'")

@@ -198,6 +198,16 @@ def test_weights_are_saved_and_loaded(tmp_path: Path, deploy: caffe.Net, suffix:
                 assert np.array_equal(mine.data, given.data)
 
 
+def test_a_batch_norm_that_gets_a_scale_from_a_file_shows_it(tmp_path: Path) -> None:
+    text = inputs("data", (2, 3)) + 'layer { name: "n" type: "BatchNorm" bottom: "data" top: "n" }'
+    net_of(tmp_path, 'engine: "MKLDNN"\n' + text).save(tmp_path / "w.caffemodel")
+    net = net_of(tmp_path, text)
+    assert len(net.params["n"]) == 3
+    net.copy_from(tmp_path / "w.caffemodel")
+    assert len(net.params["n"]) == 5
+    assert len(net.layer_dict["n"].blobs) == 5
+
+
 def test_hdf5_is_known_by_its_name(tmp_path: Path, deploy: caffe.Net) -> None:
     with pytest.raises(CaffeError, match=r"does not end in \.h5"):
         deploy.save_hdf5(tmp_path / "weights")

@@ -79,3 +79,34 @@ def test_each_class_is_a_type_of_solver(file: Path, kind: str) -> None:
     assert solver.param.type == kind
     solver.step(1)
     assert solver.iter == 1
+
+
+NORM = """
+layer { name: "norm" type: "BatchNorm" bottom: "target" top: "norm" }
+layer { name: "loss" type: "EuclideanLoss" bottom: "norm" bottom: "target" top: "loss" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [("", 3), ("warmup_iter: 2", 5), ("stageiter: 2", 5), ('engine: "CAFFE" warmup_iter: 2', 3)],
+)
+def test_a_solver_of_intels_makes_a_batch_norm_affine(
+    file: Path, tmp_path: Path, field: str, number: int
+) -> None:
+    (tmp_path / "net.prototxt").write_text(DATA + NORM)
+    file.write_text(file.read_text() + field)
+    assert len(caffe.get_solver(file).net.params["norm"]) == number
+
+
+def test_test_nets_share_a_scale_that_came_with_the_weights(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "net.prototxt").write_text('engine: "MKLDNN"\n' + DATA + NORM)
+    path = tmp_path / "w.caffemodel"
+    caffe.Net(tmp_path / "net.prototxt", caffe.TRAIN).save(path)
+    (tmp_path / "net.prototxt").write_text(DATA + NORM)
+    solver = caffe.get_solver(file)
+    solver.engine.load_weights([str(path)])
+    with_scale = solver.engine.net.layers[-2], solver.test_nets[0].engine.layers[-2]
+    scales = [layer.params[3].data for layer in with_scale if layer.name == "norm"]
+    assert len(scales) == 2
+    assert scales[0].data_ptr() == scales[1].data_ptr()

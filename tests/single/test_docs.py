@@ -6,11 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
 
+from sirtaki.caffe.commands.flags import Flags
+from sirtaki.caffe.commands.run_intelcaffe import Job as IntelJob
 from sirtaki.launch.parser import make_parser
 from sirtaki.launch.settings import bring_in_config, make_settings
 from sirtaki.launch.submit import make_submit_parser
@@ -78,6 +81,7 @@ def test_links_to_other_pages_lead_somewhere(path: Path) -> None:
 def test_flags_that_are_mentioned_exist(path: Path) -> None:
     known = set(make_parser("horovodrun")._option_string_actions)
     known |= set(make_submit_parser()._option_string_actions)
+    known |= {f"--{each.name}" for of in (Flags, IntelJob) for each in fields(of)} | {"--flagfile"}
     mentioned = set(
         re.findall(r"`(?:horovodrun )?(--[a-z][a-z-]+[a-z])(?:[ =][^`]*)?`", path.read_text())
     )

@@ -62,6 +62,13 @@ class Database(abc.ABC):
 class Reader(abc.ABC):
     """Gives records by their number in the common row of items, which never ends."""
 
+    _again = False
+
+    def began_again(self) -> bool:
+        """Whether the last record began another time round; says so once."""
+        again, self._again = self._again, False
+        return again
+
     @abc.abstractmethod
     def read(self, number: int) -> Record:
         """The record of an item; cheap where numbers grow."""
@@ -92,6 +99,7 @@ class InOrder(Reader):
         """Go there; False: the end came first, which happens only while the count is unknown."""
         place = number % self._count if self._count else number
         if place < self._at:
+            self._again = True
             self._cursor.first()
             self._at = 0
         while self._at < place:
@@ -113,10 +121,14 @@ class Shuffled(Reader):
         if not len(self._index):
             raise CaffeError(f"{source} has no records")
         self._order = Order(len(self._index), seed)
+        self._round = -1
 
     def read(self, number: int) -> Record:
         """As the base class says."""
-        return self._index.record(self._order.record(number))
+        place, round_before = self._order.record(number), self._round
+        self._round = self._order.round
+        self._again = self._round > round_before >= 0
+        return self._index.record(place)
 
 
 def open_database(backend: str, source: str) -> Database:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +36,21 @@ def arrays_of(path: Path, names: Sequence[str], dtype: np.dtype[Any]) -> list[np
             they claim more than the file can hold.
     """
     with _opened(path) as file:
-        try:
-            return [found[()].astype(dtype) for found in _datasets(path, file, names)]
-        except (OSError, RuntimeError, MemoryError) as error:
-            raise CaffeError(f"{path} cannot be read: {error}") from error
+        return [found[()].astype(dtype) for found in _datasets(path, file, names)]
 
 
-def _opened(path: Path) -> Any:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     h5py = needed("h5py", "caffe")
     if not path.is_file():
         raise CaffeError(f"{path}: no such file")
     try:
-        return h5py.File(path, "r")
-    except (OSError, RuntimeError) as error:
-        raise CaffeError(f"{path} is not an HDF5 file: {error}") from error
+        with h5py.File(path, "r") as file:
+            yield file
+    except CaffeError:
+        raise
+    except Exception as error:  # a damaged file can raise nearly anything
+        raise CaffeError(f"{path} cannot be read as HDF5: {error}") from error
 
 
 def _datasets(path: Path, file: Any, names: Sequence[str]) -> list[Any]:
@@ -64,10 +66,7 @@ def _datasets(path: Path, file: Any, names: Sequence[str]) -> list[Any]:
 def _dataset(path: Path, file: Any, name: str) -> Any:
     h5py = needed("h5py", "caffe")
     where = f"{path}: dataset '{name}'"
-    try:
-        found = file.get(name)
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise CaffeError(f"{where} cannot be read: {error}") from error
+    found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise CaffeError(f"{where} is missing; there are: {', '.join(list(file)[:20])}")
     if found.dtype.kind not in "fiub" or not found.shape:

@@ -63,7 +63,7 @@ class Order:
     def __init__(self, count: int, seed: int | None) -> None:
         self._count = count
         self._seed = seed
-        self._round = -1
+        self.round = -1  # of the last item, where they are shuffled
         self._permutation = np.zeros(0, np.int64)
 
     def record(self, number: int) -> int:
@@ -71,9 +71,9 @@ class Order:
         turn, place = divmod(number, self._count)
         if self._seed is None:
             return place
-        if turn != self._round:
+        if turn != self.round:
             self._permutation = draws(self._seed, turn).permutation(self._count)
-            self._round = turn
+            self.round = turn
         return int(self._permutation[place])
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from sirtaki.caffe.data.resize import resize
 from sirtaki.caffe.errors import CaffeError
 
+_FARTHEST = 1 << 31
+
 
 class Window(NamedTuple):
     """A box; the pixels of both corners belong to it.
@@ -55,7 +57,7 @@ def read_windows(path: Path) -> list[Window]:
             continue
         try:
             windows += _of_image(line, lines)
-        except (ValueError, StopIteration) as error:
+        except ValueError as error:
             why = "what begins here is no image's list of boxes"
             raise CaffeError(f"{path}, line {number}: {why}") from error
     return windows
@@ -64,13 +66,14 @@ def read_windows(path: Path) -> list[Window]:
 def _of_image(header: str, lines: Iterator[tuple[int, str]]) -> list[Window]:
     if not header.startswith("#"):
         raise ValueError(header)
-    image = next(lines)[1].strip()
-    _, _, _, count = (int(next(lines)[1]) for _ in range(4))
+    image, *sizes = (next(lines, (0, ""))[1].strip() for _ in range(5))
     windows = []
-    for _ in range(count):
-        number, line = next(lines)
+    for _ in range([int(size) for size in sizes][-1]):
+        number, line = next(lines, (0, ""))
         label, overlap, *corners = line.split()
         left, top, right, bottom = map(int, corners)
+        if max(map(abs, (left, top, right, bottom))) > _FARTHEST:
+            raise ValueError(line)
         windows.append(Window(number, image, int(label), float(overlap), left, top, right, bottom))
     return windows
 

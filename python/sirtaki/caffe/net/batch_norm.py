@@ -17,6 +17,25 @@ _INTEL_LAYER_FIELDS = {
     "data_param": ("shuffle",),
     "transform_param": ("random_resize_param", "random_aspect_ratio_param"),
 }
+_INTEL_SOLVER_FIELDS = (
+    "ap_version",
+    "eval_type",
+    "local_gw_ratio",
+    "local_lr_auto",
+    "show_per_class_result",
+    "test_offset",
+    "warmup_iter",
+    "warmup_start_lr",
+)
+_INTEL_SOLVER_LISTS = ("plateau_winsize", "stageiter", "stagelr")
+
+
+def engine_of_solver(param: Any) -> str:
+    """The engine that a solver asks for, by its name or by fields that only Intel has."""
+    if param.engine:
+        return str(param.engine)
+    intels = any(_has(param, field) for field in _INTEL_SOLVER_FIELDS)
+    return "MKLDNN" if intels or any(getattr(param, f) for f in _INTEL_SOLVER_LISTS) else ""
 
 
 def settle_batch_norm(net: Any, engine: str) -> None:
@@ -29,8 +48,8 @@ def settle_batch_norm(net: Any, engine: str) -> None:
     `filler { value: 0 }` starts a residual branch at zero). So:
 
     * The engine is the layer's own (`engine` of the layer, then of `batch_norm_param`), else the
-      one asked for by flag, solver or net. A solver with fields that only Intel has asks for
-      `MKLDNN`.
+      one asked for by flag, solver or net. A solver with fields that only Intel has, warm-up for
+      instance, asks for MKLDNN if it names none (`engine_of_solver`).
     * If nobody names one, it is MKLDNN for a file that only Intel's build reads: one that uses a
       field of its own (`filler` of a BatchNorm, `shuffle` of `data_param`,
       `bn_stats_batch_size`, ...), and CAFFE for all others.

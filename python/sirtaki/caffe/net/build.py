@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import sirtaki.caffe.layers as _families
-from sirtaki.caffe.errors import LayerError
+from sirtaki.caffe.errors import CaffeError, LayerError
 from sirtaki.caffe.layers.base import Context, Layer, Shape, layer_class
 from sirtaki.caffe.net.blob import Blob
 from sirtaki.caffe.net.gradients import settle_gradients
@@ -70,13 +70,21 @@ class Builder:
             tops = [Blob(AUTOMATIC, (), self._context.dtype)]
         _check_counts(layer, bottoms, tops)
         self._say(f"Setting up {message.name}")
-        shapes_in = [bottom.shape for bottom in bottoms]
-        layer.setup(shapes_in)
-        self._sharing.apply(layer)
-        shapes = layer.shapes(shapes_in)
+        shapes = self._set_up(layer, [bottom.shape for bottom in bottoms])
         weights = _loss_weights(layer, len(tops))
         self._settle_tops(layer, tops, shapes, weights)
         self.steps.append(Step(layer, bottoms, tops, weights))
+
+    def _set_up(self, layer: Layer, bottoms: list[Shape]) -> list[Shape]:
+        """Make the layer's params; returns the shapes of its tops."""
+        try:
+            layer.setup(bottoms)
+            self._sharing.apply(layer)
+            return layer.shapes(bottoms)
+        except CaffeError:
+            raise
+        except Exception as error:  # what a layer did not foresee: too little memory, say
+            raise layer.error(f"cannot be built: {error}") from error
 
     def _bottom(self, layer: Layer, place: int) -> Blob:
         name = layer.proto.bottom[place]
@@ -103,6 +111,11 @@ class Builder:
         if len(shapes) != len(tops):
             raise layer.error(f"makes {len(shapes)} tops; its message names {len(tops)}")
         for top, shape, weight in zip(tops, shapes, weights, strict=True):
+            if top.name in layer.proto.bottom and top.shape != shape:
+                raise layer.error(
+                    f"makes its bottom '{top.name}' of shape {list(top.shape)} one of "
+                    f"{list(shape)}; give the top a name of its own"
+                )
             top.reshape(shape)
             self._say(f"Top shape: {describe(shape)}")
             if weight:

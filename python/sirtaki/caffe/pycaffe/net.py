@@ -235,7 +235,10 @@ class Net:
 
     def copy_from(self, weights: str | Path) -> None:
         """Copy weights from a file into the layers of the same names."""
+        before = len(self.engine.learnable)
         self.engine.load(read_weights(Path(weights)))
+        if len(self.engine.learnable) != before:  # a BatchNorm has got a scale from the file
+            self._wrap(self.engine)
 
     def load_hdf5(self, weights: str | Path) -> None:
         """Copy weights from an HDF5 file; `copy_from` knows both formats."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from sirtaki.caffe.net.batch_norm import engine_of_solver
 from sirtaki.caffe.net.net import Net
 from sirtaki.caffe.parallel import GradientAverage, Processes, batch_statistics
 from sirtaki.caffe.proto import text, weights
@@ -124,6 +125,8 @@ class Solver:
         before = len(self.net.learnable)
         for net in (self.net, *self.test_nets):
             net.load(layers, self.log)
+        for net in self.test_nets:
+            net.share_weights(self.net)  # a BatchNorm may have got a scale from the file
         if len(self.net.learnable) != before:
             self.update = make_update(self.param, self.net.learnable, self.log)
         self.share_start()
@@ -237,7 +240,7 @@ class Solver:
             source.proto,
             phase=source.proto.state.phase,
             world=self.processes.world,
-            engine=options.engine or self.param.engine,
+            engine=options.engine or engine_of_solver(self.param),
             dtype=options.dtype,
             # Dropout is to differ among processes; their weights are made equal later.
             seed=self._shared_seed + self.processes.rank,

@@ -16,6 +16,8 @@ from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.layers.base import Layer, Shape
 
 _LARGEST_BLOB = (1 << 31) - 1  # numbers, as in Caffe
+_MOST_ITEMS = 1 << 48
+_SEEDS = 1 << 64
 _MOST_AHEAD = 64  # batches
 _MOST_THREADS = 4
 
@@ -41,6 +43,20 @@ class DataLayer(Layer):
             position: What its `position` was.
         """
         del position
+
+    def read_position(self, position: Any) -> tuple[int, int]:
+        """The items and the seed of a position, which may come from any file.
+
+        Raises:
+            LayerError: It has none.
+        """
+        given = position if isinstance(position, dict) else {}
+        items, seed = given.get("items"), given.get("seed")
+        if not isinstance(items, int) or not isinstance(seed, int):
+            raise self.error(f"{str(position)[:80]!r} is no position in its data")
+        if not (0 <= items < _MOST_ITEMS and 0 <= seed < _SEEDS):
+            raise self.error(f"{str(position)[:80]!r} is no position in its data")
+        return items, seed
 
     def close(self) -> None:
         """End its threads and close its files; it is not used any more."""
@@ -86,6 +102,8 @@ class ImageLayer(DataLayer, abc.ABC):
     """A layer of images and labels, read, decoded and transformed ahead in threads."""
 
     tops: ClassVar[tuple[int, int | None]] = (1, 2)
+    #: In whose name lines of the log are written.
+    source_file: ClassVar[str]
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Open the source; the first item's shape is that of the tops."""
@@ -107,6 +125,8 @@ class ImageLayer(DataLayer, abc.ABC):
             raise self.error(str(error)) from error
         cut, _ = self._item(self._read_item(0))
         self._shape = cut.pixels.shape
+        shown = ",".join(map(str, (self.batch, *self._shape)))
+        self.context.log(self.source_file, f"output data size: {shown}")
         self.check_size((self.batch, *self._shape))
 
     @abc.abstractmethod
@@ -156,10 +176,11 @@ class ImageLayer(DataLayer, abc.ABC):
 
     def restore(self, position: Any) -> None:
         """As the base class says."""
+        items, seed = self.read_position(position)
         self._stop()
-        self._taken = int(position["items"])
-        if int(position["seed"]) != self.seed:
-            self.seed = int(position["seed"])
+        self._taken = items
+        if seed != self.seed:
+            self.seed = seed
             self.reseeded()
 
     def reseeded(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ class Data(ImageLayer):
     With `shuffle` (Intel) each time round has a permutation of its own, the same in all processes.
     `rand_skip` has no effect, as in Caffe 1.0 and Intel's.
     """
+
+    source_file: ClassVar[str] = "data_layer.cpp"
 
     def param(self) -> Any:
         """As the base class says."""
@@ -47,6 +49,8 @@ class Data(ImageLayer):
     def read(self, number: int) -> tuple[str, bytes]:
         """As the base class says."""
         key, value = self._reader.read(number)
+        if self._reader.began_again():
+            self.context.log(self.source_file, "Restarting data prefetching from start.")
         return f"{self._source}, record {key!r}", value
 
     def made(self, content: Any, random: np.random.Generator) -> tuple[Cut, float]:

@@ -81,8 +81,7 @@ class HDF5Data(DataLayer):
 
     def restore(self, position: Any) -> None:
         """As the base class says."""
-        self._taken = int(position["items"])
-        self._seed = int(position["seed"])
+        self._taken, self._seed = self.read_position(position)
         self._begin()
 
     def _begin(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from sirtaki.caffe.layers.base import layer
 class ImageData(ImageLayer):
     """Lines are dealt to the processes as Data's records are."""
 
+    source_file: ClassVar[str] = "image_data_layer.cpp"
+
     def param(self) -> Any:
         """As the base class says."""
         return self.proto.image_data_param
@@ -32,7 +34,7 @@ class ImageData(ImageLayer):
             raise CaffeError("image_data_param: new_height and new_width go together")
         self._source = Path(source)
         self._lines = read_image_list(self._source)
-        self.context.log("image_data_layer.cpp", f"A total of {len(self._lines)} images.")
+        self.context.log(self.source_file, f"A total of {len(self._lines)} images.")
         self.reseeded()
 
     def reseeded(self) -> None:

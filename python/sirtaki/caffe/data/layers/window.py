@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ class WindowData(ImageLayer):
 
     Pixels beyond the image are the mean. `cache_images` has no effect.
     """
+
+    source_file: ClassVar[str] = "window_data_layer.cpp"
 
     def param(self) -> Any:
         """As the base class says."""

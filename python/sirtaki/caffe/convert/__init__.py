@@ -1,0 +1,1 @@
+"""From a net of Caffe's to a module written in PyTorch."""
