@@ -157,6 +157,8 @@ CASES: list[tuple[Case, Formula]] = [
         Case("MVN", IMAGE, "across_channels: true eps: 0.5"),
         lambda b, p: [mvn(b[0], True, (1, 2, 3), 0.5)],
     ),
+    (Case("MVN", ROWS, "across_channels: true"), lambda b, p: [mvn(b[0], True, (1,), 1e-9)]),
+    (Case("MVN", ROWS), lambda b, p: [np.zeros_like(b[0])]),
     (Case("MnActivation", IMAGE), lambda b, p: b),
     (
         Case("Normalize", IMAGE),

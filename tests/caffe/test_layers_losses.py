@@ -307,6 +307,12 @@ def test_a_file_that_holds_no_such_matrix_is_an_error(
         build(text, A.shape, OF_A.shape)
 
 
+def test_a_pair_is_similar_where_the_whole_part_of_its_number_is_not_zero() -> None:
+    built = build('type: "ContrastiveLoss"', A.shape, B.shape, SIMILAR.shape)
+    (loss,) = run(built, A, B, [1.5, 0.9, 0])
+    np.testing.assert_allclose(loss, contrastive(1, False))
+
+
 def test_losses_of_regions_come_one_by_one() -> None:
     built = build('type: "SoftmaxWithLossOHEM"', SCORES.shape, LABELS.shape, tops=3)
     loss, probabilities, each = run(built, SCORES, LABELS)

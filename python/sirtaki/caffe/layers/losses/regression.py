@@ -59,7 +59,7 @@ class ContrastiveLoss(Layer):
         """As the class says."""
         with torch.no_grad():
             squares = (bottoms[0] - bottoms[1]).flatten(1).square().sum(1)
-            similar = bottoms[2].reshape(-1) != 0
+            similar = bottoms[2].long().reshape(-1) != 0
             parameter = self.proto.contrastive_loss_param
             if parameter.legacy_version:
                 apart = (parameter.margin - squares).clamp(min=0)
@@ -87,7 +87,7 @@ class ContrastiveLoss(Layer):
             else:
                 distances = squares.sqrt()
                 apart = -(parameter.margin - distances).clamp(min=0) / (distances + 1e-4)
-            factors = torch.ones_like(apart).where(bottoms[2].reshape(-1) != 0, apart)
+            factors = torch.ones_like(apart).where(bottoms[2].long().reshape(-1) != 0, apart)
             gradient = (between * factors[:, None]).reshape(bottoms[0].shape)
             gradient = gradient * (diff / len(squares))
         return [

@@ -18,7 +18,7 @@ class MVN(Elementwise):
     def apply(self, x: torch.Tensor) -> torch.Tensor:
         """As the class says; a deviation of zero has no gradient."""
         parameter = self.proto.mvn_param
-        rows = x.flatten(1) if parameter.across_channels else x.flatten(2)
+        rows = x.flatten(1) if parameter.across_channels else x.reshape(*x.shape[:2], -1)
         centred = rows - rows.mean(-1, keepdim=True)
         if parameter.normalize_variance:
             variance = centred.square().mean(-1, keepdim=True)
