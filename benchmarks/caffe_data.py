@@ -25,10 +25,10 @@ from output import RESULTS, write_result
 from targets import Check
 
 import sirtaki.caffe.layers  # noqa: F401 (registers Data)
-from sirtaki.caffe.data.databases import write_database
 from sirtaki.caffe.data.images import encode_image, make_datum
 from sirtaki.caffe.data.layers.base import DataLayer
 from sirtaki.caffe.data.resize import resize
+from sirtaki.caffe.data.stores.databases import write_database
 from sirtaki.caffe.layers.base import Context, layer_class
 from sirtaki.caffe.proto.blobs import write_mean
 from sirtaki.caffe.proto.schema import Datum, LayerParameter

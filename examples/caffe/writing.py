@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sirtaki.caffe.data.databases import write_database
 from sirtaki.caffe.data.images import make_datum
 from sirtaki.caffe.data.resize import resize
+from sirtaki.caffe.data.stores.databases import write_database
 
 HERE = Path(__file__).resolve().parent
 _TEST_SHARE = 5  # every fifth digit

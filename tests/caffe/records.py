@@ -10,8 +10,8 @@ import numpy as np
 from google.protobuf import text_format
 
 import sirtaki.caffe.data.layers  # noqa: F401 (registers them)
-from sirtaki.caffe.data.databases import write_database
 from sirtaki.caffe.data.images import make_datum
+from sirtaki.caffe.data.stores.databases import write_database
 from sirtaki.caffe.layers.base import Context, Layer, layer_class
 from sirtaki.caffe.proto.schema import LayerParameter
 

@@ -123,8 +123,8 @@ def test_processes_draw_for_an_item_what_one_process_would(tmp_path: Path) -> No
 def test_encoded_records_are_decoded_to_bgr(tmp_path: Path) -> None:
     blue = np.zeros((3, 6, 5), np.uint8)
     blue[0] = 200
-    from sirtaki.caffe.data.databases import write_database
     from sirtaki.caffe.data.images import encode_image
+    from sirtaki.caffe.data.stores.databases import write_database
 
     with write_database("lmdb", tmp_path / "db") as writer:
         record = Datum(data=encode_image(blue, "png"), encoded=True, label=4)

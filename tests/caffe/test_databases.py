@@ -9,7 +9,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from sirtaki.caffe.data.databases import InOrder, Shuffled, open_database, write_database
+from sirtaki.caffe.data.stores.databases import InOrder, Shuffled, open_database, write_database
 from sirtaki.caffe.errors import CaffeError
 
 

@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 
-from sirtaki.caffe.data.hdf5_files import arrays_of
 from sirtaki.caffe.data.images import (
     datum_pixels,
     decode_image,
@@ -19,8 +18,9 @@ from sirtaki.caffe.data.images import (
     make_datum,
     parse_datum,
 )
-from sirtaki.caffe.data.lists import read_image_list
-from sirtaki.caffe.data.windows import read_windows
+from sirtaki.caffe.data.stores.hdf5_files import arrays_of
+from sirtaki.caffe.data.stores.lists import read_image_list
+from sirtaki.caffe.data.stores.windows import read_windows
 from sirtaki.caffe.errors import CaffeError
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (3, 9, 7), np.uint8)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from sirtaki.caffe.data.windows import Window, warp
+from sirtaki.caffe.data.stores.windows import Window, warp
 from sirtaki.caffe.errors import LayerError
 from sirtaki.caffe.layers.base import World
 from sirtaki.caffe.proto.blobs import write_mean

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from sirtaki.caffe.commands.tool_flags import ToolParser
-from sirtaki.caffe.data.databases import open_database
 from sirtaki.caffe.data.images import datum_pixels, parse_datum
+from sirtaki.caffe.data.stores.databases import open_database
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto.blobs import write_mean
 

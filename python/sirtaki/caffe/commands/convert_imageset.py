@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from sirtaki.caffe.commands.tool_flags import ToolParser
-from sirtaki.caffe.data.databases import write_database
 from sirtaki.caffe.data.images import decode_image, encode_image, make_datum
-from sirtaki.caffe.data.lists import Listed, read_image_list
 from sirtaki.caffe.data.resize import resize
+from sirtaki.caffe.data.stores.databases import write_database
+from sirtaki.caffe.data.stores.lists import Listed, read_image_list
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto.schema import Datum, Message
 

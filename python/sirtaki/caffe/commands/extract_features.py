@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from sirtaki.caffe.commands.tool_flags import ToolParser
-from sirtaki.caffe.data.databases import Writer, write_database
 from sirtaki.caffe.data.images import make_datum
 from sirtaki.caffe.data.layers.base import DataLayer
+from sirtaki.caffe.data.stores.databases import Writer, write_database
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.net.net import Net
 from sirtaki.caffe.proto.schema import TEST

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sirtaki.caffe.data.databases import InOrder, Reader, Shuffled, open_database
 from sirtaki.caffe.data.images import datum_pixels, parse_datum
 from sirtaki.caffe.data.layers.base import ImageLayer
+from sirtaki.caffe.data.stores.databases import InOrder, Reader, Shuffled, open_database
 from sirtaki.caffe.data.transform import Cut
 from sirtaki.caffe.layers.base import layer
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from sirtaki.caffe.data.hdf5_files import arrays_of, shapes_of
 from sirtaki.caffe.data.layers.base import DataLayer
-from sirtaki.caffe.data.lists import read_file_list
 from sirtaki.caffe.data.order import Deal, FileOrder, seed_of
 from sirtaki.caffe.data.packages import needed
+from sirtaki.caffe.data.stores.hdf5_files import arrays_of, shapes_of
+from sirtaki.caffe.data.stores.lists import read_file_list
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.layers.base import Layer, Shape, layer
 

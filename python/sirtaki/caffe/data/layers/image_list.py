@@ -9,9 +9,9 @@ import numpy as np
 
 from sirtaki.caffe.data.images import read_image
 from sirtaki.caffe.data.layers.base import ImageLayer
-from sirtaki.caffe.data.lists import Listed, read_image_list
 from sirtaki.caffe.data.order import Order, draws, seed_of
 from sirtaki.caffe.data.resize import resize
+from sirtaki.caffe.data.stores.lists import Listed, read_image_list
 from sirtaki.caffe.data.transform import Cut
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.layers.base import layer

@@ -10,8 +10,8 @@ import numpy as np
 from sirtaki.caffe.data.images import read_image
 from sirtaki.caffe.data.layers.base import ImageLayer
 from sirtaki.caffe.data.order import draws, seed_of
+from sirtaki.caffe.data.stores.windows import Window, read_windows, warp
 from sirtaki.caffe.data.transform import Cut
-from sirtaki.caffe.data.windows import Window, read_windows, warp
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.layers.base import layer
 

@@ -144,10 +144,10 @@ def open_database(backend: str, source: str) -> Database:
     if not Path(source).exists():
         raise CaffeError(f"{source}: no such {_title(backend)}")
     if backend == "lmdb":
-        from sirtaki.caffe.data.lmdb_files import Lmdb
+        from sirtaki.caffe.data.stores.lmdb_files import Lmdb
 
         return Lmdb(Path(source))
-    from sirtaki.caffe.data.leveldb_files import LevelDb
+    from sirtaki.caffe.data.stores.leveldb_files import LevelDb
 
     return LevelDb(Path(source))
 
@@ -194,10 +194,10 @@ class Writer(abc.ABC):
 def write_database(backend: str, path: Path) -> Writer:
     """A new database for writing, "lmdb" or "leveldb"."""
     if backend == "lmdb":
-        from sirtaki.caffe.data.lmdb_files import LmdbWriter
+        from sirtaki.caffe.data.stores.lmdb_files import LmdbWriter
 
         return LmdbWriter(path)
-    from sirtaki.caffe.data.leveldb_files import LevelDbWriter
+    from sirtaki.caffe.data.stores.leveldb_files import LevelDbWriter
 
     return LevelDbWriter(path)
 

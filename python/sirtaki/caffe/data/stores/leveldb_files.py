@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sirtaki.caffe.data.databases import Cursor, Database, Index, Record, Writer
 from sirtaki.caffe.data.packages import needed
+from sirtaki.caffe.data.stores.databases import Cursor, Database, Index, Record, Writer
 from sirtaki.caffe.errors import CaffeError
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sirtaki.caffe.data.databases import Cursor, Database, Index, Record, Writer
 from sirtaki.caffe.data.packages import needed
+from sirtaki.caffe.data.stores.databases import Cursor, Database, Index, Record, Writer
 from sirtaki.caffe.errors import CaffeError
 
 _PAGE = struct.Struct("<QHHHH")  # number, unused, flags, lower, upper

@@ -1,0 +1,1 @@
+"""Where records lie: databases, HDF5 files, and text files that list images."""
