@@ -206,7 +206,7 @@ def un_reorg(x: Array) -> Array:
     return y
 
 
-@pytest.mark.parametrize(("case", "formula"), CASES, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("case", "formula"), CASES, ids=[str(case)[:60] for case, _ in CASES])
 def test_a_layer_follows_its_formula(case: Case, formula: Formula) -> None:
     built = build_case(case)
     bottoms = case.bottoms()

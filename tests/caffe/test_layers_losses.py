@@ -279,7 +279,9 @@ LOSSES: list[tuple[str, list[Array], Callable[[], float]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "bottoms", "formula"), LOSSES, ids=lambda v: str(v)[:70])
+@pytest.mark.parametrize(
+    ("text", "bottoms", "formula"), LOSSES, ids=[text[:70] for text, *_ in LOSSES]
+)
 def test_a_loss_follows_its_formula(
     text: str, bottoms: list[Array], formula: Callable[[], float]
 ) -> None:
