@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sirtaki.launch.binding import describe_share, shares_here
 from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import RUN, python, run
 
@@ -47,6 +48,34 @@ def test_ranks_learn_their_places_on_uneven_hosts(bed: Bed) -> None:
         for names in [("SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")]
     } == {0: (3, 0, 1, 0, 2), 1: (3, 0, 2, 1, 2), 2: (3, 1, 2, 0, 1)}, done.stderr
     assert [found[rank]["HOROVOD_HOSTNAME"] for rank in range(3)] == ["node3", "node5", "node5"]
+
+
+def test_every_host_shares_out_its_own_cores(bed: Bed) -> None:
+    here, there, _ = bed.hosts
+    done = here.run(
+        *(*RUN, "-np", "4", "--verbose", "-H", f"{here.name}:2,{there.name}:2", *PORT),
+        *python("import os; print(os.environ['OMP_NUM_THREADS'], *os.sched_getaffinity(0))"),
+        env={"OMP_NUM_THREADS": ""},
+    )
+    shares = shares_here(2, None, {})
+    mask = " ".join(map(str, sorted(os.sched_getaffinity(0))))
+    assert sorted(done.stdout.splitlines()) == [
+        f"[{rank}]<stdout>:{share.threads} {' '.join(map(str, share.cpus)) or mask}"
+        for rank, share in enumerate([*shares, *shares])
+    ], done.stderr
+    for rank, share in enumerate(shares, start=2):
+        line = f"rank {rank} on {there.name}: {describe_share(share, {})}"
+        assert line in done.stderr.splitlines()
+
+
+def test_a_cpu_that_a_host_does_not_have_is_named_with_the_host(bed: Bed) -> None:
+    here, there, _ = bed.hosts
+    hosts = f"{here.name}:1,{there.name}:2"
+    flags = ("-H", hosts, "--bind-to", f"{min(os.sched_getaffinity(0))}:9999")
+    done = here.run(*RUN, "-np", "3", *flags, *PORT, "true")
+    assert done.returncode == 2
+    assert f"host {there.name}: --bind-to " in done.stderr
+    assert "local rank 1 is to have CPU 9999, but the job may use only " in done.stderr
 
 
 def test_all_ranks_meet_where_the_launcher_is_and_share_a_secret(bed: Bed) -> None:

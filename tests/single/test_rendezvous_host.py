@@ -122,6 +122,8 @@ def test_link_i_of_the_leader_goes_to_local_rank_i_plus_1(size: int) -> None:
         (("0-3", "0-3", "0", "1"), True),
         (("0-3", "0-3", "0", "0"), False),
         (("0-1", "0-1", "2-3", "2-3"), True),
+        # No two of them lack a core, all four do.
+        (("0-1", "1-2", "0,2", "0-1"), False),
     ],
 )
 def test_ranks_learn_whether_each_can_have_a_core(

@@ -61,8 +61,9 @@ def share_out(processors: Processors, ranks: int, mode: str) -> list[Share]:
     if ranks == 1:
         return [Share((), None if processors.limit is None else max(1, room))]
     threads = max(1, room // ranks)
-    if mode == NONE or ranks > count or processors.limit is not None:
+    if mode == NONE or processors.limit is not None:
         return [Share((), threads)] * ranks
+    # With more ranks than cores all parts are empty, so nothing is bound.
     parts = _divide(processors.cores, ranks)
     return [Share(_widened(processors, part, mode), threads) for part in parts]
 

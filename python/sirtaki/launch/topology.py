@@ -49,9 +49,13 @@ def read_processors(sysfs: Path, affinity: Collection[int], membership: str) -> 
     in /proc/self/cgroup.
     """
     nodes = _nodes(sysfs / "devices/system/node")
-    cores = {_core(sysfs / "devices/system/cpu", cpu, affinity, nodes) for cpu in affinity}
-    ordered = sorted(cores, key=lambda core: (core.package, core.node, core.cpus))
-    return Processors(tuple(ordered), _quota(sysfs / "fs/cgroup", membership))
+    cores: list[Core] = []
+    left = set(affinity)
+    while left:
+        cores.append(_core(sysfs / "devices/system/cpu", left.pop(), affinity, nodes))
+        left.difference_update(cores[-1].cpus)
+    cores.sort(key=lambda core: (core.package, core.node, core.cpus))
+    return Processors(tuple(cores), _quota(sysfs / "fs/cgroup", membership))
 
 
 def parse_cpus(text: str) -> frozenset[int]:
