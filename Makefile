@@ -119,7 +119,7 @@ test-frameworks: $(INSTALLED) $(VENV)/.requirements-frameworks
 	$(BIN)/python -m pytest $(wildcard tests/frameworks/test_*.py tests/frameworks/*/test_*.py)
 
 # Nets of Caffe: files, layers, solvers and whole jobs.
-test-caffe: $(INSTALLED) $(VENV)/.requirements-caffe
+test-caffe: $(INSTALLED) $(VENV)/.requirements-mpi $(VENV)/.requirements-caffe
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/caffe
 
 # Both MPIs, each with our own transports and with MPI's. MPI_TESTS=tests/parallel runs everything.

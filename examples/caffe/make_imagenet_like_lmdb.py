@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from writing import parser, write
 
-from sirtaki.caffe.commands.compute_image_mean import mean_of
+from sirtaki.caffe.commands.tools.compute_image_mean import mean_of
 from sirtaki.caffe.data.resize import resize
 from sirtaki.caffe.proto.blobs import write_mean
 

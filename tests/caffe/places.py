@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from sirtaki.caffe.proto.weights import read_weights
-from tests.caffe.records import write_images
+from tests.caffe.data.records import write_images
 
 CAFFE = (
     sys.executable,

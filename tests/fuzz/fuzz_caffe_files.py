@@ -18,7 +18,8 @@ from typing import Any
 import atheris
 
 with atheris.instrument_imports():
-    from sirtaki.caffe.proto import binary, blobs, state, text, upgrade, weights
+    from sirtaki.caffe.proto import blobs, state, text, upgrade, weights
+    from sirtaki.caffe.proto.formats import binary
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto.schema import NetParameter, SolverParameter

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_tool(name: str, words: list[str]) -> int:
-    module = importlib.import_module(f"sirtaki.caffe.commands.{_MODULES.get(name, name)}")
+    module = importlib.import_module(f"sirtaki.caffe.commands.tools.{_MODULES.get(name, name)}")
     sys.argv[0] = f"caffe {name}"  # what it calls itself
     try:
         return int(module.main([name, *words] if name in _MODULES else words))

@@ -11,7 +11,7 @@ import numpy as np
 
 from sirtaki.caffe.data.packages import needed
 from sirtaki.caffe.errors import CaffeError
-from sirtaki.caffe.proto import wire
+from sirtaki.caffe.proto.formats import wire
 from sirtaki.caffe.proto.schema import Datum, Message
 
 _FIELDS = {each.number: each.name for each in Datum.DESCRIPTOR.fields}

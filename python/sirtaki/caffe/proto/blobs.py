@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sirtaki.caffe.errors import CaffeError
-from sirtaki.caffe.proto import wire
 from sirtaki.caffe.proto.files import read_bytes, written_beside
+from sirtaki.caffe.proto.formats import wire
 from sirtaki.caffe.proto.schema import BlobProto
 
 Array = npt.NDArray[Any]

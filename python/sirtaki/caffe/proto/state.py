@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from sirtaki.caffe.errors import CaffeError
-from sirtaki.caffe.proto import binary, hdf5, wire
 from sirtaki.caffe.proto.blobs import LARGEST, Array, decoded, encoded, encoded_size
 from sirtaki.caffe.proto.files import written_beside
+from sirtaki.caffe.proto.formats import binary, hdf5, wire
 
 _ITER, _LEARNED_NET, _HISTORY, _CURRENT_STEP, _MINIMUM_LOSS, _ITER_LAST_EVENT = range(1, 7)
 

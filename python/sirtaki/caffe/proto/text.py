@@ -12,10 +12,10 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto.files import read_bytes
-from sirtaki.caffe.proto.opaque import AS_READ
-from sirtaki.caffe.proto.parser import Parser, is_repeated
+from sirtaki.caffe.proto.grammar.opaque import AS_READ
+from sirtaki.caffe.proto.grammar.parser import Parser, is_repeated
+from sirtaki.caffe.proto.grammar.tokens import Tokens, quoted
 from sirtaki.caffe.proto.schema import MultiPhaseSolverParameter, NetParameter, SolverParameter
-from sirtaki.caffe.proto.tokens import Tokens, quoted
 from sirtaki.caffe.proto.upgrade import upgrade_net, upgrade_solver
 from sirtaki.caffe.proto.upgrade_v0 import Note, ignore
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sirtaki.caffe.errors import CaffeError
-from sirtaki.caffe.proto import binary, hdf5, wire
 from sirtaki.caffe.proto.blobs import Array, decoded
+from sirtaki.caffe.proto.formats import binary, hdf5, wire
 from sirtaki.caffe.proto.upgrade import type_of_v0, type_of_v1
 
 #: What LayerParameter, V1LayerParameter and V0LayerParameter call name, type and blobs.

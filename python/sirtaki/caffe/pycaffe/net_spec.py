@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sirtaki.caffe.proto.parser import is_repeated
+from sirtaki.caffe.proto.grammar.parser import is_repeated
 from sirtaki.caffe.proto.schema import LayerParameter, NetParameter, message_class
 
 

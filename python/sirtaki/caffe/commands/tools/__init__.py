@@ -1,0 +1,1 @@
+"""The tools beside `caffe`, each with flags of its own."""

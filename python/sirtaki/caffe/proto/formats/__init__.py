@@ -1,0 +1,1 @@
+"""Binary messages and HDF5, down to their bytes."""

@@ -1,0 +1,1 @@
+"""The text format: tokens, parser, and what is kept unread."""
