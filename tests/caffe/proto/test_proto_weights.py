@@ -354,6 +354,7 @@ def test_a_mean_image_is_written_and_read_as_caffe_does(tmp_path: Path) -> None:
         (packed(5, range(24)) + shape(4, 6), "is no mean image: its shape is [4, 6]"),
         (packed(5, range(24)) + shape(2, 2, 2, 3), "its shape is [2, 2, 2, 3]"),
         (packed(5, range(24)), "shape [] with 24 numbers"),
+        (shape(0, 2**40, 2**40), "shape [0, 1099511627776, 1099511627776] with 0 numbers"),
         (b"\xff" * 20, "a number of more than 10 bytes"),
     ],
 )

@@ -20,6 +20,7 @@ Array = npt.NDArray[Any]
 #: What a serialized message may have, in bytes: protobuf counts them in an int32.
 LARGEST = 2**31 - 1
 
+_MOST_NUMBERS = 2**31 - 1  # of a blob of Caffe's
 _MOST_AXES = 32
 _NUM, _CHANNELS, _HEIGHT, _WIDTH, _DATA, _DIFF, _SHAPE, _DOUBLE_DATA, _DOUBLE_DIFF = range(1, 10)
 
@@ -92,7 +93,9 @@ def decoded(data: memoryview) -> Array:
             doubles.add(kind, value)
     shape = [legacy.get(n, 0) for n in (_NUM, _CHANNELS, _HEIGHT, _WIDTH)] if legacy else dims
     values = doubles if doubles.count else singles
-    if any(dim < 0 for dim in shape) or math.prod(shape) != values.count:
+    # Without the zeros, too: NumPy has no shape that is empty and yet too large.
+    too_large = math.prod(dim for dim in shape if dim) > _MOST_NUMBERS
+    if any(dim < 0 for dim in shape) or too_large or math.prod(shape) != values.count:
         raise wire.WireError(f"shape {shape} with {values.count} numbers")
     return values.array().reshape(shape)
 
