@@ -27,6 +27,13 @@ def test_blobs_are_listed_as_they_are_made() -> None:
     assert not net.blobs["ip"].data.any()
 
 
+def test_a_blob_that_is_too_large_is_refused_before_it_is_made() -> None:
+    pooling = 'layer { name: "huge" type: "Pooling" bottom: "x" top: "y" '
+    pooling += "pooling_param { kernel_size: 4000000 pad: 3999999 } }\n"
+    with pytest.raises(LayerError, match=r"layer 'huge'.*at most 2147483647 numbers"):
+        build(inputs("x", (1, 1, 8, 8)) + pooling)
+
+
 def test_outputs_are_what_nothing_reads_in_the_order_of_bytes() -> None:
     text = inputs("data", (2, 3), "unread", (1,))
     text += product("b", "data", 2) + product("a", "data", 2) + product("B", "data", 2)

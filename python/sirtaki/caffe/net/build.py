@@ -20,6 +20,8 @@ AUTOMATIC = "(automatic)"
 
 Log = Callable[[str, str], None]
 
+_MOST_NUMBERS = 2**31 - 1  # as in Caffe
+
 
 def describe(shape: Sequence[int]) -> str:
     """A shape as Caffe prints it: `64 1 28 28 (50176)`."""
@@ -115,6 +117,11 @@ class Builder:
                 raise layer.error(
                     f"makes its bottom '{top.name}' of shape {list(top.shape)} one of "
                     f"{list(shape)}; give the top a name of its own"
+                )
+            if math.prod(shape) > _MOST_NUMBERS:
+                raise layer.error(
+                    f"makes '{top.name}' of shape {list(shape)}; a blob has at most "
+                    f"{_MOST_NUMBERS} numbers"
                 )
             top.reshape(shape)
             self._say(f"Top shape: {describe(shape)}")
