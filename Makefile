@@ -148,7 +148,7 @@ test-mpi: $(INSTALLED) $(VENV)/.requirements-mpi $(MPICH)/.requirements
 	$(BIN)/python -m pytest tests/mpi/jobs
 	$(MPICH)/bin/python -m pytest tests/mpi/jobs
 
-test-hosts: $(INSTALLED)
+test-hosts: $(INSTALLED) $(VENV)/.requirements-caffe
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/hosts
 
 FUZZ_SECONDS ?= 60

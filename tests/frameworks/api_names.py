@@ -3,7 +3,7 @@
 # ruff: noqa: E501, a signature stands in one line
 from __future__ import annotations
 
-from tests.single.api_names import Group
+from tests.single.api_names import LIFECYCLE, Group
 
 RANKS = "tests/frameworks/tensorflow/ranks"
 KERAS_RANKS = "tests/frameworks/keras/ranks"
@@ -11,26 +11,6 @@ PS = "process_set=global_process_set"
 SCALES = "prescale_factor=1.0, postscale_factor=1.0"
 DEVICES = "device_dense='', device_sparse=''"
 COMPRESSION = "compression=Compression.none"
-
-LIFECYCLE = """init(comm=None, process_sets=None)
-shutdown()
-is_initialized()
-size()
-rank()
-local_size()
-local_rank()
-cross_size()
-cross_rank()
-mpi_threads_supported()
-mpi_enabled()
-mpi_built()
-gloo_enabled()
-gloo_built()
-nccl_built()
-ddl_built()
-ccl_built()
-cuda_built()
-rocm_built()"""
 
 TENSORFLOW = "horovod.tensorflow"
 

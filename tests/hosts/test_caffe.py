@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.caffe import places
 from tests.hosts.bed import Bed
 from tests.hosts.test_pbs_lsf import Allocation
 
-pytest.importorskip("torch")
-pytest.importorskip("lmdb")
-places = pytest.importorskip("tests.caffe.places")
 pytestmark = pytest.mark.timeout(120)
 
 SCRIPT = """#!/bin/bash

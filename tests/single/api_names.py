@@ -39,31 +39,33 @@ COMPRESS = REDUCE.replace("op=None", "compression=Compression.none, op=None")
 SCATTER = """op=Average, process_set=global_process_set, prescale_factor=1.0,
  postscale_factor=1.0""".replace("\n", "")
 
+LIFECYCLE = """init(comm=None, process_sets=None)
+shutdown()
+is_initialized()
+size()
+rank()
+local_size()
+local_rank()
+cross_size()
+cross_rank()
+mpi_threads_supported()
+mpi_enabled()
+mpi_built()
+gloo_enabled()
+gloo_built()
+nccl_built()
+ddl_built()
+ccl_built()
+cuda_built()
+rocm_built()"""
+
 GROUPS = [
     Group(
         "Lifecycle and topology",
         TORCH,
         "sirtaki.core.state",
         f"{SINGLE}/test_lifecycle.py",
-        """init(comm=None, process_sets=None)
-        shutdown()
-        is_initialized()
-        size()
-        rank()
-        local_size()
-        local_rank()
-        cross_size()
-        cross_rank()
-        mpi_threads_supported()
-        mpi_enabled()
-        mpi_built()
-        gloo_enabled()
-        gloo_built()
-        nccl_built()
-        ddl_built()
-        ccl_built()
-        cuda_built()
-        rocm_built()""",
+        LIFECYCLE,
     ),
     Group(
         "Lifecycle, below the top level",
