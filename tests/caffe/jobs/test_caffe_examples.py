@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +19,7 @@ from sirtaki.caffe.data.layers.base import DataLayer
 from sirtaki.caffe.net.net import Net
 from sirtaki.caffe.proto.schema import TEST, TRAIN
 from sirtaki.caffe.proto.text import read_net, read_solver
+from tests.caffe import places
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "caffe"
 NETS = ("mnist", "hdf5_classification", "siamese", "models")
@@ -110,3 +114,36 @@ def test_every_file_that_the_readme_names_is_there() -> None:
     assert len(named) > 10
     for name in named - made:
         assert (EXAMPLES / name).is_file(), name
+
+
+def test_the_line_of_a_batch_script_starts_alexnet_on_four_processes(
+    root: Path, tmp_path: Path
+) -> None:
+    """`mpirun … caffe train --solver …` with the layout as it is, but for one image a batch."""
+    for folder in ("data", "examples"):
+        (tmp_path / folder).symlink_to(root / folder)
+    layout = tmp_path / LAYOUT
+    layout.mkdir(parents=True)
+    net = (root / ALEXNET).read_text()
+    solver = (root / LAYOUT / "solver.prototxt").read_text()
+    (layout / "train_val.prototxt").write_text(re.sub(r"batch_size: \d+", "batch_size: 1", net))
+    short = re.sub(r"max_iter: \d+", "max_iter: 1", solver)
+    (layout / "solver.prototxt").write_text(f"{short}\nsnapshot_after_train: false\n")
+    mpirun = Path(sys.executable).with_name("mpirun")
+    library = Path(os.path.realpath(mpirun)).parents[1] / "lib"
+    done = subprocess.run(
+        [
+            *(mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "4"),
+            *(*places.CAFFE, "train", "--solver", f"./{LAYOUT}/solver.prototxt"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "LD_LIBRARY_PATH": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=places.LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"Number of processes: (\d+)$", done.stderr, re.MULTILINE) == ["4"]
+    (loss,) = re.findall(r"Iteration 0 \(.*loss = (\S+)", done.stderr)
+    assert float(loss) == pytest.approx(math.log(1000), abs=0.5)
