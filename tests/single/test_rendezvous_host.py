@@ -143,6 +143,20 @@ def test_ranks_learn_whether_each_can_have_a_core(
         assert list(pool.map(join, range(len(allowed)))) == [expected] * len(allowed)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "granted", "expected"),
+    [(2, None, True), (2, 2.0, True), (2, 1.5, False), (1, 1.0, True), (1, 0.5, False)],
+)
+def test_a_quota_of_less_time_than_ranks_gives_no_core_each(
+    ranks: int, granted: float | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sirtaki.rendezvous.host.own_quota", lambda: granted)
+    for future in meet(ranks):
+        links = future.result()
+        close_links(links)
+        assert links.core_each is expected
+
+
 def test_a_rank_is_counted_on_the_cores_that_it_is_bound_to() -> None:
     store = MemoryStore()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sirtaki.launch.shares import CORE, NONE, Share, share_out
 from sirtaki.launch.topology import Processors, format_cpus, read_processors
+from sirtaki.rendezvous.cpu_quota import own_membership
 
 _THREADS = "OMP_NUM_THREADS"
 # They name CPUs for threads, which need not be those of a rank's share.
@@ -16,11 +17,7 @@ _BOUND_BY_USER = ("OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 def own_processors() -> Processors:
     """Return what this process may use."""
-    try:
-        membership = Path("/proc/self/cgroup").read_text()
-    except OSError:
-        membership = ""
-    return read_processors(Path("/sys"), os.sched_getaffinity(0), membership)
+    return read_processors(Path("/sys"), os.sched_getaffinity(0), own_membership())
 
 
 def shares_here(ranks: int, bind_to: str | None, environ: Mapping[str, str]) -> list[Share]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from sirtaki.rendezvous.cpu_quota import read_quota
 
 _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", re.ASCII)
 _MOST_CPUS = 1 << 16
@@ -55,7 +57,7 @@ def read_processors(sysfs: Path, affinity: Collection[int], membership: str) -> 
         cores.append(_core(sysfs / "devices/system/cpu", left.pop(), affinity, nodes))
         left.difference_update(cores[-1].cpus)
     cores.sort(key=lambda core: (core.package, core.node, core.cpus))
-    return Processors(tuple(cores), _quota(sysfs / "fs/cgroup", membership))
+    return Processors(tuple(cores), read_quota(sysfs / "fs/cgroup", membership))
 
 
 def parse_cpus(text: str) -> frozenset[int]:
@@ -109,36 +111,3 @@ def _text(file: Path) -> str:
         return file.read_text().strip()
     except OSError:
         return ""
-
-
-def _quota(mount: Path, membership: str) -> float | None:
-    """The least that our control groups and those above them grant."""
-    granted: list[float] = []
-    for line in membership.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if number == "0":
-            granted += [_share_of_time(_text(each / "cpu.max")) for each in _upwards(mount, path)]
-        elif "cpu" in controllers.split(","):
-            for folder in _upwards(mount / "cpu", path):
-                pair = f"{_text(folder / 'cpu.cfs_quota_us')} {_text(folder / 'cpu.cfs_period_us')}"
-                granted.append(_share_of_time(pair))
-    least = min(granted, default=float("inf"))
-    return None if least == float("inf") else least
-
-
-def _upwards(root: Path, path: str) -> Iterator[Path]:
-    """A control group's folder and those above it; in a container only the root may be there."""
-    folder = root / path.strip("/")
-    while folder != root:
-        yield folder
-        folder = folder.parent
-    yield root
-
-
-def _share_of_time(text: str) -> float:
-    """Read "quota period"; anything else, such as "max 100000" or "-1 100000", is no limit."""
-    words = text.split()
-    if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
-        return float("inf")
-    return int(words[0]) / int(words[1])

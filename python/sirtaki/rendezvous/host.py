@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sirtaki.rendezvous import local_socket
+from sirtaki.rendezvous.cpu_quota import own_quota
 from sirtaki.rendezvous.local_meeting import Meeting
 from sirtaki.rendezvous.store import Store
 
@@ -28,7 +29,7 @@ class HostLinks:
     """What a rank holds after `join_host`: raw file descriptors that the caller owns.
 
     memfd: the shared region. core_each: whether all ranks of this host can run at a time, each on
-    another core. links: on the leader one socket a member, index i for local rank i + 1; on a
+    another core, without a pause that its control group makes. links: on the leader one socket a member, index i for local rank i + 1; on a
     member one socket, to the leader. All are close-on-exec; the sockets are non-blocking.
     """
 
@@ -84,13 +85,13 @@ def _lead(meeting: Meeting, local_size: int, region_bytes: int, deadline: float)
         memfd = _create_region(region_bytes)
         undo.callback(os.close, memfd)
         links: list[int] = []
-        core_each = True
+        core_each = _time_for_all(local_size)
         if local_size > 1:
             members: dict[int, socket.socket] = {}
             undo.callback(_close_all, members)
             with meeting.listen() as listener:
                 cores = _gather(listener, members, local_size, region_bytes, deadline)
-            core_each = _core_each([_own_cores(), *cores])
+            core_each = core_each and _core_each([_own_cores(), *cores])
             verdict = _VERDICT.pack(local_size, region_bytes, core_each)
             _share(members, memfd, verdict, deadline)
             links = [_detach(members[rank]) for rank in range(1, local_size)]
@@ -101,6 +102,12 @@ def _lead(meeting: Meeting, local_size: int, region_bytes: int, deadline: float)
 def _own_cores() -> int:
     """Return the cores that this process may use, as a set of bits."""
     return sum(1 << core for core in os.sched_getaffinity(0) if core < _CORES)
+
+
+def _time_for_all(ranks: int) -> bool:
+    """Whether the time that our control group grants lasts for a core each."""
+    quota = own_quota()
+    return quota is None or quota >= ranks
 
 
 def _core_each(allowed: Sequence[int]) -> bool:
