@@ -29,21 +29,24 @@ typedef struct sirtaki_heap_figures {
 typedef struct sirtaki_heap {
   uint32_t version;
   /* The arena: its address and bytes in this process, and a descriptor of its memory, which stays
-   * the heap's own (dup it to keep it). 0: there is an arena, made by the first call; -1: there is
+   * the heap's own (dup it to keep it). Nobody can change the size of that file. Whoever maps it
+   * should keep it out of core dumps (MADV_DONTDUMP), as the heap does: a dump would touch it all.
+   * 0: there is an arena, made by the first call; -1: there is
    * none, for the reason that `reason` gives. */
   int (*arena)(void** base, uint64_t* span, int* fd);
   /* 1: [p, p + bytes) lies whole in one live block of the arena whose pages are still shared. */
   int (*holds)(const void* p, uint64_t bytes);
   /* Makes the blocks that [p, p + bytes) touches this process's own memory, contents kept: peers
-   * that write late no longer reach them. They are not shared until freed, when their pages go back
-   * to the arena. */
+   * that write late no longer reach them. They are not shared until freed; then their memory goes
+   * back to the system, and their place in the arena is not used again. */
   void (*detach)(void* p, uint64_t bytes);
   /* A block of the arena, aligned to a page; null: there is no room, or no arena. */
   void* (*allocate)(uint64_t bytes);
   /* Frees what `allocate` gave; null is fine. */
   void (*release)(void* p);
   void (*figures)(sirtaki_heap_figures* out);
-  /* One line: why there is no arena, or why it serves no allocations; "" where all is well. */
+  /* One line: why there is no arena, why it does not serve malloc, or which setting it did not
+   * understand; "" where all is well. */
   const char* (*reason)(void);
 } sirtaki_heap;
 
