@@ -61,6 +61,7 @@ class Strand {
  private:
   friend class Task;
   friend struct Task::promise_type;
+  friend class GiveWay;
   template <class Ready>
   friend class Until;
 
@@ -183,6 +184,20 @@ class [[nodiscard]] Until {
   }
 
   Ready ready_;
+};
+
+/// Lets others have their turn in the middle of long work that need not wait for anything.
+class [[nodiscard]] GiveWay {
+ public:
+  bool await_ready() const { return false; }
+  void await_suspend(Task::Coroutine coroutine) const {
+    Strand& strand = *coroutine.promise().strand;
+    strand.suspend(
+        coroutine, [](const void*) { return true; }, [](const void*) { return Awaited{}; },
+        nullptr);
+    strand.turn_ = Strand::kTurn + 1;
+  }
+  void await_resume() const {}
 };
 
 }  // namespace sirtaki

@@ -1,10 +1,12 @@
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
+#include "collectives/direct.h"
+#include "collectives/meeting.h"
 #include "collectives/slots.h"
 
 namespace sirtaki {
 
-Task allgather(Group& group, const Op& op, const Segments& in, const Streams& out) {
+Task slots_allgather(Group& group, const Op& op, const Segments& in, const Streams& out) {
   const size_t chunk = StreamSlots::chunk_for(group, op, op.longest);
   const StreamSlots slots(group, chunk);
   const Chunks chunks(op.longest, chunk);
@@ -26,6 +28,11 @@ Task allgather(Group& group, const Op& op, const Segments& in, const Streams& ou
   }
   group.end();
   copy_stream(in, out[static_cast<size_t>(group.rank())]);
+}
+
+Task allgather(Group& group, const Op& op, const Segments& in, const Streams& out) {
+  if (is_met(group, op.longest)) return direct_allgather(group, op, in, out);
+  return slots_allgather(group, op, in, out);
 }
 
 }  // namespace sirtaki

@@ -1,5 +1,7 @@
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
+#include "collectives/direct.h"
+#include "collectives/meeting.h"
 #include "collectives/place.h"
 #include "collectives/range_reduce.h"
 #include "collectives/slots.h"
@@ -171,16 +173,21 @@ Task stream(Group& group, const Op& op, const Segments& in, const Segments* out)
 
 }  // namespace
 
+Task slots_reduce(Group& group, const Op& op, const Segments& in, const Segments* out) {
+  if (is_small(group, in)) return exchange_small(group, op, in, out);
+  if (op.kind == Kind::kAllreduce && group.size() == 2) return mirror(group, op, in, *out);
+  return stream(group, op, in, out);
+}
+
 Task allreduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
-  if (is_small(group, in)) return exchange_small(group, op, in, &out);
-  if (group.size() == 2) return mirror(group, op, in, out);
-  return stream(group, op, in, &out);
+  if (is_met(group, in.bytes())) return direct_reduce(group, op, in, &out);
+  return slots_reduce(group, op, in, &out);
 }
 
 Task reduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
   const Segments* target = group.rank() == op.root ? &out : nullptr;
-  return is_small(group, in) ? exchange_small(group, op, in, target)
-                             : stream(group, op, in, target);
+  if (is_met(group, in.bytes())) return direct_reduce(group, op, in, target);
+  return slots_reduce(group, op, in, target);
 }
 
 }  // namespace sirtaki

@@ -1,10 +1,12 @@
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
+#include "collectives/direct.h"
+#include "collectives/meeting.h"
 #include "collectives/slots.h"
 
 namespace sirtaki {
 
-Task alltoall(Group& group, const Op& op, const Streams& in, const Streams& out) {
+Task slots_alltoall(Group& group, const Op& op, const Streams& in, const Streams& out) {
   const size_t chunk = StreamSlots::chunk_for(group, op, op.longest * in.size());
   const size_t block = block_bytes(chunk, group.size());
   const StreamSlots slots(group, chunk);
@@ -32,6 +34,11 @@ Task alltoall(Group& group, const Op& op, const Streams& in, const Streams& out)
   }
   group.end();
   copy_stream(in[own], out[own]);
+}
+
+Task alltoall(Group& group, const Op& op, const Streams& in, const Streams& out) {
+  if (is_met(group, op.longest)) return direct_alltoall(group, op, in, out);
+  return slots_alltoall(group, op, in, out);
 }
 
 }  // namespace sirtaki

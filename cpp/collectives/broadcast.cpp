@@ -1,5 +1,7 @@
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
+#include "collectives/direct.h"
+#include "collectives/meeting.h"
 #include "collectives/slots.h"
 
 namespace sirtaki {
@@ -28,7 +30,7 @@ Task receive_all(Group& group, int root, const Segments& out, const Chunks& chun
 
 }  // namespace
 
-Task broadcast(Group& group, const Op& op, const Segments& in, const Segments& out) {
+Task slots_broadcast(Group& group, const Op& op, const Segments& in, const Segments& out) {
   const size_t chunk = StreamSlots::chunk_for(group, op, op.longest);
   const StreamSlots slots(group, chunk);
   const Chunks chunks(op.longest, chunk);
@@ -40,6 +42,11 @@ Task broadcast(Group& group, const Op& op, const Segments& in, const Segments& o
   }
   group.end();
   if (group.rank() == op.root && out.bytes() > 0) copy_stream(in, out);
+}
+
+Task broadcast(Group& group, const Op& op, const Segments& in, const Segments& out) {
+  if (is_met(group, op.longest)) return direct_broadcast(group, op, in, out);
+  return slots_broadcast(group, op, in, out);
 }
 
 }  // namespace sirtaki

@@ -17,12 +17,12 @@ struct Range {
 
 /// The part of `bytes` that member `m` of `n` works on; the parts cover everything without overlap.
 /// No part is longer than bytes / n + 2 * kSliceAlign, nor, of a chunk of whole pages, than half of
-/// it.
-inline Range slice_of(size_t bytes, int n, int m) {
+/// it. With another `align`, a multiple of that, it takes the place of kSliceAlign.
+inline Range slice_of(size_t bytes, int n, int m, size_t align = kSliceAlign) {
   const auto parts = static_cast<size_t>(n);
   const auto index = static_cast<size_t>(m);
-  const size_t lines = (bytes + kSliceAlign - 1) / kSliceAlign;
-  const auto cut = [&](size_t i) { return std::min(bytes, lines * i / parts * kSliceAlign); };
+  const size_t lines = (bytes + align - 1) / align;
+  const auto cut = [&](size_t i) { return std::min(bytes, lines * i / parts * align); };
   return {cut(index), cut(index + 1)};
 }
 

@@ -1,11 +1,13 @@
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
+#include "collectives/direct.h"
+#include "collectives/meeting.h"
 #include "collectives/range_reduce.h"
 #include "collectives/slots.h"
 
 namespace sirtaki {
 
-Task reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
+Task slots_reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
   const size_t chunk = StreamSlots::chunk_for(group, op, op.longest * in.size());
   const size_t block = block_bytes(chunk, group.size());
   const StreamSlots slots(group, chunk);
@@ -32,6 +34,11 @@ Task reducescatter(Group& group, const Op& op, const Streams& in, const Segments
     group.consume();
   }
   group.end();
+}
+
+Task reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
+  if (is_met(group, op.longest)) return direct_reducescatter(group, op, in, out);
+  return slots_reducescatter(group, op, in, out);
 }
 
 }  // namespace sirtaki

@@ -16,6 +16,10 @@ Group::Group(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ra
     slots_.push_back(endpoint.region->slots(place, area_));
     if (place != endpoint.place) peers_.push_back(place);
   }
+  const auto has_heap = [&](int place) { return endpoint.heaps->has(place); };
+  if (endpoint.heaps != nullptr && std::all_of(places_.begin(), places_.end(), has_heap)) {
+    heaps_ = endpoint.heaps;
+  }
   // Counters go on where an earlier group with the same memory stopped; all its members agree.
   Counters& own = *counters_[static_cast<size_t>(rank_)];
   published_ = own.published.load(std::memory_order_relaxed);

@@ -6,6 +6,7 @@
 #include "base/task.h"
 #include "transport/doorbell.h"
 #include "transport/hosts.h"
+#include "transport/peer_heaps.h"
 
 namespace sirtaki {
 
@@ -19,13 +20,15 @@ struct SlotUse {
 
 /// What the groups of one rank have in common.
 struct Endpoint {
-  /// `sockets`: to each peer on another host; as many on all ranks.
+  /// `sockets`: to each peer on another host; as many on all ranks. `shared`: null where no rank of
+  /// the host has one.
   Endpoint(std::shared_ptr<Region> memory, int world_rank, int place_on_host, SpinPolicy policy,
-           int sockets = 1)
+           int sockets = 1, PeerHeaps* shared = nullptr)
       : region(memory),
         rank(world_rank),
         place(place_on_host),
         sockets_per_peer(sockets),
+        heaps(shared),
         doorbell(std::move(memory), place_on_host, policy) {}
   /// In a world on one host.
   Endpoint(std::shared_ptr<Region> memory, int world_rank, SpinPolicy policy)
@@ -38,6 +41,7 @@ struct Endpoint {
   int rank;   ///< in the world
   int place;  ///< on this host: index in the region
   int sockets_per_peer;
+  PeerHeaps* heaps;
   Doorbell doorbell;
   FramePool frames;
   std::array<AreaUse, Region::kAreas> uses;  ///< process sets of one area use it in turn
@@ -81,6 +85,11 @@ class Group {
     }
     int behind() const { return use->group->behind(&Counters::drained, use->collective); }
   };
+  struct Turn : GiveWay {
+    explicit Turn(const Group& of) : group(of) {}
+    void await_resume() const { group.endpoint_.doorbell.check_abort(); }
+    const Group& group;
+  };
   class Begin : public Until<Free> {
    public:
     Begin(Group& group, uint64_t slot)
@@ -121,7 +130,11 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& world_ranks() const { return ranks_; }
+  /// A member's place on the host.
+  int place(int member) const { return places_[static_cast<size_t>(member)]; }
   FramePool& frame_pool() const { return endpoint_.frames; }
+  /// The shared heaps; null where some member has none.
+  PeerHeaps* heaps() const { return heaps_; }
 
   /// Awaited, begins a collective that writes the small slots; gives which of the two.
   auto begin_small() { return Begin(*this, collective_ % 2); }
@@ -164,6 +177,9 @@ class Group {
   auto all_consumed(uint32_t count) const {
     return all_reached(&Counters::consumed, consumed_before_ + count);
   }
+  /// Awaited, lets others have their turn in the middle of long work; throws once the world is
+  /// aborted.
+  auto give_way() const { return Turn(*this); }
   /// Awaited: no peer reads this member's slots on behalf of this group.
   auto left() const { return all_reached(&Counters::drained, collective_); }
 
@@ -179,6 +195,7 @@ class Group {
   std::vector<int> places_;  // of the members on the host
   std::vector<int> peers_;   // places of the other members
   int rank_;
+  PeerHeaps* heaps_ = nullptr;
   std::vector<Counters*> counters_;
   std::vector<std::byte*> slots_;
   uint64_t collective_ = 0;  // number of the current or next collective

@@ -68,12 +68,14 @@ inline void run_to_end(Backend& backend, const Doorbell& doorbell, const Op& op,
 
 /// One rank with its backend, driven by the test's thread.
 struct Member {
-  Member(std::shared_ptr<Region> region, int world_rank, size_t chunk)
+  Member(std::shared_ptr<Region> region, int world_rank, size_t chunk,
+         const sirtaki_heap* heap = nullptr)
       : rank(world_rank),
         size(region->ranks()),
         chunk_bytes(chunk),
         hosts(HostMap::single(size)),
-        endpoint(std::move(region), world_rank, world_rank, SpinPolicy{0, 0}) {
+        heaps(PeerHeaps::in_process(heap, rank, size)),
+        endpoint(std::move(region), world_rank, world_rank, SpinPolicy{0, 0}, 1, heaps.get()) {
     endpoint.doorbell.drive_as_caller(true);
     backend = std::make_unique<NativeBackend>(endpoint, hosts, Connect());
   }
@@ -90,17 +92,19 @@ struct Member {
   int size;
   size_t chunk_bytes;
   HostMap hosts;
+  std::shared_ptr<PeerHeaps> heaps;
   Endpoint endpoint;
   std::unique_ptr<NativeBackend> backend;
 };
 
-/// Runs `body(member)` for each rank of a world of `n`.
-inline void run_members(int n, size_t chunk_bytes, const std::function<void(Member&)>& body) {
+/// Runs `body(member)` for each rank of a world of `n`, which all have `heap`.
+inline void run_members(int n, size_t chunk_bytes, const std::function<void(Member&)>& body,
+                        const sirtaki_heap* heap = nullptr) {
   const std::shared_ptr<Region> region = Region::anonymous(n);
   run_threads(
       n,
       [&](int r) {
-        Member member(region, r, chunk_bytes);
+        Member member(region, r, chunk_bytes, heap);
         body(member);
       },
       [&](int r) { Doorbell(region, r, SpinPolicy{}).abort(r); });

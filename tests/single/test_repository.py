@@ -17,6 +17,7 @@ FUNCTION_LINES = 60
 CPP_LAYERS = [
     "base",
     "math",
+    "heap",
     "transport",
     "pairs",
     "collectives",

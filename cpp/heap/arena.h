@@ -1,0 +1,109 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "heap/heap.h"
+#include "heap/mutex.h"
+#include "heap/runs.h"
+
+namespace sirtaki::heap {
+
+/// What a user may set.
+struct Limits {
+  static constexpr uint64_t kByUse = UINT64_MAX;
+
+  uint64_t span = 0;       ///< bytes of the arena; 0: by the memory of the machine
+  uint64_t keep = kByUse;  ///< free bytes that are kept; kByUse: by the most that was live at once
+};
+
+/// Large blocks in a file in memory that other processes can map. Made by the first use, never
+/// unmade. Every function may be called from any thread; none of them allocates or throws.
+class Arena {
+ public:
+  /// Blocks begin at multiples of this, which no system's pages are larger than.
+  static constexpr size_t kGranule = 64 << 10;
+  /// The largest alignment of a block, and the arena's own: that of huge pages.
+  static constexpr size_t kMostAlignment = 2 << 20;
+
+  constexpr Arena() = default;
+  /// Tests make several; that of a process stays until its end, like all memory.
+  void unmake();
+
+  /// Before the first use.
+  void set_limits(const Limits& limits) { limits_ = limits; }
+
+  /// False: there is none, for the reason that `why_none` gives.
+  bool make();
+  const char* why_none() const { return why_none_.data(); }
+
+  /// bytes > 0. alignment: a power of two, at most kMostAlignment. is_zero: whether the block is
+  /// known to be; may be null. Null: there is no room.
+  void* allocate(size_t bytes, size_t alignment, bool* is_zero);
+  /// p: a block or null; anything else is left alone.
+  void release(void* p);
+  /// Makes a block that long where it is; false: it cannot be.
+  bool resize(void* p, size_t bytes);
+  size_t bytes_of(const void* p);
+  /// Whether an address is in the arena: needs no lock.
+  bool contains(const void* p) const {
+    // Without an arena the span is zero; it is set last.
+    const size_t span = span_.load(std::memory_order_acquire);
+    return reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(base()) < span;
+  }
+
+  /// See sirtaki_heap.
+  int arena(void** base, uint64_t* span, int* fd);
+  bool holds(const void* p, uint64_t bytes);
+  void detach(void* p, uint64_t bytes);
+  void figures(sirtaki_heap_figures* out);
+
+  void before_fork() { mutex_.lock(); }
+  void after_fork_in_parent() { mutex_.unlock(); }
+  /// Makes what the child sees its own.
+  void after_fork_in_child();
+
+ private:
+  static constexpr uint32_t kReturned = kMostAlignment / kGranule;
+
+  char* base() const { return base_.load(std::memory_order_relaxed); }
+  char* at(uint32_t granule) const { return base() + size_t{granule} * kGranule; }
+  uint32_t granule_of(const void* p) const {
+    return static_cast<uint32_t>((static_cast<const char*>(p) - base()) / kGranule);
+  }
+  bool fail(const char* what);
+  bool map(uint64_t span);
+  bool serves() const { return span_.load(std::memory_order_acquire) > 0 && !forked_; }
+  bool is_block(const void* p) const;
+  void count_live(int64_t granules);
+  uint64_t too_much() const;
+  void return_dirty(Lock& lock, bool all);
+  bool make_own(uint32_t begin);
+  void make_private(uint32_t begin, uint32_t end);
+  void drop_own(uint32_t begin);
+  bool owns_descriptor() const;
+
+  Mutex mutex_;
+  Limits limits_;
+  std::atomic<char*> base_{nullptr};
+  std::atomic<size_t> span_{0};
+  int fd_ = -1;
+  uint64_t file_ = 0;  ///< the number of what `fd_` was opened for
+  void* records_ = nullptr;
+  Runs runs_;
+  bool tried_ = false;
+  bool forked_ = false;
+  uint64_t live_ = 0, most_live_ = 0, returned_ = 0;  ///< granules
+  uint64_t blocks_ = 0, fallbacks_ = 0;
+  std::array<char, 256> why_none_{};
+};
+
+/// Bytes of the arena where nothing else is set.
+uint64_t default_span();
+
+/// Whether the system gives shared memory huge pages, all of it or where it is advised to.
+bool has_huge_pages();
+
+}  // namespace sirtaki::heap

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <pthread.h>
+
+namespace sirtaki::heap {
+
+/// A mutex of the C library alone: under every program's malloc there is no room for another one's
+/// C++ library.
+class Mutex {
+ public:
+  void lock() { pthread_mutex_lock(&mutex_); }
+  void unlock() { pthread_mutex_unlock(&mutex_); }
+
+ private:
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+/// Holds a mutex for a scope; may let go of it meanwhile.
+class Lock {
+ public:
+  explicit Lock(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Lock() { mutex_.unlock(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+  void release() { mutex_.unlock(); }
+  void acquire() { mutex_.lock(); }
+
+ private:
+  Mutex& mutex_;
+};
+
+}  // namespace sirtaki::heap

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+
+namespace sirtaki::heap {
+
+/// The functions of malloc's family that programs would have without us.
+struct Next {
+  void* (*malloc)(size_t);
+  void* (*calloc)(size_t, size_t);
+  void* (*realloc)(void*, size_t);
+  void* (*memalign)(size_t, size_t);
+  void* (*aligned_alloc)(size_t, size_t);
+  int (*posix_memalign)(void**, size_t, size_t);
+  size_t (*malloc_usable_size)(void*);
+  void (*free)(void*);
+};
+
+/// Finds them by its first call.
+const Next& next();
+
+/// Whether p was given out while they were looked for; such memory is never freed.
+bool is_early(const void* p);
+
+}  // namespace sirtaki::heap

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "heap/heap.h"
+
+namespace sirtaki {
+
+/// The shared heap of this process: the one given to `use_heap`, else the one that was preloaded;
+/// null: there is none. It belongs to the process, as malloc does.
+const sirtaki_heap* own_heap();
+
+/// From now on `own_heap` is this one; null: the one that was preloaded, if any.
+void use_heap(const sirtaki_heap* heap);
+
+}  // namespace sirtaki
