@@ -38,8 +38,8 @@ def keep(config: Config) -> None:
     # higher M_MMAP_THRESHOLD would do the same, but older versions refuse one above 32 MiB.
     library.mallopt(_M_MMAP_MAX, 0)
     library.mallopt(_M_TRIM_THRESHOLD, _NEVER)
-    # Only the first arena keeps all. Those of threads, where XLA and TensorFlow allocate, are made of
-    # heaps of 64 MiB, which are unmapped when empty, and map what is larger whatever M_MMAP_MAX says.
+    # Only the first arena keeps all. Those of threads, where XLA and TensorFlow allocate, are made
+    # of heaps of 64 MiB, unmapped when empty; what is larger is mapped despite M_MMAP_MAX.
     library.mallopt(_M_ARENA_MAX, 1)
 
 
