@@ -11,15 +11,17 @@ import pytest
 
 # Says whether 256 MiB that were written and freed are still resident, and what the doctor says.
 PROGRAM = """
-import ctypes, mmap, sirtaki
+import ctypes, mmap, sirtaki, threading
 from sirtaki.launch import probe
 {start}
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
 size = 256 << 20
-block = ctypes.c_void_p(library.malloc(ctypes.c_size_t(size)))
-ctypes.memset(block, 1, size)
-library.free(block)
+def use():
+    block = ctypes.c_void_p(library.malloc(ctypes.c_size_t(size)))
+    ctypes.memset(block, 1, size)
+    library.free(block)
+{use}
 pages = int(open("/proc/self/statm").read().split()[1])
 print("kept" if pages * mmap.PAGESIZE > size else "given back")
 print(next(f.detail for f in probe.system() if f.name == "freed memory"))
@@ -27,12 +29,15 @@ print(next(f.detail for f in probe.system() if f.name == "freed memory"))
 KEPT = ["kept", "kept for the next gradients"]
 
 
-def freed_memory(start: str = "sirtaki.init()", **variables: str) -> list[str]:
+IN_A_THREAD = "thread = threading.Thread(target=use); thread.start(); thread.join()"
+
+
+def freed_memory(start: str = "sirtaki.init()", use: str = "use()", **variables: str) -> list[str]:
     """Run a process with these variables; return what becomes of its memory and what is said."""
     chosen = ("MALLOC_", "GLIBC_TUNABLES", "SIRTAKI_KEEP_MEMORY", "LD_PRELOAD")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(chosen)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(start=start)],
+        [sys.executable, "-c", PROGRAM.format(start=start, use=use)],
         env={**environment, **variables},
         capture_output=True,
         text=True,
@@ -44,6 +49,10 @@ def freed_memory(start: str = "sirtaki.init()", **variables: str) -> list[str]:
 
 def test_init_makes_the_c_library_keep_freed_memory() -> None:
     assert freed_memory() == KEPT
+
+
+def test_memory_freed_by_a_thread_that_starts_after_init_is_kept_too() -> None:
+    assert freed_memory(use=IN_A_THREAD) == KEPT
 
 
 def test_without_init_freed_memory_is_given_back() -> None:

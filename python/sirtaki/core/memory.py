@@ -15,6 +15,7 @@ from sirtaki.core.shared_heap import LIBRARY
 # Names of <malloc.h>.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
+_M_ARENA_MAX = -8
 _NEVER = -1
 
 
@@ -38,6 +39,9 @@ def keep(config: Config) -> None:
     # higher M_MMAP_THRESHOLD would do the same, but older versions refuse one above 32 MiB.
     library.mallopt(_M_MMAP_MAX, 0)
     library.mallopt(_M_TRIM_THRESHOLD, _NEVER)
+    # Only the first arena keeps all. Those of threads, where XLA and TensorFlow allocate, are made
+    # of heaps of 64 MiB, unmapped when empty; what is larger is mapped despite M_MMAP_MAX.
+    library.mallopt(_M_ARENA_MAX, 1)
 
 
 def why_left_alone(config: Config) -> str | None:

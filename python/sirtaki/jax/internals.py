@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import functools
 from typing import Any
 
 from jax._src import core, effects
@@ -29,13 +29,35 @@ def under_transformation() -> bool:
     return not core.trace_state_clean()
 
 
-def register_lowering(primitive: Any, rule: Any) -> None:
-    """Have every occurrence of the primitive lowered by itself."""
-    # Newer versions lower equal ones once; they would get one name.
-    options = inspect.signature(mlir.register_lowering).parameters
-    mlir.register_lowering(
-        primitive, rule, platform="cpu", **({"cacheable": False} if "cacheable" in options else {})
-    )
+class _Lowered(dict[Any, Any]):
+    """What JAX has lowered in a module and may use once more, but for what has collectives.
+
+    These are lowered wherever they occur: used once more, they would have the names of before.
+    """
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        parts = (key, *key) if isinstance(key, tuple) else (key,)
+        if not any(map(_has_collectives, parts)):
+            super().__setitem__(key, value)
+
+
+def _has_collectives(part: Any) -> bool:
+    found = getattr(part, "effects", ())
+    return any(isinstance(effect, CollectiveEffect) for effect in found)
+
+
+def lower_every_occurrence() -> None:
+    """Have collectives lowered wherever they occur, also in functions that are called twice."""
+    initialise = mlir.ModuleContext.__init__
+
+    @functools.wraps(initialise)
+    def with_our_caches(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **kwargs)
+        for name in ("lowering_cache", "cached_primitive_lowerings"):
+            if type(getattr(self, name, None)) is dict:
+                setattr(self, name, _Lowered(getattr(self, name)))
+
+    mlir.ModuleContext.__init__ = with_our_caches
 
 
 def names_in_module(context: Any) -> dict[str, int]:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
-from jax.interpreters import batching
+from jax.interpreters import batching, mlir
 
 from sirtaki.core import kinds
 from sirtaki.jax import internals, library
@@ -127,4 +127,5 @@ _collective.multiple_results = True
 _collective.def_effectful_abstract_eval(_result_types)
 _collective.def_impl(lambda *arrays, operation: _alone(operation)(*arrays))
 batching.primitive_batchers[_collective] = _batch
-internals.register_lowering(_collective, _lower)
+internals.lower_every_occurrence()
+mlir.register_lowering(_collective, _lower, platform="cpu")

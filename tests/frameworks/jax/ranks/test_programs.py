@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import sirtaki.jax as hvd
 
@@ -97,19 +100,45 @@ def test_a_compiled_function_inside_another_is_called_twice_in_turn() -> None:
     assert jax.jit(lambda x: layer(layer(x)))(jnp.zeros(2)).tolist() == [2.0, 2.0]
 
 
-def test_a_helper_that_is_inlined_is_called_twice_at_once() -> None:
-    def helper(x):
-        return hvd.allreduce(x, op=hvd.Sum)
+def total(x):
+    return hvd.allreduce(x, op=hvd.Sum)
 
-    inlined = jax.jit(helper, inline=True)
 
-    @jax.jit
-    def f(x, y):
-        return inlined(x), inlined(y)
+def looping(x):
+    """A loop whose rounds do not depend on each other, two of them written out."""
+    return jax.lax.scan(lambda _, row: (None, total(row)), None, x[None].repeat(2, 0), unroll=2)[1]
 
+
+# Of each JAX makes one function or piece of a program where it can, however often it is called.
+HELPERS = {
+    "jit": jax.jit(total),
+    "named": jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, name="total")),
+    "jit_within_jit": jax.jit(lambda x: jax.jit(total)(x)),
+    "inlined": jax.jit(total, inline=True),
+    "checkpoint": jax.checkpoint(total),
+    "vmap": jax.vmap(jax.jit(total)),
+    "loop": jax.jit(looping),
+    "gradient": jax.jit(jax.grad(lambda x: (total(x) ** 2).sum() / 2)),
+}
+helpers = pytest.mark.parametrize("helper", HELPERS.values(), ids=HELPERS)
+
+
+@helpers
+def test_every_occurrence_in_a_program_has_a_name_of_its_own(helper) -> None:
+    program = jax.jit(lambda x, y: (helper(x), helper(y))).lower(jnp.ones(2), jnp.ones(2))
+    calls = [line for line in program.compile().as_text().splitlines() if "custom-call(" in line]
+    names = [re.search(r'\bname = "([^"]+)"', call)[1] for call in calls]
+    assert len(names) >= 2
+    assert len(set(names)) == len(names)
+
+
+@helpers
+def test_a_helper_is_called_twice_at_once(helper) -> None:
+    f = jax.jit(lambda x, y: (helper(x), helper(y)))
+    [factor] = np.unique(helper(jnp.ones(2)))
     for _ in range(10):
         a, b = f(jnp.ones(50_000), 2 * jnp.ones(50_000))
-        assert (float(a[0]), float(b[0])) == (hvd.size(), 2 * hvd.size())
+        assert (np.unique(a).tolist(), np.unique(b).tolist()) == ([factor], [2 * factor])
 
 
 def test_the_persistent_cache_gives_the_same_program(tmp_path) -> None:
