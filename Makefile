@@ -56,7 +56,7 @@ install: $(INSTALLED)
 demo: $(INSTALLED)
 	$(BIN)/horovodrun -np 2 $(BIN)/python examples/pytorch_mnist.py --compare-single
 
-bench: $(INSTALLED) $(VENV)/.requirements-bench
+bench: $(INSTALLED) $(VENV)/.requirements-bench .venv-mpich/.requirements .venv-impi/.requirements
 	$(BIN)/python benchmarks/run.py
 
 docs: $(INSTALLED) $(VENV)/.requirements-docs $(VENV)/.requirements-frameworks
@@ -129,11 +129,12 @@ OPEN_MPI_RUN := $(BIN)/mpirun --allow-run-as-root --oversubscribe -np 2 $(BIN)/p
 MPICH_RUN := $(MPICH)/bin/mpirun -np 2 $(MPICH)/bin/python
 PYTEST_OF_A_RANK := -m pytest -p no:cacheprovider
 
-$(MPICH)/.requirements: tools/requirements-mpich.txt $(REQUIREMENTS)
-	$(PYTHON) -m venv $(MPICH)
-	$(MPICH)/bin/python -m pip install --quiet --no-deps --requirement $<
+# Another MPI has an environment of its own, beside .venv's packages: all of them name theirs mpirun.
+.venv-%/.requirements: tools/requirements-%.txt $(REQUIREMENTS)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --no-deps --requirement $<
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-	  > "$$($(MPICH)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	  > "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
 	@touch $@
 
 test-mpi: export OMP_NUM_THREADS := 1

@@ -1,4 +1,4 @@
-"""Sirtaki's allreduce beside torch's Gloo, Open MPI and memcpy, in one run.
+"""Sirtaki's allreduce beside torch's Gloo, three MPIs and memcpy, in one run.
 
 python benchmarks/allreduce.py -np 2
 """
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from mpi_jobs import other_mpis, start_job, wait_for_all
 from output import RESULTS, write_result
 from targets import check_allreduce
 
@@ -48,13 +49,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure_ranks(plan: Plan, ranks: int) -> tuple[Timings, str]:
-    """Run allreduce_rank.py under mpirun; return the timings and MPI's name."""
+    """Run allreduce_rank.py under mpirun; return the timings and the MPIs' names."""
+    others = other_mpis()
     with tempfile.TemporaryDirectory() as folder, UnixStoreServer() as server:
         # Under mpi4py's main program one rank's exception ends all ranks.
         python = [sys.executable, "-m", "mpi4py"]
-        rank = [str(HERE / "allreduce_rank.py"), json.dumps(asdict(plan)), folder]
+        rank = [str(HERE / "allreduce_rank.py"), json.dumps(asdict(plan)), folder, *others]
+        jobs = [start_job(name, path, ranks, Path(folder)) for name, path in others.items()]
         command = [*run_mpi(ranks), *python, *rank]
-        subprocess.run(command, check=True, env=rank_environment(server, ranks))
+        ours = subprocess.Popen(command, env=rank_environment(server, ranks))
+        wait_for_all([ours, *jobs])
         result = json.loads((Path(folder) / "timings.json").read_text())
     return {int(size): by_name for size, by_name in result["timings"].items()}, result["mpi"]
 

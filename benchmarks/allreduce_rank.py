@@ -1,6 +1,7 @@
 """One rank of allreduce.py, started by mpirun so that Open MPI can take part.
 
-Arguments: the plan as JSON, a folder that all ranks share. Rank 0 writes timings.json there.
+Arguments: the plan as JSON, a folder that all ranks share, the names of other MPIs whose jobs run
+beside. Rank 0 writes timings.json there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import mpi4py
+from mpi_jobs import Peer
 from peers import GLOO, OPEN_MPI, gloo, join_gloo, open_mpi
 
 import sirtaki
@@ -32,10 +34,13 @@ def main() -> None:
     os.environ.update(rank_environment(slot, os.environ["SIRTAKI_RENDEZVOUS"]))
     sirtaki.init()
     join_gloo(folder / "gloo", world.rank, world.size)
-    contenders = {**own_contenders(), GLOO: gloo(), OPEN_MPI: open_mpi(world)}
+    others = {name: Peer(folder, name, world.rank) for name in sys.argv[3:]}
+    contenders = {**own_contenders(), GLOO: gloo(), OPEN_MPI: open_mpi(world), **others}
     timings = measure(plan, contenders)
     if world.rank == 0:
-        result = {"timings": timings, "mpi": MPI.Get_library_version().split(",")[0]}
+        libraries = [MPI.Get_library_version(), *(peer.library for peer in others.values())]
+        mpi = "; ".join(" ".join(library.split(",")[0].split()) for library in libraries)
+        result = {"timings": timings, "mpi": mpi}
         (folder / "timings.json").write_text(json.dumps(result))
     sirtaki.shutdown()
 

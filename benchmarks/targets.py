@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from models import BACKWARD_SHARE, COMPUTE_SECONDS, LAYERS
+from mpi_jobs import INTEL_MPI, MPICH
 from peers import GLOO, OPEN_MPI
 from torch_distributed_rank import ALL_REDUCE, FSDP2, HOROVOD, MOVES, ROUND_TRIP
 from torch_distributed_rank import DDP as DDP_STEP
@@ -36,20 +37,20 @@ class Check:
 
 @dataclass(frozen=True)
 class _Ratio:
-    """How many times as fast as a peer a level of ours is to be, from one size to another."""
+    """How many times as fast as the fastest peer a level of ours is to be, in a range of sizes."""
 
     ours: str
-    peer: str
+    peers: tuple[str, ...]
     least: float
     smallest: int = 0
     largest: int = 1 << 62
 
     def check(self, timings: Timings) -> Check | None:
-        """Return None when nothing of these sizes was measured."""
+        """Return None when nothing of these sizes, or not all of the peers, was measured."""
         ratios = {
-            by_name[self.peer]["median"] / by_name[self.ours]["median"]: size
+            min(by_name[peer]["median"] for peer in self.peers) / by_name[self.ours]["median"]: size
             for size, by_name in timings.items()
-            if self.smallest <= size <= self.largest
+            if self.smallest <= size <= self.largest and by_name.keys() >= {*self.peers}
         }
         if not ratios:
             return None
@@ -57,26 +58,31 @@ class _Ratio:
         where = f"from {show_bytes(self.smallest)}" if self.smallest else "at every size"
         if self.largest < 1 << 62:
             where = f"at {show_bytes(self.smallest)} to {show_bytes(self.largest)}"
+        peer = self.peers[0] if len(self.peers) == 1 else f"the first of {', '.join(self.peers)}"
         return Check(
-            f"{self.ours} at least {self.least:g} times as fast as {self.peer} {where}",
+            f"{self.ours} at least {self.least:g} times as fast as {peer} {where}",
             f"{worst:.2f} at {show_bytes(ratios[worst])}",
             worst >= self.least,
         )
 
 
+_MPIS = (OPEN_MPI, MPICH, INTEL_MPI)
 _RATIOS = (
-    _Ratio("torch", GLOO, 2.5, _MIB),
-    _Ratio("core", OPEN_MPI, 1.15, _MIB, 16 * _MIB),
-    _Ratio("core", OPEN_MPI, 1.7, 64 * _MIB),
-    _Ratio("core", COPY, 0.8, 64 * _MIB),
-    _Ratio("core", GLOO, 1.0),
-    _Ratio("core", OPEN_MPI, 1.0),
+    _Ratio("torch", (GLOO,), 2.5, _MIB),
+    _Ratio("core", (OPEN_MPI,), 1.15, _MIB, 16 * _MIB),
+    _Ratio("core", (OPEN_MPI,), 1.7, 64 * _MIB),
+    _Ratio("core", (COPY,), 0.8, 64 * _MIB),
+    _Ratio("core", (GLOO,), 1.0),
+    _Ratio("core", (OPEN_MPI,), 1.0),
 )
+_ON_CORES = _Ratio("core", (*_MPIS, GLOO), 0.95)
+_ON_FEWER_CORES = _Ratio("core", _MPIS, 0.77, 4, 4096)
 
 
 def check_allreduce(timings: Timings, ranks: int, cores: int) -> list[Check]:
     """Return the targets that these sizes and ranks can tell about."""
-    checks = [check for ratio in _RATIOS if (check := ratio.check(timings)) is not None]
+    ratios = (*_RATIOS, _ON_CORES if ranks <= cores else _ON_FEWER_CORES)
+    checks = [check for ratio in ratios if (check := ratio.check(timings)) is not None]
     if ranks <= cores and 4 in timings:
         latency = timings[4]["torch"]["median"]
         text = f"hvd.allreduce_ of 4 B within {show_seconds(_LATENCY_SECONDS)}"

@@ -1,11 +1,13 @@
 #include "backends/single.h"
 
 #include "collectives/cursor.h"
+#include "collectives/rounded_sum.h"
 
 namespace sirtaki {
 namespace {
 
 void reduce_one(const Op& op, const Segments& in, const Segments& out) {
+  if (op.wire != WireFormat::kOwn) return RoundedSum(op, in).deliver(out, op.scale);
   // Adasum of one vector is that vector.
   const ReduceOp reduce = op.reduce == ReduceOp::kAdasum ? ReduceOp::kSum : op.reduce;
   const bool changes = op.scale.pre != 1.0 || op.scale.post != 1.0 || op.dtype == Dtype::kBool;

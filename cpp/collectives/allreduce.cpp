@@ -4,13 +4,17 @@
 #include "collectives/meeting.h"
 #include "collectives/place.h"
 #include "collectives/range_reduce.h"
+#include "collectives/slot_form.h"
 #include "collectives/slots.h"
 
 namespace sirtaki {
 namespace {
 
 void reduce_small(Group& group, const Op& op, const Segments& out, int which) {
-  const auto slot = [&](int member, size_t at) { return group.small_slot(member, which) + at; };
+  const SlotForm form(op);
+  const auto slot = [&](int member, size_t at) {
+    return group.small_slot(member, which) + form.at(at);
+  };
   const Place own(group.small_slot(group.rank(), which), 0);
   Cursor target(out);
   RangeReduce(op, op.scale, group.size()).run({0, out.bytes()}, own, group.rank(), target, slot);
@@ -19,7 +23,8 @@ void reduce_small(Group& group, const Op& op, const Segments& out, int which) {
 /// Small messages: everybody reads everything and reduces it alone, one exchange in all.
 Task exchange_small(Group& group, const Op& op, const Segments& in, const Segments* out) {
   const int which = co_await group.begin_small();
-  Cursor(in).copy_to(group.small_slot(group.rank(), which), {0, in.bytes()});
+  Cursor from(in);
+  SlotForm(op).copy_to(group.small_slot(group.rank(), which), from, {0, in.bytes()});
   group.publish();
   if (out != nullptr) {
     co_await group.all_published(1);
@@ -35,6 +40,7 @@ class MirroredReduce {
  public:
   MirroredReduce(Group& group, const Op& op, const Segments& in, const Segments& out)
       : group_(group),
+        form_(op),
         reduce_(op, op.scale, group.size()),
         chunk_(StreamSlots::chunk_for(group, op, in.bytes())),
         chunks_(in.bytes(), chunk_),
@@ -61,18 +67,20 @@ class MirroredReduce {
   static_assert(StreamSlots::kDepth >= 4);
 
   void copy_out(uint32_t q) {
-    copied_.copy_to(slots_.input(group_.rank(), q), chunks_.range(q));
+    form_.copy_to(slots_.input(group_.rank(), q), copied_, chunks_.range(q));
     group_.publish();
   }
 
   void reduce_chunk(uint32_t q) {
     const Range range = chunks_.range(q);
-    const std::byte* theirs = slots_.input(1 - group_.rank(), q);
-    const auto source = [&](int, size_t at) { return theirs + (at - range.begin); };
+    const auto source = [&](int m, size_t at) {
+      return slots_.input(m, q) + form_.at(at - range.begin);
+    };
     reduce_.run(range, reduced_, group_.rank(), result_, source);
   }
 
   Group& group_;
+  SlotForm form_;
   RangeReduce reduce_;
   size_t chunk_;
   Chunks chunks_;
@@ -87,6 +95,7 @@ class StreamedReduce {
  public:
   StreamedReduce(Group& group, const Op& op, const Segments& in, const Segments* out)
       : group_(group),
+        form_(op),
         reduce_(op, op.scale, group.size()),
         chunk_(StreamSlots::chunk_for(group, op, in.bytes())),
         chunks_(in.bytes(), chunk_),
@@ -125,11 +134,11 @@ class StreamedReduce {
   void copy_out(uint32_t q) {
     std::byte* slot = slots_.input(group_.rank(), q);
     const size_t start = chunks_.range(q).begin;
-    const Range own = slice(q, group_.rank());
+    const Range own = form_.rounds() ? Range{start, start} : slice(q, group_.rank());
     const Range before{start, own.begin};
     const Range after{own.end, chunks_.range(q).end};
-    copied_.copy_to(slot, before);
-    copied_.copy_to(slot + (after.begin - start), after);
+    form_.copy_to(slot, copied_, before);
+    form_.copy_to(slot + form_.at(after.begin - start), copied_, after);
     group_.publish();
   }
 
@@ -137,7 +146,7 @@ class StreamedReduce {
     const Range own = slice(q, group_.rank());
     const size_t start = chunks_.range(q).begin;
     std::byte* result = slots_.result(group_.rank(), q);
-    const auto source = [&](int m, size_t at) { return slots_.input(m, q) + (at - start); };
+    const auto source = [&](int m, size_t at) { return slots_.input(m, q) + form_.at(at - start); };
     if (writes_) {
       reduce_.run(own, reduced_, group_.rank(), result_of_own_, source, result);
     } else {
@@ -148,6 +157,7 @@ class StreamedReduce {
   }
 
   Group& group_;
+  SlotForm form_;
   RangeReduce reduce_;
   size_t chunk_;
   Chunks chunks_;

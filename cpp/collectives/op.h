@@ -6,6 +6,7 @@
 
 #include "math/dtype.h"
 #include "math/reduce.h"
+#include "math/wire_format.h"
 
 namespace sirtaki {
 
@@ -55,6 +56,7 @@ struct Op {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kU8;
   ReduceOp reduce = ReduceOp::kSum;
+  WireFormat wire = WireFormat::kOwn;  ///< allreduce of float32
   Scale scale;
   int root = 0;  ///< broadcast, reduce, gather, scatter
   size_t longest =

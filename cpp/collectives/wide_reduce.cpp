@@ -1,5 +1,6 @@
 #include "collectives/direct_exchange.h"
 #include "collectives/host_stage.h"
+#include "collectives/rounded_sum.h"
 #include "collectives/wide.h"
 
 namespace sirtaki {
@@ -46,9 +47,16 @@ Task reduce_to(WideGroup& group, const Op& op, const Segments& in, const Segment
   }
 }
 
+Task reduce_rounded(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
+  const RoundedSum sum(op, in);
+  co_await allreduce(group, sum.op(), sum.stream(), sum.stream());
+  sum.deliver(out);
+}
+
 }  // namespace
 
 Task allreduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
+  if (op.wire != WireFormat::kOwn) return reduce_rounded(group, op, in, out);
   return reduce_to(group, op, in, &out, -1);
 }
 

@@ -46,6 +46,18 @@ std::string wrong_splits(const Request& request, size_t members) {
   return "";
 }
 
+/// Why a wire format does not fit.
+std::string not_rounded(const Request& request) {
+  if (request.kind == Kind::kAllreduce && request.dtype == Dtype::kF32 && !request.launched() &&
+      request.reduce != ReduceOp::kAdasum) {
+    return "";
+  }
+  return std::string(
+             "only sums, averages, minima, maxima and products of float32 in CPU memory "
+             "travel as ") +
+         name(request.wire) + ", in an allreduce";
+}
+
 std::string wrong_set(const Request& base, int world) {
   if (base.root <= 0 || base.root >= Region::kMaxSets) {
     return "a process set cannot have the number " + std::to_string(base.root);
@@ -96,6 +108,9 @@ std::string malformed(const Request& request) {
   }
   if (static_cast<int>(request.reduce) >= kReduceOpCount)
     return "there is no reduction " + number(request.reduce);
+  if (static_cast<int>(request.wire) >= kWireCount) {
+    return "there is no wire format " + number(request.wire);
+  }
   if (request.device > 1) return "there is no device " + number(request.device);
   if ((kind == Kind::kAlltoall || kind == Kind::kScatter) && request.shapes.size() != 1) {
     return std::string(traits_of(kind).name) + " takes one tensor";
@@ -136,6 +151,9 @@ std::string unsupported(const Request& request, size_t members) {
   if (traits.reduces && request.reduce == ReduceOp::kAdasum) {
     if (request.kind != Kind::kAllreduce) return kind + " does not support Adasum";
     if (!is_floating(request.dtype)) return "Adasum needs a floating-point dtype";
+  }
+  if (request.wire != WireFormat::kOwn) {
+    if (std::string why = not_rounded(request); !why.empty()) return kind + ": " + why;
   }
   if (traits.reduces && is_bitwise(request.reduce) && is_floating(request.dtype)) {
     return kind + ": " + name(request.reduce) + " needs integers or bools, not " +

@@ -125,6 +125,7 @@ void Executor::add_streams(Flight& flight) {
   op.kind = base.kind;
   op.dtype = base.dtype;
   op.reduce = base.reduce;
+  op.wire = base.wire;
   op.scale = base.scale;
   op.set = base.set;
   op.root = sets_.index(base.set, base.root);

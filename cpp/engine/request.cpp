@@ -70,7 +70,7 @@ int64_t rows_of(int64_t rows, int members, int member) {
 }
 
 void Request::encode(Writer& out) const {
-  out.put(kind).put(dtype).put(reduce).put(device).put(scale.pre).put(scale.post);
+  out.put(kind).put(dtype).put(reduce).put(wire).put(device).put(scale.pre).put(scale.post);
   out.put(root).put(set).put_string(name);
   out.put(static_cast<uint32_t>(shapes.size()));
   for (const Shape& shape : shapes) out.put_vector(shape);
@@ -82,6 +82,7 @@ Request Request::decode(Reader& in) {
   r.kind = in.get<Kind>();
   r.dtype = in.get<Dtype>();
   r.reduce = in.get<ReduceOp>();
+  r.wire = in.get<WireFormat>();
   r.device = in.get<uint8_t>();
   r.scale.pre = in.get<double>();
   r.scale.post = in.get<double>();
@@ -118,6 +119,9 @@ std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b)
   if (a.dtype != b.dtype) {
     return differ("data types", rank_a, name(a.dtype), rank_b, name(b.dtype));
   }
+  if (a.wire != b.wire) {
+    return differ("wire formats", rank_a, name(a.wire), rank_b, name(b.wire));
+  }
   if (a.device != b.device) {
     return differ("devices", rank_a, a.device ? "a GPU tensor" : "a CPU tensor", rank_b,
                   b.device ? "a GPU tensor" : "a CPU tensor");
@@ -140,7 +144,7 @@ std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b)
 bool can_fuse(const Request& a, const Request& b) {
   const KindTraits& traits = traits_of(a.kind);
   if (!traits.fusable || a.kind != b.kind || a.set != b.set) return false;
-  if (a.dtype != b.dtype || a.device != b.device) return false;
+  if (a.dtype != b.dtype || a.wire != b.wire || a.device != b.device) return false;
   if (traits.rooted && a.root != b.root) return false;
   return !traits.reduces ||
          (a.reduce == b.reduce && a.scale.pre == b.scale.pre && a.scale.post == b.scale.post);

@@ -17,6 +17,7 @@ struct Request {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kU8;
   ReduceOp reduce = ReduceOp::kSum;
+  WireFormat wire = WireFormat::kOwn;
   uint8_t device = 0;  ///< 0: CPU; 1: an accelerator, where the caller moves the data. All ranks
                        ///< must agree; join: 1 if this rank can take part there with zeros
   Scale scale;

@@ -58,6 +58,13 @@ struct HalfBits {
   [[gnu::always_inline]] static constexpr U round_to_bf16(U bits) {
     return bits + (((bits >> 16) & 1u) + 0x7fffu);
   }
+
+  // float32 -> nearest bfloat16 in the low half of each lane, ties to even. NaNs become quiet.
+  [[gnu::always_inline]] static constexpr U f32_to_bf16(U bits) {
+    const S order = __builtin_bit_cast(S, bits & 0x7fffffffu);
+    const U nan = (bits >> 16) | 0x0040u;
+    return order > 0x7f800000 ? nan : round_to_bf16(bits) >> 16;
+  }
 };
 
 using HalfBitsScalar = HalfBits<uint32_t, int32_t, float>;
@@ -75,10 +82,7 @@ using HalfBitsScalar = HalfBits<uint32_t, int32_t, float>;
 }
 
 [[gnu::always_inline]] constexpr uint16_t f32_to_bf16(float value) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  const uint32_t quiet_nan = (bits & 0xffff0000u) | 0x00400000u;
-  return static_cast<uint16_t>(HalfBitsScalar::round_to_bf16(value != value ? quiet_nan : bits) >>
-                               16);
+  return static_cast<uint16_t>(HalfBitsScalar::f32_to_bf16(__builtin_bit_cast(uint32_t, value)));
 }
 
 }  // namespace sirtaki

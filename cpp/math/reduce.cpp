@@ -57,10 +57,16 @@ const Kernels& kernels_of(Level level) {
   if (level == Level::kV4) return kKernelsV4;
   return level == Level::kV3 ? kKernelsV3 : kKernelsBaseline;
 }
+
+const WireKernels* wires_of(Level level) {
+  if (level == Level::kV4) return kWiresV4;
+  return level == Level::kV3 ? kWiresV3 : kWiresBaseline;
+}
 #else
 bool detect(Level level) { return level == Level::kBaseline; }
 
 const Kernels& kernels_of(Level) { return kKernelsBaseline; }
+const WireKernels* wires_of(Level) { return kWiresBaseline; }
 #endif
 
 ReduceFn find(Level level, Dtype dtype, ReduceOp op) {
@@ -68,6 +74,16 @@ ReduceFn find(Level level, Dtype dtype, ReduceOp op) {
   const ReduceFn fn = kernels_of(level).reduce[row][static_cast<size_t>(fold_of(op))];
   if (fn != nullptr) return fn;
   throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype));
+}
+
+const WireKernels& find(Level level, WireFormat wire) {
+  if (wire == WireFormat::kOwn) throw Error(ErrorCode::kInternal, "no numbers to round to");
+  return wires_of(level)[static_cast<size_t>(wire) - 1];
+}
+
+ReduceFn find(Level level, WireFormat wire, ReduceOp op) {
+  if (is_bitwise(op)) find(level, Dtype::kF32, op);
+  return find(level, wire).reduce[static_cast<size_t>(fold_of(op))];
 }
 
 DotFn find_dot(Level level, Dtype dtype) {
@@ -101,6 +117,16 @@ ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op) {
   return find(level, dtype, op);
 }
 
+RoundFn round_fn_for_level(Level level, WireFormat wire) {
+  require(level);
+  return find(level, wire).round;
+}
+
+ReduceFn widening_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op) {
+  require(level);
+  return find(level, wire, op);
+}
+
 DotFn dot_fn_for_level(Level level, Dtype dtype) {
   require(level);
   return find_dot(level, dtype);
@@ -110,5 +136,9 @@ DotFn dot_fn(Dtype dtype) { return find_dot(best_level(), dtype); }
 
 // Without asking the processor again, which takes microseconds in a virtual machine.
 ReduceFn reduce_fn(Dtype dtype, ReduceOp op) { return find(best_level(), dtype, op); }
+
+RoundFn round_fn(WireFormat wire) { return find(best_level(), wire).round; }
+
+ReduceFn widening_reduce_fn(WireFormat wire, ReduceOp op) { return find(best_level(), wire, op); }
 
 }  // namespace sirtaki

@@ -60,6 +60,7 @@ struct Plain {
   static constexpr int kVectors = 4;
   static constexpr size_t kElements = kVectors * sizeof(Vec<T>) / sizeof(T);
   static constexpr size_t kSize = sizeof(T);
+  static constexpr size_t kSourceShare = 1;  // a source has this share of kSize
   using Acc = Block<T, kVectors>;
 
   SIRTAKI_INLINE static Acc load_block(const Byte* from) {
@@ -126,6 +127,7 @@ struct Half {
   static constexpr int kVectors = 4;
   static constexpr size_t kElements = kVectors * sizeof(Vec<float>) / sizeof(float);
   static constexpr size_t kSize = 2;
+  static constexpr size_t kSourceShare = 1;
   using Acc = Block<float, kVectors>;
   using Wrapping = Vec<float>;
   using Bits = Vec<uint32_t>;
@@ -311,25 +313,26 @@ SIRTAKI_INLINE void finish(const Pass& pass, size_t at, typename Format::Acc& ac
   if (pass.copy != nullptr) Format::store_block(pass.copy + at, acc);
 }
 
-// Whole blocks; `end` in bytes. Everything is read before anything is written, so dst and copy
-// may be sources.
+// Whole blocks; `end` in bytes of dst. Everything is read before anything is written, so dst and
+// copy may be sources.
 template <typename Format, typename Op, bool kScaled>
 SIRTAKI_INLINE void reduce_blocks(const Pass& pass, size_t end) {
   constexpr size_t kStep = Format::kElements * Format::kSize;
+  constexpr size_t kShare = Format::kSourceShare;
   if (pass.n == 2) {
     const Byte* const first = pass.src(0);
     const Byte* const second = pass.src(1);
     for (size_t at = 0; at < end; at += kStep) {
-      auto acc = load_source<Format, kScaled>(first + at, pass.pre);
-      fold<Format, Op>(acc, load_source<Format, kScaled>(second + at, pass.pre));
+      auto acc = load_source<Format, kScaled>(first + at / kShare, pass.pre);
+      fold<Format, Op>(acc, load_source<Format, kScaled>(second + at / kShare, pass.pre));
       finish<Format, kScaled>(pass, at, acc);
     }
     return;
   }
   for (size_t at = 0; at < end; at += kStep) {
-    auto acc = load_source<Format, kScaled>(pass.src(0) + at, pass.pre);
+    auto acc = load_source<Format, kScaled>(pass.src(0) + at / kShare, pass.pre);
     for (int k = 1; k < pass.n; ++k) {
-      fold<Format, Op>(acc, load_source<Format, kScaled>(pass.src(k) + at, pass.pre));
+      fold<Format, Op>(acc, load_source<Format, kScaled>(pass.src(k) + at / kShare, pass.pre));
     }
     finish<Format, kScaled>(pass, at, acc);
   }
@@ -343,11 +346,12 @@ SIRTAKI_INLINE void reduce_blocks(const Pass& pass, size_t end) {
 // The last elements, fewer than a block, go through a block that is padded with zeros.
 template <typename Format, typename Op>
 [[gnu::noinline]] void reduce_rest(const Pass& pass, size_t begin, size_t bytes) {
+  constexpr size_t kShare = Format::kSourceShare;
   Byte padded[Format::kElements * Format::kSize] = {};
-  copy_bytes(padded, pass.src(0) + begin, bytes);
+  copy_bytes(padded, pass.src(0) + begin / kShare, bytes / kShare);
   auto acc = load_source<Format, true>(padded, pass.pre);
   for (int k = 1; k < pass.n; ++k) {
-    copy_bytes(padded, pass.src(k) + begin, bytes);
+    copy_bytes(padded, pass.src(k) + begin / kShare, bytes / kShare);
     fold<Format, Op>(acc, load_source<Format, true>(padded, pass.pre));
   }
   Pass inside = pass;

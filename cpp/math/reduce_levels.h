@@ -1,6 +1,6 @@
 #pragma once
 
-#include "math/reduce.h"
+#include "math/wire_format.h"
 
 // The reduction kernels at each instruction set; for reduce.cpp and the tests.
 namespace sirtaki {
@@ -13,6 +13,7 @@ inline constexpr int kLevelCount = 3;
 enum class Fold { kSum = 0, kMin, kMax, kProduct, kBitAnd, kBitOr, kBitXor };
 
 inline constexpr int kFoldCount = 7;
+inline constexpr int kBitwiseFold = 4;  ///< from here on of integers and bools only
 
 inline constexpr int kFloatCount = 4;
 
@@ -26,11 +27,19 @@ struct Kernels {
   DotFn dot[kFloatCount];                        ///< from Dtype::kF16 on
 };
 
+struct WireKernels {
+  RoundFn round;
+  ReduceFn reduce[kBitwiseFold];  ///< of its numbers into float32
+};
+
 // Plain constants, so that nothing compiled for a newer processor runs before main.
 extern const Kernels kKernelsBaseline;
+extern const WireKernels kWiresBaseline[kWireCount - 1];
 #if defined(__x86_64__)
 extern const Kernels kKernelsV3;
 extern const Kernels kKernelsV4;
+extern const WireKernels kWiresV3[kWireCount - 1];
+extern const WireKernels kWiresV4[kWireCount - 1];
 #endif
 
 // Whether this processor, its operating system and this build can run `level`.
@@ -41,6 +50,11 @@ Level best_level();
 
 // As reduce_fn, but of one level; throws Error(kInvalid) also where it is not available.
 ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op);
+
+// As those of math/wire_format.h, but of one level; throw Error(kInvalid) also where it is not
+// available.
+RoundFn round_fn_for_level(Level level, WireFormat wire);
+ReduceFn widening_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op);
 
 // Of the best level; throws Error(kInvalid) unless the dtype is a floating point one.
 DotFn dot_fn(Dtype dtype);

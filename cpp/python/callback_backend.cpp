@@ -8,6 +8,7 @@
 
 #include "backends/immediate.h"
 #include "base/error.h"
+#include "collectives/rounded_sum.h"
 
 namespace nb = nanobind;
 
@@ -58,11 +59,18 @@ CallbackBackend::~CallbackBackend() {
 
 WorkPtr CallbackBackend::start(const Op& op, const Streams& in, const Streams& out) {
   return immediately([this, &op, &in, &out] {
-    call_python(name_, [&] {
-      target_.attr("run")(static_cast<int>(op.kind), static_cast<int>(op.dtype),
-                          static_cast<int>(op.reduce), op.scale.pre, op.scale.post, op.root, op.set,
-                          as_list(in), as_list(out));
-    });
+    if (op.wire == WireFormat::kOwn) return run(op, in, out);
+    const RoundedSum sum(op, in[0]);
+    run(sum.op(), {sum.stream()}, {sum.stream()});
+    sum.deliver(out[0]);
+  });
+}
+
+void CallbackBackend::run(const Op& op, const Streams& in, const Streams& out) {
+  call_python(name_, [&] {
+    target_.attr("run")(static_cast<int>(op.kind), static_cast<int>(op.dtype),
+                        static_cast<int>(op.reduce), op.scale.pre, op.scale.post, op.root, op.set,
+                        as_list(in), as_list(out));
   });
 }
 

@@ -35,6 +35,8 @@ class CallbackBackend : public Backend {
   WorkPtr remove_set(int32_t set) override;
 
  private:
+  void run(const Op& op, const Streams& in, const Streams& out);
+
   nanobind::object target_;
   std::string name_;
 };

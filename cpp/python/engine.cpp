@@ -205,7 +205,7 @@ std::shared_ptr<Handle> handle_for(std::shared_ptr<Completions> completions, int
 }
 
 void make_request(PythonRequest* made, int kind, std::string name, int dtype, int reduce, int root,
-                  int set, double prescale, double postscale, std::vector<Shape> shapes,
+                  int set, double prescale, double postscale, int wire, std::vector<Shape> shapes,
                   std::vector<int64_t> splits, const std::vector<uintptr_t>& inputs,
                   const std::vector<uintptr_t>& outputs, std::vector<Memory> results, bool waits,
                   std::shared_ptr<Completions> completions, int64_t number) {
@@ -214,6 +214,7 @@ void make_request(PythonRequest* made, int kind, std::string name, int dtype, in
   request.dtype = static_cast<Dtype>(dtype);
   request.reduce = static_cast<ReduceOp>(reduce);
   request.scale = {prescale, postscale};
+  request.wire = static_cast<WireFormat>(wire);
   request.root = root;
   request.set = set;
   request.name = std::move(name);
@@ -411,10 +412,11 @@ void bind_engine(nb::module_& m) {
       .def("__init__", &make_request, "kind"_a, nb::kw_only(), "name"_a = "",
            "dtype"_a = static_cast<int>(Dtype::kU8), "reduce"_a = static_cast<int>(ReduceOp::kSum),
            "root"_a = 0, "set"_a = 0, "prescale"_a = 1.0, "postscale"_a = 1.0,
-           "shapes"_a = std::vector<Shape>(), "splits"_a = std::vector<int64_t>(),
-           "inputs"_a = std::vector<uintptr_t>(), "outputs"_a = std::vector<uintptr_t>(),
-           "results"_a = std::vector<Memory>(), "waits"_a = false,
-           "completions"_a.none() = std::shared_ptr<Completions>(), "number"_a = int64_t{0})
+           "wire"_a = static_cast<int>(WireFormat::kOwn), "shapes"_a = std::vector<Shape>(),
+           "splits"_a = std::vector<int64_t>(), "inputs"_a = std::vector<uintptr_t>(),
+           "outputs"_a = std::vector<uintptr_t>(), "results"_a = std::vector<Memory>(),
+           "waits"_a = false, "completions"_a.none() = std::shared_ptr<Completions>(),
+           "number"_a = int64_t{0})
       .def("launch_as", &launch_as, "number"_a,
            "Marks an operation that its caller launches, on an accelerator: see `launches`.")
       .def_ro("waits", &PythonRequest::waits)

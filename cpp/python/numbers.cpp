@@ -39,6 +39,12 @@ nb::dict reductions() {
   return numbers;
 }
 
+nb::dict wires() {
+  nb::dict numbers;
+  for (int wire = 0; wire < kWireCount; ++wire) numbers[name(static_cast<WireFormat>(wire))] = wire;
+  return numbers;
+}
+
 }  // namespace
 
 void bind_numbers(nb::module_& m) {
@@ -47,6 +53,7 @@ void bind_numbers(nb::module_& m) {
   m.attr("DTYPE_BYTES") = bytes_of_dtypes();
   m.attr("REDUCIBLE_DTYPES") = kReducibleCount;
   m.attr("REDUCTIONS") = reductions();
+  m.attr("WIRES") = wires();
 }
 
 }  // namespace sirtaki

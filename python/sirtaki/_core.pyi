@@ -11,6 +11,7 @@ DTYPES: dict[str, int]
 DTYPE_BYTES: tuple[int, ...]
 REDUCIBLE_DTYPES: int
 REDUCTIONS: dict[str, int]
+WIRES: dict[str, int]
 
 class AutotuneOptions:
     enabled: bool
@@ -86,6 +87,7 @@ class Request:
         set: int = 0,
         prescale: float = 1.0,
         postscale: float = 1.0,
+        wire: int = ...,
         shapes: Sequence[Sequence[int]] = ...,
         splits: Sequence[int] = ...,
         inputs: Sequence[int] = ...,

@@ -21,6 +21,11 @@ inline constexpr Kind kDataKinds[] = {Kind::kAllreduce, Kind::kReduce,       Kin
                                       Kind::kGather,    Kind::kScatter,      Kind::kBroadcast,
                                       Kind::kAlltoall,  Kind::kReducescatter};
 
+inline Op rounding(Op op, WireFormat wire) {
+  op.wire = wire;
+  return op;
+}
+
 inline Op op_of(Kind kind, Dtype dtype, int root = 0, ReduceOp reduce = ReduceOp::kSum,
                 Scale scale = {}) {
   Op op;
@@ -87,7 +92,13 @@ class CaseMaker {
   /// Different for every pair; none or some where `count` is 1.
   size_t uneven(size_t a, size_t b) const { return count_ * ((a + 2 * b + case_.seed) % 4) / 2; }
 
-  Bytes folded(const std::vector<Bytes>& sources) const {
+  Bytes folded(std::vector<Bytes> sources) const {
+    const WireFormat wire = case_.op.wire;
+    if (wire != WireFormat::kOwn) {
+      for (Bytes& source : sources) {
+        source = reference::widened(wire, reference::rounded(wire, source));
+      }
+    }
     Bytes result(sources[0].size());
     const size_t elements = result.size() / size_of(case_.op.dtype);
     reference::reduce(case_.op.dtype, case_.op.reduce, sources, elements, case_.op.scale, result);

@@ -112,6 +112,25 @@ TEST_CASE("reductions give exact results for every operation and scale") {
   }
 }
 
+TEST_CASE("with a wire every contribution is rounded once, and their float32 sum is not") {
+  for (const int n : testing::kWorlds) {
+    CAPTURE(n);
+    std::vector<Case> cases;
+    uint32_t seed = 0;
+    for (const size_t count :
+         {size_t{0}, size_t{1}, size_t{1000}, size_t{20'001}, size_t{37'003}}) {
+      for (const WireFormat wire : {WireFormat::kF16, WireFormat::kBF16}) {
+        for (const ReduceOp reduce : kOps) {
+          const Scale& scale = kScales[++seed % kScales.size()];
+          const Op op = op_of(Kind::kAllreduce, Dtype::kF32, 0, reduce, scale);
+          add_case(cases, testing::rounding(op, wire), n, count, seed);
+        }
+      }
+    }
+    run_all(n, testing::kSmallestChunk, cases);
+  }
+}
+
 TEST_CASE("a streamed reduction is right for every length of its last chunk") {
   // The largest chunk leaves no room between the slots and what lies behind them.
   for (const int n : {2, 3}) {

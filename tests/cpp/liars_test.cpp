@@ -52,6 +52,7 @@ TEST_CASE("values that no rank asks for are refused where they are read") {
   lie("dtype", Kind::kAllreduce, [](Request& r) { r.dtype = static_cast<Dtype>(kDtypeCount); });
   lie("reduction", Kind::kAllreduce,
       [](Request& r) { r.reduce = static_cast<ReduceOp>(kReduceOpCount); });
+  lie("wire", Kind::kAllreduce, [](Request& r) { r.wire = static_cast<WireFormat>(kWireCount); });
   lie("device", Kind::kAllreduce, [](Request& r) { r.device = 2; });
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{4}, {-1}}; });
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{0, int64_t{1} << 62}}; });

@@ -9,6 +9,7 @@
 
 #include "math/half.h"
 #include "math/reduce.h"
+#include "math/wire_format.h"
 
 // The rules of math/reduce.h, one element after another, in the plainest way.
 namespace sirtaki::reference {
@@ -130,6 +131,30 @@ inline void reduce(Dtype dtype, ReduceOp op, const std::vector<Bytes>& srcs, siz
     default:
       FAIL("this type is only moved");
   }
+}
+
+/// What a stream of float32 is on the wire.
+inline Bytes rounded(WireFormat wire, const Bytes& floats) {
+  Bytes result(floats.size() / sizeof(float) * kWireBytes);
+  for (size_t i = 0; i < floats.size() / sizeof(float); ++i) {
+    float value;
+    std::memcpy(&value, floats.data() + i * sizeof value, sizeof value);
+    const uint16_t half = wire == WireFormat::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
+    std::memcpy(result.data() + i * sizeof half, &half, sizeof half);
+  }
+  return result;
+}
+
+/// What a stream on the wire is as float32.
+inline Bytes widened(WireFormat wire, const Bytes& halves) {
+  Bytes result(halves.size() / kWireBytes * sizeof(float));
+  for (size_t i = 0; i < halves.size() / kWireBytes; ++i) {
+    uint16_t half;
+    std::memcpy(&half, halves.data() + i * sizeof half, sizeof half);
+    const float value = wire == WireFormat::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+    std::memcpy(result.data() + i * sizeof value, &value, sizeof value);
+  }
+  return result;
 }
 
 // Replaces every NaN by one and the same: which one a reduction gives is left open.

@@ -27,6 +27,12 @@ inline Request launched(Request request) {
   return request;
 }
 
+/// On the wire.
+inline Request rounding(Request request) {
+  request.wire = WireFormat::kBF16;
+  return request;
+}
+
 inline Request in_set(Request request, int32_t set) {
   request.set = set;
   return request;

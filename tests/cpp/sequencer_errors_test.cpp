@@ -18,6 +18,7 @@ using testing::join_of;
 using testing::launched;
 using testing::named;
 using testing::remove_set;
+using testing::rounding;
 using testing::sum_of;
 using Names = std::vector<std::string>;
 
@@ -57,6 +58,8 @@ std::vector<Disagreement> disagreements() {
        "rank 0 has prescale 1.0", "postscale 0.5"},
       {"root ranks", named(Kind::kBroadcast, "x"), [](Request& r) { r.root = 1; }, "rank 0 has 0",
        "rank 1 has 1"},
+      {"wire formats", sum_of("x"), [](Request& r) { r.wire = WireFormat::kBF16; },
+       "rank 0 has none", "rank 1 has bfloat16"},
       {"operations", sum_of("x"), [](Request& r) { r.kind = Kind::kAllgather; },
        "rank 0 has allreduce", "rank 1 has allgather"},
       {"tensor shapes (only the first dimension may differ)", named(Kind::kAllgather, "x", {2, 3}),
@@ -145,6 +148,14 @@ TEST_CASE("requests that all agree on but that make no sense fail on all ranks")
     adasum.kind = Kind::kAllreduce;
     adasum.dtype = Dtype::kI32;
     check_refused(size, adasum, "floating-point");
+    check_refused(size, rounding(named(Kind::kReducescatter, "x")), "travel as bfloat16");
+    check_refused(size, rounding(launched(sum_of("x"))), "float32 in CPU memory");
+    Request doubles = rounding(sum_of("x"));
+    doubles.dtype = Dtype::kF64;
+    check_refused(size, doubles, "float32 in CPU memory");
+    Request vectors = rounding(sum_of("x"));
+    vectors.reduce = ReduceOp::kAdasum;
+    check_refused(size, vectors, "only sums, averages");
     Request moved = named(Kind::kAllreduce, "x");
     moved.dtype = Dtype::kC64;
     check_refused(size, moved, "complex64 can be moved, but not reduced");

@@ -128,12 +128,13 @@ TEST_CASE("an operation larger than the threshold runs alone") {
 
 TEST_CASE("operations that differ are not joined") {
   const Request base = sum_of("a");
-  std::vector<Request> others(5, sum_of("b"));
+  std::vector<Request> others(6, sum_of("b"));
   others[0].dtype = Dtype::kF64;
   others[1].reduce = ReduceOp::kMax;
   others[2].scale.pre = 2.0;
   others[3].scale.post = 2.0;
   others[4].kind = Kind::kReducescatter;
+  others[5].wire = WireFormat::kBF16;
   for (const Request& other : others) {
     Fleet fleet(2);
     CHECK(batches_of(fleet, {base, other}) == 2);

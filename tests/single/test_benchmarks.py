@@ -40,6 +40,12 @@ def summary(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("summary")
 
 
+@pytest.fixture
+def mpi_jobs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("mpi_jobs")
+
+
 def timings(size: int, **seconds: float) -> dict[int, dict[str, dict[str, float]]]:
     everyone = {"core": 1.0, "torch": 1.0, "Gloo": 3.0, "memcpy": 1.0, "Open MPI": 2.0, **seconds}
     return {size: {name: {"median": value} for name, value in everyone.items()}}
@@ -111,15 +117,18 @@ def test_overheads_are_measured(tmp_path: Path, summary: ModuleType) -> None:
     assert "| Adasum | " in summary.write_summary(tmp_path).read_text()
 
 
-def test_allreduce_is_measured_beside_its_peers(tmp_path: Path, summary: ModuleType) -> None:
+def test_allreduce_is_measured_beside_its_peers(
+    tmp_path: Path, summary: ModuleType, mpi_jobs: ModuleType
+) -> None:
     pytest.importorskip("mpi4py")
+    others = list(mpi_jobs.other_mpis())
     arguments = ("--max-bytes=64", "--rounds=1", "--seconds=0.001", "--output", str(tmp_path))
     shown = benchmark("allreduce.py", "-np", "2", *arguments)
     assert "core at least 1 times as fast as Open MPI at every size" in shown
     result = json.loads((tmp_path / "allreduce-2ranks.json").read_text())
     assert list(result["timings"]) == ["4", "16", "64"]
     for by_name in result["timings"].values():
-        assert list(by_name) == ["core", "numpy", "torch", "Gloo", "Open MPI", "memcpy"]
+        assert list(by_name) == ["core", "numpy", "torch", "Gloo", "Open MPI", *others, "memcpy"]
     assert "| Bytes | core | numpy |" in summary.write_summary(tmp_path).read_text()
 
 
@@ -187,6 +196,26 @@ def test_sizes_outside_a_target_do_not_count(targets: ModuleType) -> None:
         "core at least 1 times as fast as Gloo at every size",
         "core at least 1 times as fast as Open MPI at every size",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ranks", "met"),
+    [(1.05, 2, True), (1.06, 2, False), (1.29, 4, True), (1.31, 4, False)],
+)
+def test_the_fastest_of_all_mpis_is_the_measure(
+    targets: ModuleType, seconds: float, ranks: int, met: bool
+) -> None:
+    taken = timings(64, core=seconds, MPICH=3.0, **{"Intel MPI": 1.0})
+    [check] = [c for c in targets.check_allreduce(taken, ranks, cores=2) if "Intel MPI" in c.target]
+    assert check.met is met
+
+
+def test_a_job_that_fails_ends_the_others(mpi_jobs: ModuleType) -> None:
+    waits = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    fails = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(SystemExit, match="exit status 3"):
+        mpi_jobs.wait_for_all([waits, fails])
+    assert waits.returncode is not None
 
 
 @pytest.mark.parametrize(("ranks", "seconds", "met"), [(2, 29e-6, True), (2, 31e-6, False)])
