@@ -35,12 +35,12 @@ class DirectExchange {
   }
 
   Task open(const Greeting& greeting) {
-    co_await group_.open();
     std::vector<int> peers(group_.wards());
     group_.for_other_hosts([&](int host) {
       const int agent = group_.agent(host, group_.rank());
       if (std::find(peers.begin(), peers.end(), agent) == peers.end()) peers.push_back(agent);
     });
+    co_await sirtaki::open(group_, peers);
     for (int peer : peers) {
       net_.greet(group_.world_rank(peer), greeting);
       net_.expect(group_.world_rank(peer), greeting);

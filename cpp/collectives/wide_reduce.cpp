@@ -37,7 +37,7 @@ Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, Target
 
 Task reduce_to(WideGroup& group, const Op& op, const Segments& in, const Segments* out, int root) {
   if (in.bytes() == 0) co_return;
-  if (goes_at_once(group, in.bytes())) {
+  if (goes_at_once(group.rules(), group.hosts(), in.bytes())) {
     co_await reduce_at_once(group, op, in, out);
   } else {
     const Streams stream{in};

@@ -5,6 +5,7 @@
 
 #include "base/task.h"
 #include "transport/doorbell.h"
+#include "transport/exchange_rules.h"
 #include "transport/hosts.h"
 
 namespace sirtaki {
@@ -38,6 +39,7 @@ struct Endpoint {
   int rank;   ///< in the world
   int place;  ///< on this host: index in the region
   int sockets_per_peer;
+  ExchangeRules rules;  ///< before any group is made
   Doorbell doorbell;
   FramePool frames;
   std::array<AreaUse, Region::kAreas> uses;  ///< process sets of one area use it in turn

@@ -51,9 +51,8 @@ class WideGroup {
 
   /// Of this set alone: several sets may have operations under way.
   Sockets& sockets() { return sockets_; }
-  /// Awaited, connects to those agents and wards that it is not connected to; all members must do
-  /// so.
-  Task open();
+  /// When to use which exchange.
+  const ExchangeRules& rules() const { return rules_; }
 
  private:
   static std::vector<int> on_this_host(const Endpoint& endpoint, const HostMap& hosts,
@@ -61,6 +60,7 @@ class WideGroup {
 
   std::vector<int> ranks_;
   int set_;
+  ExchangeRules rules_;
   Group local_;
   Sockets sockets_;
   int rank_ = 0;
