@@ -31,7 +31,7 @@ WideGroup::WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> 
   members_ = std::move(by_host);
   host_of_.resize(ranks_.size());
   index_of_.resize(ranks_.size());
-  lanes_ = size();
+  lanes_ = kMostLanes;
   for (size_t h = 0; h < members_.size(); ++h) {
     lanes_ = std::min(lanes_, static_cast<int>(members_[h].size()));
     for (size_t i = 0; i < members_[h].size(); ++i) {

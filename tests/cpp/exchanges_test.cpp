@@ -104,6 +104,18 @@ TEST_CASE("a barrier of doubling steps lets nobody through before everybody has 
   }
 }
 
+TEST_CASE("sums are halved and doubled among any number of hosts") {
+  for (const Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReducescatter}) {
+    run_everywhere(kind, kHalves, {1, 100, 10'001});
+  }
+}
+
+TEST_CASE("sums go round a ring of any number of hosts") {
+  for (const Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReducescatter}) {
+    run_everywhere(kind, kRings, {1, 100, 10'001});
+  }
+}
+
 /// What allreduce gives each rank for any numbers.
 std::vector<Bytes> sums_of(const std::vector<int>& layout, Dtype dtype, size_t count,
                            const ExchangeRules& rules) {
