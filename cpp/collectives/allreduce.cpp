@@ -190,7 +190,9 @@ Task slots_reduce(Group& group, const Op& op, const Segments& in, const Segments
 }
 
 Task allreduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
-  if (is_met(group, in.bytes())) return direct_reduce(group, op, in, &out);
+  // Numbers that are rounded on their way go that way.
+  const bool goes_as_it_is = op.wire == WireFormat::kOwn;
+  if (goes_as_it_is && is_met(group, in.bytes())) return direct_reduce(group, op, in, &out);
   return slots_reduce(group, op, in, &out);
 }
 

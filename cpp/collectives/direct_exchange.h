@@ -16,13 +16,12 @@ namespace sirtaki {
 /// class.
 class DirectExchange {
  public:
-  static constexpr uint32_t kPhases = 2;
+  static uint32_t phases() { return MemberCut::kPhases; }
 
-  DirectExchange(WideGroup& group, const Op& op, const Streams& in, const Target& target,
-                 const Cut& cut, HostStage& stage)
+  DirectExchange(WideGroup& group, const Op& op, const Target& target, const MemberCut& cut,
+                 HostStage& stage)
       : group_(group),
         net_(group.sockets()),
-        in_(in),
         target_(target),
         cut_(cut),
         stage_(stage),
@@ -35,12 +34,12 @@ class DirectExchange {
   }
 
   Task open(const Greeting& greeting) {
-    co_await group_.open();
     std::vector<int> peers(group_.wards());
     group_.for_other_hosts([&](int host) {
       const int agent = group_.agent(host, group_.rank());
       if (std::find(peers.begin(), peers.end(), agent) == peers.end()) peers.push_back(agent);
     });
+    co_await sirtaki::open(group_, peers);
     for (int peer : peers) {
       net_.greet(group_.world_rank(peer), greeting);
       net_.expect(group_.world_rank(peer), greeting);
@@ -76,13 +75,13 @@ class DirectExchange {
   void send_sums(uint32_t q) {
     Flight& flight = this->flight(q) = {};
     for (int member : wards_) {
-      const Part part = cut_.part(q, member, in_);
+      const Part part = cut_.part(q, member);
       stage_.sum(q, part);
       if (member == group_.rank()) continue;
       send(flight, member, stage_.sum_place(q, part), part.range);
       net_.start();
     }
-    const size_t own = cut_.part(q, group_.rank(), in_).range.bytes();
+    const size_t own = cut_.part(q, group_.rank()).range.bytes();
     group_.for_other_hosts([&](int host) {
       const int agent = group_.world_rank(group_.agent(host, group_.rank()));
       flight.sums.push_back(net_.receive(agent, received(q, host), own));
@@ -91,7 +90,7 @@ class DirectExchange {
 
   void send_results(uint32_t q) {
     Flight& flight = this->flight(q);
-    const Part part = cut_.part(q, group_.rank(), in_);
+    const Part part = cut_.part(q, group_.rank());
     add_up(q, part);
     group_.for_other_hosts([&](int host) {
       if (!gets_results(host)) return;
@@ -101,7 +100,7 @@ class DirectExchange {
     net_.start();
     if (!gets_results(group_.host())) return;
     for (int member : group_.wards()) {
-      const Part ward = cut_.part(q, member, in_);
+      const Part ward = cut_.part(q, member);
       stage_.result_place(q, ward).walk(ward.range, [&](std::byte* to, size_t bytes, size_t) {
         flight.results.push_back(net_.receive(group_.world_rank(member), to, bytes));
       });
@@ -125,9 +124,8 @@ class DirectExchange {
 
   WideGroup& group_;
   Sockets& net_;
-  const Streams& in_;
   Target target_;
-  const Cut& cut_;
+  const MemberCut& cut_;
   HostStage& stage_;
   RangeReduce reduce_;
   std::vector<Flight> flights_;

@@ -3,82 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "collectives/cut.h"
 #include "collectives/place.h"
 #include "collectives/range_reduce.h"
 #include "collectives/wide.h"
 
 namespace sirtaki {
-
-/// What of a chunk a member works on.
-struct Part {
-  size_t stream;  ///< of the inputs
-  Range range;    ///< in that stream, and in the output
-  size_t offset;  ///< in the slot or buffer of the chunk
-};
-
-/// How the data are cut; the same on all members, for bytes cross the network without tags.
-class Cut {
- public:
-  /// `blocks`: each member has a stream of its own, else all share one. `phases`: in which a chunk
-  /// is between hosts.
-  Cut(const WideGroup& group, size_t bytes, size_t chunk_bytes, bool blocks, uint32_t phases)
-      : members_(group.size()), blocks_(blocks), phases_(phases) {
-    const auto n = static_cast<size_t>(members_);
-    // Shared memory is scarce; else so much is under way that nobody stops when a peer does for a
-    // moment.
-    const bool shared = group.size() > group.hosts();
-    ahead_ = shared ? 2 : 8;
-    const size_t total = blocks ? bytes * n : bytes;
-    const size_t few = total / n / 8;
-    const size_t slice = std::min(std::clamp(few, kLeastSlice, kMostSlice), chunk_bytes);
-    const size_t most = group.stream_bytes() / depth() / 2;
-    const size_t wanted = shared ? std::min(slice * n, most) : slice * n;
-    // Room for a block of each member.
-    chunk_ = std::max(wanted, n * kSliceAlign) / kSliceAlign * kSliceAlign;
-    if (shared && chunk_ > most) {
-      throw Error(ErrorCode::kInvalid,
-                  std::to_string(n) + " ranks, several on a host, are more than can reduce large " +
-                      "tensors together; use process sets of at most " +
-                      std::to_string(most / kSliceAlign));
-    }
-    block_ = chunk_ / n / kSliceAlign * kSliceAlign;
-    chunks_ = Chunks(bytes, blocks ? block_ : chunk_);
-  }
-
-  /// Chunks handed to the network before the first of them is waited for.
-  uint32_t ahead() const { return ahead_; }
-  /// Chunks in work at a time: one copied out and one summed on the host, those under way in each
-  /// phase, and one copied in.
-  uint32_t depth() const { return phases_ * ahead_ + 3; }
-  size_t chunk_bytes() const { return chunk_; }
-  /// No part is longer.
-  size_t part_bytes() const { return chunk_ / static_cast<size_t>(members_) + 2 * kSliceAlign; }
-  uint32_t count() const { return chunks_.count(); }
-
-  Part part(uint32_t q, int member, const Streams& in) const {
-    const auto m = static_cast<size_t>(member);
-    if (blocks_) return {m, chunks_.range(q, in[m].bytes()), m * block_};
-    const Range chunk = chunks_.range(q);
-    const Range slice = slice_of(chunk.bytes(), members_, member);
-    return {0, {chunk.begin + slice.begin, chunk.begin + slice.end}, slice.begin};
-  }
-
- private:
-  static constexpr size_t kLeastSlice = 32 << 10;
-  static constexpr size_t kMostSlice = 128 << 10;
-
-  int members_;
-  bool blocks_;
-  uint32_t phases_;
-  uint32_t ahead_ = 0;
-  size_t chunk_ = 0;
-  size_t block_ = 0;
-  Chunks chunks_{0, 1};
-};
 
 /// Where the results of a reduction go.
 struct Target {
@@ -94,12 +26,11 @@ class HostStage {
   HostStage(WideGroup& group, const Op& op, const Streams& in, const Target& target, const Cut& cut)
       : group_(group),
         local_(group.local()),
-        in_(in),
         cut_(cut),
         reduce_(op, scales_of(op).on_host, group.local().size()),
         shares_(group.shares()),
         writes_(target.out != nullptr),
-        copies_(shares_ && writes_ && !target.scattered),
+        scattered_(target.scattered),
         sources_(in.begin(), in.end()),
         out_(writes_ ? *target.out : kNothing) {
     const Scale scale = scales_of(op).on_host;
@@ -116,9 +47,9 @@ class HostStage {
     if (!shares_) co_return;
     if (q >= cut_.depth()) co_await local_.all_consumed(q + 1 - cut_.depth());
     std::byte* slot = input_slot(local_.rank(), q);
-    for (int m = 0; m < group_.size(); ++m) {
-      if (group_.agent(group_.host(), m) == group_.rank()) continue;
-      const Part part = cut_.part(q, m, in_);
+    for (int p = 0; p < cut_.parts() && cut_.gives(q); ++p) {
+      if (cut_.dealer(p) == group_.rank()) continue;
+      const Part part = cut_.part(q, p);
       sources_[part.stream].walk(part.range, [&](const std::byte* from, size_t bytes, size_t at) {
         std::memcpy(slot + part.offset + (at - part.range.begin), from, bytes);
       });
@@ -145,12 +76,18 @@ class HostStage {
     if (writes_) return Place(out_);
     return Place(chunk_memory(q) + sums_bytes_ + part.offset, part.range.begin);
   }
+  /// Where a result is that this member has for itself, or for all members of the host.
+  Place end_place(uint32_t q, const Part& part) const {
+    const bool own = scattered_ && part.stream == static_cast<size_t>(group_.rank());
+    return own ? Place(out_) : result_place(q, part);
+  }
   /// Where the result of the own part is computed, and is needed again.
   Place own_place(uint32_t q, const Part& part) const {
     return writes_ ? Place(out_) : result_place(q, part);
   }
   std::byte* own_copy(uint32_t q, const Part& part) const {
-    return copies_ ? result_slot(local_.rank(), q) + part.offset : nullptr;
+    return shares_ && writes_ && !scattered_ ? result_slot(local_.rank(), q) + part.offset
+                                             : nullptr;
   }
 
   /// All results that this member has for the others are there.
@@ -158,13 +95,13 @@ class HostStage {
     if (shares_) local_.consume();
   }
   Task copy_in(uint32_t q) {
-    if (!copies_) co_return;
-    for (int m = 0; m < group_.size(); ++m) {
-      if (m == group_.rank()) continue;
-      const int agent = group_.index_of(group_.agent(group_.host(), m));
-      if (agent != local_.rank()) co_await local_.consumed(agent, q + 1);
-      const Part part = cut_.part(q, m, in_);
-      const std::byte* from = result_slot(agent, q) + part.offset;
+    if (!shares_ || !writes_) co_return;
+    for (int p = 0; p < cut_.parts(); ++p) {
+      if (!cut_.takes(q, p)) continue;
+      const int dealer = group_.index_of(cut_.dealer(p));
+      if (dealer != local_.rank()) co_await local_.consumed(dealer, q + 1);
+      const Part part = cut_.part(q, p);
+      const std::byte* from = result_slot(dealer, q) + part.offset;
       out_.walk(part.range, [&](std::byte* to, size_t bytes, size_t at) {
         std::memcpy(to, from + (at - part.range.begin), bytes);
       });
@@ -187,12 +124,11 @@ class HostStage {
 
   WideGroup& group_;
   Group& local_;
-  const Streams& in_;
   const Cut& cut_;
   RangeReduce reduce_;
   bool shares_;
   bool writes_;
-  bool copies_;               ///< others' results into the output
+  bool scattered_;
   bool reads_input_ = false;  ///< the input is this host's sum already
   std::vector<Locator> sources_;
   Locator out_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "collectives/exchange_plan.h"
 #include "collectives/op.h"
 #include "transport/wide_group.h"
 
@@ -22,6 +23,11 @@ Task barrier(WideGroup& group);
 
 /// What both ends of a connection say about an operation before its bytes follow.
 Greeting greeting_of(const Op& op, size_t bytes);
+
+/// Awaited, connects to members that it is not connected to yet; they must do the same.
+Task open(WideGroup& group, const std::vector<int>& members);
+
+HostShape shape_of(const WideGroup& group);
 
 /// Notes a whole stream to be sent to, or received from, a rank.
 void send_stream(Sockets& net, int rank, const Segments& stream);
@@ -56,10 +62,6 @@ class SmallStage {
   size_t bytes_;
   int which_ = 0;
 };
-
-/// Few enough bytes to go from every host to every other one at once, in a single step. The same
-/// on all members.
-bool goes_at_once(const WideGroup& group, size_t bytes);
 
 /// allreduce of few bytes (`out` null: the result is wanted elsewhere only); of none: a barrier.
 Task reduce_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments* out);

@@ -20,22 +20,50 @@ size_t chunk_for(const WideGroup& group, const Op& op) {
   return std::min(wanted * lanes, most) / kSliceAlign * kSliceAlign;
 }
 
-/// Between hosts: large messages go from host to host in a chain that begins at the root's, chunk
-/// by chunk, so every link carries them once. Each lane carries its slice of every chunk.
-class Chain {
+/// Whom this host gets a message from, and whom it passes it on to; the root's host begins.
+struct Passing {
+  int from = -1;  ///< nobody
+  std::vector<int> to;
+
+  Passing(Spread spread, int hosts, int host, int root_host) {
+    const int position = (host - root_host + hosts) % hosts;
+    const auto host_at = [&](int other) { return (other + root_host) % hosts; };
+    if (spread == Spread::kTree) {
+      const int parent = tree_parent(position);
+      if (parent >= 0) from = host_at(parent);
+      for (int child : tree_children(hosts, position)) to.push_back(host_at(child));
+    } else if (spread == Spread::kChain) {
+      if (position > 0) from = host_at(position - 1);
+      if (position + 1 < hosts) to.push_back(host_at(position + 1));
+    } else {
+      if (position > 0) from = root_host;
+      for (int other = 1; other < hosts && position == 0; ++other) to.push_back(host_at(other));
+    }
+  }
+};
+
+/// Between hosts: large messages go from host to host chunk by chunk, in a chain that begins at the
+/// root's, so that every link carries them once, or in a tree. Each lane carries its slice of every
+/// chunk.
+class Lane {
  public:
-  Chain(WideGroup& group, const Op& op, const Segments& stream, const Chunks& chunks)
+  Lane(WideGroup& group, const Op& op, const Segments& stream, const Chunks& chunks)
       : group_(group), net_(group.sockets()), stream_(stream), chunks_(chunks) {
-    const int hosts = group.hosts();
-    position_ = (group.host() - group.host_of(op.root) + hosts) % hosts;
     lane_ = group.local().rank() < group.lanes() ? group.local().rank() : -1;
+    if (lane_ < 0) return;
+    const Spread spread = spread_for(group.rules(), group.hosts(), chunks.count());
+    const Passing passing(spread, group.hosts(), group.host(), group.host_of(op.root));
+    if (passing.from >= 0) from_ = member(passing.from);
+    for (int host : passing.to) to_.push_back(member(host));
   }
 
   Task open(const Greeting& greeting) {
-    co_await group_.open();
-    if (has_next()) net_.greet(neighbour(1), greeting);
+    std::vector<int> peers(to_);
+    if (receives()) peers.push_back(from_);
+    co_await sirtaki::open(group_, peers);
+    for (int to : to_) net_.greet(group_.world_rank(to), greeting);
     if (!receives()) co_return;
-    const int from = neighbour(-1);
+    const int from = group_.world_rank(from_);
     net_.expect(from, greeting);
     for (uint32_t q = 0; q < chunks_.count(); ++q) {
       Mark mark = net_.receive(from, nullptr, 0);
@@ -47,16 +75,17 @@ class Chain {
   }
 
   int lane() const { return lane_; }  ///< -1: none
-  bool receives() const { return lane_ >= 0 && position_ > 0; }
+  bool receives() const { return from_ >= 0; }
   auto arrived(uint32_t q) const { return net_.reached(arrived_[q], q); }
 
   /// The lane's slice of a chunk is there: on with it.
   void forward(uint32_t q) {
-    if (!has_next()) return;
-    const int to = neighbour(1);
-    stream_.walk(slice(q, lane_),
-                 [&](const std::byte* from, size_t bytes, size_t) { net_.send(to, from, bytes); });
-    net_.start();
+    for (int to : to_) {
+      stream_.walk(slice(q, lane_), [&](const std::byte* from, size_t bytes, size_t) {
+        net_.send(group_.world_rank(to), from, bytes);
+      });
+    }
+    if (!to_.empty()) net_.start();
   }
 
   Range slice(uint32_t q, int lane) const {
@@ -66,18 +95,15 @@ class Chain {
   }
 
  private:
-  bool has_next() const { return lane_ >= 0 && position_ + 1 < group_.hosts(); }
-  int neighbour(int step) const {
-    const int host = (group_.host() + step + group_.hosts()) % group_.hosts();
-    return group_.world_rank(group_.members_on(host)[static_cast<size_t>(lane_)]);
-  }
+  int member(int host) const { return group_.members_on(host)[static_cast<size_t>(lane_)]; }
 
   WideGroup& group_;
   Sockets& net_;
   Locator stream_;
   const Chunks& chunks_;
-  int position_ = 0;  ///< of this host
   int lane_ = -1;
+  int from_ = -1;
+  std::vector<int> to_;
   std::vector<Mark> arrived_;
 };
 
@@ -122,19 +148,19 @@ Task broadcast_in_chunks(WideGroup& group, const Op& op, const Segments& in, con
   const Segments& stream = is_root ? in : out;
   const size_t chunk = chunk_for(group, op);
   const Chunks chunks(op.longest, chunk);
-  Chain chain(group, op, stream, chunks);
+  Lane lane(group, op, stream, chunks);
   ChunkStage stage(local, stream, chunks, chunk);
-  co_await chain.open(greeting_of(op, op.longest));
-  if (group.shares()) co_await stage.begin(is_root || chain.receives(), !is_root);
+  co_await lane.open(greeting_of(op, op.longest));
+  if (group.shares()) co_await stage.begin(is_root || lane.receives(), !is_root);
   for (uint32_t q = 0; q < chunks.count(); ++q) {
-    if (chain.receives()) co_await chain.arrived(q);
+    if (lane.receives()) co_await lane.arrived(q);
     if (is_root && group.shares()) co_await stage.give(q, chunks.range(q));
     if (has_root && !is_root) co_await stage.take(q, group.index_of(op.root), chunks.range(q));
-    chain.forward(q);
+    lane.forward(q);
     if (!group.shares() || is_root) continue;
-    if (chain.receives()) co_await stage.give(q, chain.slice(q, chain.lane()));
-    for (int lane = 0; lane < group.lanes() && !has_root; ++lane) {
-      if (lane != chain.lane()) co_await stage.take(q, lane, chain.slice(q, lane));
+    if (lane.receives()) co_await stage.give(q, lane.slice(q, lane.lane()));
+    for (int l = 0; l < group.lanes() && !has_root; ++l) {
+      if (l != lane.lane()) co_await stage.take(q, l, lane.slice(q, l));
     }
     local.consume();
   }
@@ -143,29 +169,40 @@ Task broadcast_in_chunks(WideGroup& group, const Op& op, const Segments& in, con
   if (is_root && out.bytes() > 0) copy_stream(in, out);
 }
 
-/// Few bytes go from the root to its agents at once; each hands them out on its host.
+/// Between the root and its agents: returns once the message is here.
+Task pass_on(WideGroup& group, const Op& op, const Segments& stream) {
+  Sockets& net = group.sockets();
+  const Spread spread = spread_for(group.rules(), group.hosts(), 0);
+  const Passing passing(spread, group.hosts(), group.host(), group.host_of(op.root));
+  const Greeting greeting = greeting_of(op, op.longest);
+  const auto agent = [&](int host) { return group.agent(host, op.root); };
+  std::vector<int> peers;
+  for (int host : passing.to) peers.push_back(agent(host));
+  if (passing.from >= 0) peers.push_back(agent(passing.from));
+  co_await open(group, peers);
+  if (passing.from >= 0) {
+    const int rank = group.world_rank(agent(passing.from));
+    net.expect(rank, greeting);
+    receive_stream(net, rank, stream);
+    co_await net.idle();
+  }
+  for (int host : passing.to) {
+    const int rank = group.world_rank(agent(host));
+    net.greet(rank, greeting);
+    send_stream(net, rank, stream);
+  }
+  net.start();
+}
+
+/// Few bytes go from the root to its agents in one piece; each hands them out on its host.
 Task broadcast_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
   Sockets& net = group.sockets();
   const bool is_root = group.rank() == op.root;
   const int source = group.agent(group.host(), op.root);
-  const Greeting greeting = greeting_of(op, op.longest);
   SmallStage stage(group, op.longest);
   co_await stage.begin();
-  co_await group.open();
-  if (is_root) {
-    group.for_other_hosts([&](int host) {
-      const int agent = group.world_rank(group.agent(host, op.root));
-      net.greet(agent, greeting);
-      send_stream(net, agent, in);
-    });
-    net.start();
-  } else if (group.rank() == source) {
-    const int root = group.world_rank(op.root);
-    net.expect(root, greeting);
-    receive_stream(net, root, out);
-    co_await net.idle();
-  }
   if (group.rank() == source) {
+    co_await pass_on(group, op, is_root ? in : out);
     stage.give(is_root ? &in : &out);
   } else {
     stage.give(nullptr);
@@ -180,7 +217,7 @@ Task broadcast_at_once(WideGroup& group, const Op& op, const Segments& in, const
 
 Task broadcast(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
   if (op.longest == 0) co_return;
-  if (goes_at_once(group, op.longest)) {
+  if (goes_at_once(group.rules(), group.hosts(), op.longest)) {
     co_await broadcast_at_once(group, op, in, out);
   } else {
     co_await broadcast_in_chunks(group, op, in, out);

@@ -30,7 +30,9 @@ class WideGather {
   };
 
   Task exchange() {
-    co_await group_.open();
+    std::vector<int> peers(group_.wards());
+    group_.for_other_hosts([&](int host) { peers.push_back(group_.agent(host, group_.rank())); });
+    co_await open(group_, peers);
     const Greeting greeting = greeting_of(op_, op_.longest);
     group_.for_other_hosts([&](int host) {
       const int agent = group_.world_rank(group_.agent(host, group_.rank()));

@@ -1,34 +1,38 @@
 #include "collectives/direct_exchange.h"
+#include "collectives/halving_exchange.h"
 #include "collectives/host_stage.h"
+#include "collectives/ring_exchange.h"
 #include "collectives/rounded_sum.h"
 #include "collectives/wide.h"
 
 namespace sirtaki {
 namespace {
 
-/// Reductions of large messages, chunk by chunk. Every member has a part of each chunk. The members
-/// of a host sum parts up, the hosts exchange their sums, and the members share the results. These
-/// steps work on successive chunks, so the network, the shared memory and the reduction overlap.
-Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, Target target) {
-  constexpr uint32_t kPhases = DirectExchange::kPhases;
-  const Cut cut(group, bytes, op.chunk_bytes, target.scattered, kPhases);
+/// Reductions of large messages, chunk by chunk. Each part of a chunk is one member's of each host.
+/// The members of a host sum parts up, the hosts exchange their sums, and the members share the
+/// results. These steps work on successive chunks, so the network, the shared memory and the
+/// reduction overlap.
+template <class Exchange, class Cut>
+Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, const Target& target,
+         const Cut& cut) {
   HostStage stage(group, op, in, target, cut);
-  DirectExchange exchange(group, op, in, target, cut, stage);
+  Exchange exchange(group, op, target, cut, stage);
   Group& local = group.local();
   Sockets& net = group.sockets();
   co_await exchange.open(greeting_of(op, bytes));
   if (group.shares()) co_await local.begin_stream();
+  const uint32_t phases = exchange.phases();
   const uint32_t count = cut.count();
-  const uint32_t last = 2 + kPhases * cut.ahead();
+  const uint32_t last = 2 + phases * cut.ahead();
   for (uint32_t step = 0; step < count + last; ++step) {
     if (step < count) co_await stage.copy_out(step);
-    for (uint32_t phase = 0; phase <= kPhases; ++phase) {
+    for (uint32_t phase = 0; phase <= phases; ++phase) {
       const uint32_t lag = 1 + phase * cut.ahead();
       if (step < lag || step - lag >= count) continue;
       const uint32_t q = step - lag;
       co_await net.all_reached(exchange.awaited(q, phase), q);
       if (phase == 0 && group.shares()) co_await local.all_published(q + 1);
-      phase < kPhases ? exchange.run(q, phase) : stage.finish();
+      phase < phases ? exchange.run(q, phase) : stage.finish();
     }
     if (step >= last) co_await stage.copy_in(step - last);
   }
@@ -36,14 +40,30 @@ Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, Target
   if (group.shares()) local.end();
 }
 
+Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, const Target& target,
+         Exchange exchange) {
+  if (exchange == Exchange::kDirect) {
+    const MemberCut cut(group, in, bytes, op.chunk_bytes, target.scattered);
+    co_await run<DirectExchange>(group, op, bytes, in, target, cut);
+  } else if (exchange == Exchange::kHalving) {
+    const HalvingCut cut(group, in, bytes, op.chunk_bytes, target.scattered);
+    co_await run<HalvingExchange>(group, op, bytes, in, target, cut);
+  } else {
+    const RingCut cut(group, in, bytes, op.chunk_bytes, target.scattered, target.root);
+    co_await run<RingExchange>(group, op, bytes, in, target, cut);
+  }
+}
+
 Task reduce_to(WideGroup& group, const Op& op, const Segments& in, const Segments* out, int root) {
   if (in.bytes() == 0) co_return;
-  if (goes_at_once(group, in.bytes())) {
+  const Exchange exchange =
+      exchange_for(group.rules(), shape_of(group), in.bytes(), rounds(op.dtype, op.reduce));
+  if (exchange == Exchange::kGathered) {
     co_await reduce_at_once(group, op, in, out);
   } else {
     const Streams stream{in};
     const Target target{out, false, root};
-    co_await run(group, op, in.bytes(), stream, target);
+    co_await run(group, op, in.bytes(), stream, target, exchange);
   }
 }
 
@@ -67,7 +87,9 @@ Task reduce(WideGroup& group, const Op& op, const Segments& in, const Segments& 
 Task reducescatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out) {
   if (op.longest == 0) co_return;
   const Target target{&out, true, -1};
-  co_await run(group, op, op.longest, in, target);
+  const Exchange exchange =
+      exchange_for_streams(group.rules(), shape_of(group), op.longest, rounds(op.dtype, op.reduce));
+  co_await run(group, op, op.longest, in, target, exchange);
 }
 
 }  // namespace sirtaki

@@ -9,8 +9,8 @@
 namespace sirtaki {
 namespace {
 
-/// On each host the first member adds up what the others give, exchanges that with the first
-/// members of all other hosts, and hands out the sum.
+/// On each host the first member adds up what the others give, gets the sums of all hosts from
+/// their first members, adds them, and hands out the result.
 class Leaders {
  public:
   Leaders(WideGroup& group, const Op& op, size_t bytes)
@@ -38,11 +38,10 @@ class Leaders {
     const auto hosts = static_cast<size_t>(group_.hosts());
     // Each host's sum, then the result.
     std::vector<std::byte> sums((hosts + 1) * bytes_);
-    std::byte* own = sums.data() + static_cast<size_t>(group_.host()) * bytes_;
     std::byte* result = sums.data() + hosts * bytes_;
-    if (bytes_ > 0) sum_host(in, own);
-    co_await exchange(sums.data(), own);
-    if (bytes_ > 0) sum_hosts(sums.data(), result);
+    if (bytes_ > 0) sum_host(in, sums.data());
+    co_await exchange(sums.data());
+    if (bytes_ > 0) sum_hosts(sums, result);
     Segments sum;
     sum.add(result, bytes_);
     if (out != nullptr) copy_stream(sum, *out);
@@ -57,26 +56,66 @@ class Leaders {
     reduce.run({0, bytes_}, own, 0, target, slot);
   }
 
-  Task exchange(std::byte* sums, const std::byte* own) {
+  /// The sum of each host, behind one another; this one's comes first, the others' behind it as
+  /// they do in a circle.
+  std::byte* sum_of(std::vector<std::byte>& sums, int host) const {
+    const int hosts = group_.hosts();
+    return sums.data() + static_cast<size_t>((host - group_.host() + hosts) % hosts) * bytes_;
+  }
+  int leader(int host) const { return group_.members_on(host % group_.hosts())[0]; }
+
+  Task exchange(std::byte* sums) {
+    return group_.hosts() <= group_.rules().direct_hosts ? exchange_directly(sums)
+                                                         : exchange_doubling(sums);
+  }
+
+  Task exchange_directly(std::byte* sums) {
     std::vector<int> leaders;
-    const auto leader = [&](int h) { return group_.world_rank(group_.members_on(h)[0]); };
-    group_.for_other_hosts([&](int h) { leaders.push_back(leader(h)); });
-    // Not all agents: those that do not lead are not here.
-    co_await net_.open(leaders);
-    const Greeting greeting = greeting_of(op_, bytes_);
-    group_.for_other_hosts([&](int h) {
-      net_.greet(leader(h), greeting);
-      net_.send(leader(h), own, bytes_);
-      net_.expect(leader(h), greeting);
-      net_.receive(leader(h), sums + static_cast<size_t>(h) * bytes_, bytes_);
-    });
+    for (int i = 1; i < group_.hosts(); ++i) leaders.push_back(leader(group_.host() + i));
+    co_await open(group_, leaders);
+    for (size_t i = 1; i <= leaders.size(); ++i) {
+      send(leaders[i - 1], sums, bytes_);
+      receive(leaders[i - 1], sums + i * bytes_, bytes_);
+    }
     co_await net_.idle();
   }
 
-  void sum_hosts(std::byte* sums, std::byte* result) {
-    const Place own(sums, 0);
+  /// In each step all hosts that this one knows are passed on, so that it knows twice as many.
+  Task exchange_doubling(std::byte* sums) {
+    std::vector<HalvingStep> steps = halving_steps(group_.hosts());
+    std::reverse(steps.begin(), steps.end());
+    const auto before = [&](int distance) {
+      return leader(group_.host() + group_.hosts() - distance);
+    };
+    const auto behind = [&](int distance) { return leader(group_.host() + distance); };
+    std::vector<int> leaders;
+    for (const HalvingStep& step : steps) {
+      leaders.push_back(before(step.kept));
+      leaders.push_back(behind(step.kept));
+    }
+    co_await open(group_, leaders);
+    for (const HalvingStep& step : steps) {
+      const size_t bytes = static_cast<size_t>(step.moved()) * bytes_;
+      send(before(step.kept), sums, bytes);
+      receive(behind(step.kept), sums + static_cast<size_t>(step.kept) * bytes_, bytes);
+      co_await net_.idle();
+    }
+  }
+
+  void send(int member, const std::byte* from, size_t bytes) {
+    net_.greet(group_.world_rank(member), greeting_of(op_, bytes_));
+    net_.send(group_.world_rank(member), from, bytes);
+  }
+  void receive(int member, std::byte* to, size_t bytes) {
+    net_.expect(group_.world_rank(member), greeting_of(op_, bytes_));
+    net_.receive(group_.world_rank(member), to, bytes);
+  }
+
+  /// In the order of hosts.
+  void sum_hosts(std::vector<std::byte>& sums, std::byte* result) {
+    const Place own(sum_of(sums, 0), 0);
     const Place target(result, 0);
-    const auto sum = [&](int h, size_t at) { return sums + static_cast<size_t>(h) * bytes_ + at; };
+    const auto sum = [&](int h, size_t at) { return sum_of(sums, h) + at; };
     RangeReduce(op_, scales_.among_hosts, group_.hosts()).run({0, bytes_}, own, 0, target, sum);
   }
 
@@ -134,10 +173,15 @@ void SmallStage::end() {
   if (shares_) local_.end();
 }
 
-bool goes_at_once(const WideGroup& group, size_t bytes) {
-  constexpr size_t kMost = 64 << 10;
-  return bytes <= Region::kSmallBytes && bytes * static_cast<size_t>(group.hosts() - 1) <= kMost;
+Task open(WideGroup& group, const std::vector<int>& members) {
+  std::vector<int> ranks;
+  for (int member : members) ranks.push_back(group.world_rank(member));
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return group.sockets().open(std::move(ranks));
 }
+
+HostShape shape_of(const WideGroup& group) { return {group.hosts(), group.lanes()}; }
 
 Task reduce_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments* out) {
   Leaders leaders(group, op, in.bytes());

@@ -5,6 +5,7 @@
 
 #include "base/task.h"
 #include "transport/doorbell.h"
+#include "transport/exchange_rules.h"
 #include "transport/hosts.h"
 #include "transport/peer_heaps.h"
 
@@ -42,6 +43,7 @@ struct Endpoint {
   int place;  ///< on this host: index in the region
   int sockets_per_peer;
   PeerHeaps* heaps;
+  ExchangeRules rules;  ///< before any group is made
   Doorbell doorbell;
   FramePool frames;
   std::array<AreaUse, Region::kAreas> uses;  ///< process sets of one area use it in turn

@@ -18,6 +18,7 @@ WideGroup::WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> 
                      int set, Connect connect)
     : ranks_(std::move(world_ranks)),
       set_(set),
+      rules_(endpoint.rules),
       local_(endpoint, hosts, on_this_host(endpoint, hosts, ranks_), set),
       sockets_(endpoint.rank, endpoint.doorbell, std::move(connect),
                set * endpoint.sockets_per_peer, endpoint.sockets_per_peer) {
@@ -30,7 +31,7 @@ WideGroup::WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> 
   members_ = std::move(by_host);
   host_of_.resize(ranks_.size());
   index_of_.resize(ranks_.size());
-  lanes_ = size();
+  lanes_ = kMostLanes;
   for (size_t h = 0; h < members_.size(); ++h) {
     lanes_ = std::min(lanes_, static_cast<int>(members_[h].size()));
     for (size_t i = 0; i < members_[h].size(); ++i) {
@@ -47,15 +48,6 @@ WideGroup::WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> 
 int WideGroup::agent(int host, int member) const {
   const std::vector<int>& candidates = members_on(host);
   return candidates[static_cast<size_t>(index_of(member)) % candidates.size()];
-}
-
-Task WideGroup::open() {
-  std::vector<int> peers;
-  for_other_hosts([&](int h) { peers.push_back(world_rank(agent(h, rank_))); });
-  for (int ward : wards_) peers.push_back(world_rank(ward));
-  std::sort(peers.begin(), peers.end());
-  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-  return sockets_.open(std::move(peers));
 }
 
 }  // namespace sirtaki

@@ -46,21 +46,24 @@ class WideGroup {
   int agent(int host, int member) const;
   /// Members of other hosts this one deals with.
   const std::vector<int>& wards() const { return wards_; }
-  /// As many members as every host has: those that can work in parallel, one a host.
+  /// As many members as every host has: those that can work in parallel, one a host. There are
+  /// never so many that pieces for all of them do not fit into the slots.
   int lanes() const { return lanes_; }
 
   /// Of this set alone: several sets may have operations under way.
   Sockets& sockets() { return sockets_; }
-  /// Awaited, connects to those agents and wards that it is not connected to; all members must do
-  /// so.
-  Task open();
+  /// When to use which exchange.
+  const ExchangeRules& rules() const { return rules_; }
 
  private:
+  static constexpr int kMostLanes = 64;
+
   static std::vector<int> on_this_host(const Endpoint& endpoint, const HostMap& hosts,
                                        const std::vector<int>& world_ranks);
 
   std::vector<int> ranks_;
   int set_;
+  ExchangeRules rules_;
   Group local_;
   Sockets sockets_;
   int rank_ = 0;

@@ -19,13 +19,14 @@ namespace sirtaki::testing {
 /// One rank with its backend, driven by the test's thread.
 struct HostedMember {
   HostedMember(const HostMap& hosts, std::shared_ptr<Region> region, int world_rank, size_t chunk,
-               Connect connect, int sockets)
+               Connect connect, int sockets, const ExchangeRules& rules)
       : rank(world_rank),
         size(hosts.size()),
         chunk_bytes(chunk),
         endpoint(std::move(region), world_rank, hosts.place_of(world_rank), SpinPolicy{0, 0},
                  sockets) {
     endpoint.doorbell.drive_as_caller(true);
+    endpoint.rules = rules;
     backend = std::make_unique<NativeBackend>(endpoint, hosts, std::move(connect));
   }
 
@@ -47,9 +48,10 @@ struct HostedMember {
 };
 
 /// Runs `body(member)` for each rank; `host_of[r]` is the host of rank r, and `sockets` lead to
-/// each peer.
+/// each peer. `rules`: which exchange is used when.
 inline void run_on_hosts(const std::vector<int>& host_of, size_t chunk_bytes,
-                         const std::function<void(HostedMember&)>& body, int sockets = 1) {
+                         const std::function<void(HostedMember&)>& body, int sockets = 1,
+                         const ExchangeRules& rules = {}) {
   const HostMap hosts(host_of);
   Switchboard switchboard;
   std::vector<std::shared_ptr<Region>> regions;
@@ -63,7 +65,7 @@ inline void run_on_hosts(const std::vector<int>& host_of, size_t chunk_bytes,
   run_threads(
       hosts.size(),
       [&](int r) {
-        HostedMember member(hosts, region_of(r), r, chunk_bytes, switchboard.of(r), sockets);
+        HostedMember member(hosts, region_of(r), r, chunk_bytes, switchboard.of(r), sockets, rules);
         member.tell_hosts = tell_hosts;
         body(member);
       },

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <algorithm>
+
+#include "collectives/op.h"
+#include "collectives/plan.h"
+#include "transport/wide_group.h"
+
+namespace sirtaki {
+
+/// What of a chunk a member works on.
+struct Part {
+  size_t stream;  ///< of the inputs
+  Range range;    ///< in that stream, and in the output
+  size_t offset;  ///< in the slot or buffer of the chunk
+};
+
+/// How the data of a reduction between hosts are cut into chunks, and these into parts, each of
+/// which one member of a host deals with for all of them. Memory is that of some chunks, and a
+/// chunk's limit does not depend on the number of ranks or bytes.
+class Cut {
+ public:
+  /// Bytes that wait on a rank for the network or for others are no more than that.
+  static constexpr size_t kStaging = 20 << 20;
+
+  virtual ~Cut() = default;
+
+  uint32_t count() const { return count_; }
+  /// Chunks handed to the network before the first of them is waited for.
+  uint32_t ahead() const { return ahead_; }
+  /// Chunks in work at a time: one copied out and one summed on the host, those under way in each
+  /// phase, and one copied in.
+  uint32_t depth() const { return depth_; }
+  size_t chunk_bytes() const { return chunk_; }
+
+  virtual int parts() const = 0;
+  /// The member of this host that deals with a part.
+  virtual int dealer(int part) const = 0;
+  virtual Part part(uint32_t q, int part) const = 0;
+  /// Whether a chunk is one that the members of this host add up.
+  virtual bool gives(uint32_t) const { return true; }
+  /// Whether this member takes the result of a part from the slots of its dealer.
+  virtual bool takes(uint32_t q, int part) const = 0;
+
+ protected:
+  /// `ahead` chunks are in each of so many phases. `shared`: chunks lie in the slots of this host;
+  /// elsewhere each takes so many times its length.
+  Cut(const WideGroup& group, uint32_t phases, uint32_t ahead, bool shared, size_t times)
+      : ahead_(ahead), depth_(phases * ahead + 3) {
+    most_ = (shared ? group.stream_bytes() / 2 : kStaging / times) / depth_;
+  }
+
+  size_t most() const { return most_; }  ///< for a chunk
+  void set(uint32_t count, size_t chunk) {
+    count_ = count;
+    chunk_ = chunk;
+  }
+
+  static size_t whole_lines(size_t bytes) { return bytes / kSliceAlign * kSliceAlign; }
+  static size_t ceil(size_t a, size_t b) { return (a + b - 1) / b; }
+  static Range within(const Range& range, const Range& slice) {
+    return {range.begin + slice.begin, range.begin + slice.end};
+  }
+
+ private:
+  uint32_t ahead_;
+  uint32_t depth_;
+  size_t most_;
+  uint32_t count_ = 0;
+  size_t chunk_ = 0;
+};
+
+/// Every member has a part of each chunk.
+class MemberCut final : public Cut {
+ public:
+  static constexpr uint32_t kPhases = 2;
+
+  /// `bytes`: of the stream, or of the longest if each member has one of its own (`blocks`).
+  MemberCut(const WideGroup& group, const Streams& in, size_t bytes, size_t chunk_bytes,
+            bool blocks)
+      // Shared memory is scarce; else so much is under way that nobody stops when a peer does for a
+      // moment.
+      : Cut(group, kPhases, is_shared(group) ? 2 : 8, is_shared(group), 2),
+        group_(group),
+        in_(in),
+        blocks_(blocks) {
+    const auto n = static_cast<size_t>(group.size());
+    const size_t few = (blocks ? bytes : bytes / n) / 8;
+    const size_t slice = std::min(std::clamp(few, kLeastSlice, kMostSlice), chunk_bytes);
+    const size_t chunk = whole_lines(std::min(slice * n, most()));
+    if (!blocks) {
+      pieces_ = Chunks(bytes, chunk);
+      part_bytes_ = chunk / n + 2 * kSliceAlign;
+      set(pieces_.count(), chunk);
+      return;
+    }
+    windows_ = ceil(n, chunk / kSliceAlign);
+    block_ = whole_lines(chunk / ceil(n, windows_));
+    part_bytes_ = block_;
+    pieces_ = Chunks(bytes, block_);
+    set(static_cast<uint32_t>(windows_) * pieces_.count(), chunk);
+  }
+
+  /// No part is longer.
+  size_t part_bytes() const { return part_bytes_; }
+
+  int parts() const override { return group_.size(); }
+  int dealer(int part) const override { return group_.agent(group_.host(), part); }
+  Part part(uint32_t q, int part) const override {
+    const auto m = static_cast<size_t>(part);
+    if (blocks_) {
+      if (m % windows_ != q / pieces_.count()) return {m, {}, 0};
+      const Range range = pieces_.range(q % pieces_.count(), in_[m].bytes());
+      return {m, range, m / windows_ * block_};
+    }
+    const Range chunk = pieces_.range(q);
+    const Range slice = slice_of(chunk.bytes(), group_.size(), part);
+    return {0, within(chunk, slice), slice.begin};
+  }
+  /// Of its own part a member has the result already.
+  bool takes(uint32_t, int part) const override { return !blocks_ && part != group_.rank(); }
+
+ private:
+  static constexpr size_t kLeastSlice = 32 << 10;
+  static constexpr size_t kMostSlice = 128 << 10;
+
+  static bool is_shared(const WideGroup& group) { return group.size() > group.hosts(); }
+
+  const WideGroup& group_;
+  const Streams& in_;
+  bool blocks_;
+  Chunks pieces_{0, 1};  ///< of the stream, or of each block
+  size_t part_bytes_ = 0;
+  size_t block_ = 0;
+  size_t windows_ = 1;  ///< a chunk has room for every so many-th member's block only
+};
+
+}  // namespace sirtaki
