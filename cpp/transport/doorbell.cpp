@@ -1,7 +1,5 @@
 #include "transport/doorbell.h"
 
-#include <sched.h>
-
 #include <string>
 
 #include "base/error.h"
@@ -27,12 +25,6 @@ uint32_t Doorbell::data_sleeps() const {
     sum += region_->rank(r).data_sleeps.load(std::memory_order_relaxed);
   }
   return static_cast<uint32_t>(sum / static_cast<uint64_t>(region_->ranks()));
-}
-
-void Doorbell::yield() const {
-  const int64_t before = now_ns();
-  sched_yield();
-  yield_policy_.yielded(before, now_ns());
 }
 
 void Doorbell::doze(const Sleep& sleep, int64_t nap_ns) {

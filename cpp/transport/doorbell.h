@@ -1,6 +1,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <memory>
@@ -93,7 +94,7 @@ class Doorbell {
       }
       if (aborted()) return throw_if_aborted(ready);
     } while (now_ns() < limit);
-    sleep_until(ready, prepare);
+    if (!yield_until(ready)) sleep_until(ready, prepare);
   }
 
   /// How long the driver polls before it sleeps.
@@ -130,14 +131,24 @@ class Doorbell {
     parking.wake();
   }
 
-  /// Whether a core that is given away may be back as soon as the news: where bells do not end the
-  /// sleep, and where more ranks than cores take turns.
-  bool yields(const Sleep& sleep) const {
-    if (!sleep.polled.empty()) return sleep.data;
-    return caller_ && policy_.caller_ns == 0 && yield_policy_.may_yield(now_ns());
+  /// Where more ranks than cores take turns, gives the core away for a while; true if that was
+  /// enough.
+  template <class Ready>
+  bool yield_until(Ready ready) const {
+    if (!caller_ || policy_.caller_ns != 0) return false;
+    const int64_t from = now_ns();
+    if (!yield_policy_.may_yield(from)) return false;
+    int64_t now = from;
+    bool came = false;
+    while (!came && !aborted() && now - from < kYieldNs) {
+      sched_yield();
+      came = ready();
+      now = now_ns();
+    }
+    yield_policy_.yielded(from, now, came);
+    return came;
   }
 
-  void yield() const;
   void count_data_sleep() const {
     region_->rank(place_).data_sleeps.fetch_add(1, std::memory_order_relaxed);
   }
@@ -147,12 +158,13 @@ class Doorbell {
   template <class Ready, class Prepare>
   void sleep_until(Ready ready, Prepare prepare) const {
     Parking& parking = caller_ ? region_->rank(place_).caller : engine();
-    const int64_t yield_until = now_ns() + kYieldNs;
+    const int64_t yields_until = now_ns() + kYieldNs;
     int64_t nap = kShortestNapNs;
     for (;;) {
       const Sleep sleep = prepare();
-      if (yields(sleep) && now_ns() < yield_until) {
-        yield();
+      // No bell ends a sleep in which descriptors are polled.
+      if (sleep.data && !sleep.polled.empty() && now_ns() < yields_until) {
+        sched_yield();
         if (ready()) return;
         check_abort();
         continue;

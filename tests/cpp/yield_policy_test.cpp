@@ -5,57 +5,76 @@
 namespace sirtaki {
 namespace {
 
-constexpr int64_t kLeast = YieldPolicy::kLeastPauseNs;
 constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kSlice = 3'000'000;  // of the kernel's, for who computes
 
-/// Yields at `at` for as long as who computes keeps the core; returns when it has it back.
-int64_t yield_long(YieldPolicy& policy, int64_t at) {
-  const int64_t after = at + YieldPolicy::kLongNs;
-  policy.yielded(at, after);
-  return after;
+/// Waits of `length` one after another until there are no more yields; returns when that is.
+int64_t spend(YieldPolicy& policy, int64_t at, int64_t length, bool came) {
+  for (int i = 0; i < 1000 && policy.may_yield(at); ++i) {
+    policy.yielded(at, at + length, came);
+    at += length;
+  }
+  return at;
 }
 
-TEST_CASE("who waits yields as long as it has the core back soon") {
+TEST_CASE("who waits yields as long as that ends the wait sooner than a sleep would") {
   YieldPolicy policy;
-  CHECK(policy.may_yield(kSecond));
-  policy.yielded(kSecond, kSecond + YieldPolicy::kLongNs - 1);
-  CHECK(policy.may_yield(kSecond + YieldPolicy::kLongNs));
-}
-
-TEST_CASE("after a long yield there are none for a while") {
-  YieldPolicy policy;
-  const int64_t after = yield_long(policy, kSecond);
-  CHECK_FALSE(policy.may_yield(after + kLeast - 1));
-  CHECK(policy.may_yield(after + kLeast));
-}
-
-TEST_CASE("the pause doubles each time that the yields after it are long again") {
-  YieldPolicy policy;
-  int64_t after = yield_long(policy, kSecond);
-  for (int64_t pause = 2 * kLeast; pause <= 8 * kLeast; pause *= 2) {
-    after = yield_long(policy, after + pause / 2);
-    CHECK_FALSE(policy.may_yield(after + pause - 1));
-    CHECK(policy.may_yield(after + pause));
+  int64_t now = kSecond;
+  for (int i = 0; i < 10'000; ++i, now += YieldPolicy::kSleepNs) {
+    REQUIRE(policy.may_yield(now));
+    policy.yielded(now, now + YieldPolicy::kSleepNs, true);
   }
 }
 
-TEST_CASE("the pause has a limit") {
+TEST_CASE("one long yield among many short ones ends nothing") {
   YieldPolicy policy;
-  int64_t after = kSecond;
-  for (int i = 0; i < 100; ++i) {
-    while (!policy.may_yield(after)) after += kLeast;
-    after = yield_long(policy, after);
-  }
-  CHECK(policy.may_yield(after + YieldPolicy::kMostPauseNs));
-  CHECK_FALSE(policy.may_yield(after + YieldPolicy::kMostPauseNs - 1));
+  REQUIRE(policy.may_yield(kSecond));
+  policy.yielded(kSecond, kSecond + kSlice, true);
+  CHECK(policy.may_yield(kSecond + kSlice));
 }
 
-TEST_CASE("a long yield after a time without any begins anew") {
+TEST_CASE("yields that are long each time end") {
   YieldPolicy policy;
-  int64_t after = yield_long(policy, kSecond);
-  after = yield_long(policy, after + kLeast);
-  after = yield_long(policy, after + 10 * kLeast);
-  CHECK(policy.may_yield(after + kLeast));
+  const int64_t now = spend(policy, kSecond, kSlice, true);
+  CHECK_FALSE(policy.may_yield(now));
+  CHECK(now - kSecond <= YieldPolicy::kMostNs + kSlice);
+}
+
+TEST_CASE("yields that never end the wait end") {
+  YieldPolicy policy;
+  const int64_t now = spend(policy, kSecond, 100'000, false);
+  CHECK_FALSE(policy.may_yield(now));
+}
+
+TEST_CASE("yields that ended are tried again in a small share of the time") {
+  YieldPolicy policy;
+  int64_t now = spend(policy, kSecond, kSlice, false);
+  const int64_t from = now;
+  int64_t yielded = 0;
+  for (; now - from < 10 * kSecond; now += 1'000'000) {
+    if (!policy.may_yield(now)) continue;
+    policy.yielded(now, now + kSlice, false);
+    now += kSlice;
+    yielded += kSlice;
+  }
+  CHECK(yielded > 0);
+  CHECK(yielded <= 10 * kSecond / YieldPolicy::kShare + kSlice);
+}
+
+TEST_CASE("a debt beyond measure is forgotten") {
+  YieldPolicy policy;
+  REQUIRE(policy.may_yield(kSecond));
+  policy.yielded(kSecond, 100 * kSecond, false);
+  const int64_t pause = YieldPolicy::kDebtNs * YieldPolicy::kShare;
+  REQUIRE_FALSE(policy.may_yield(100 * kSecond));
+  CHECK(policy.may_yield(100 * kSecond + pause + kSecond));
+}
+
+TEST_CASE("a long time without waits saves up no more than the account holds") {
+  YieldPolicy policy;
+  REQUIRE(policy.may_yield(1'000 * kSecond));
+  const int64_t now = spend(policy, 1'000 * kSecond, kSlice, false);
+  CHECK(now - 1'000 * kSecond <= YieldPolicy::kMostNs + kSlice);
 }
 
 }  // namespace

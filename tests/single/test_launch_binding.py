@@ -178,3 +178,11 @@ def test_a_script_that_sets_its_number_of_threads_has_it() -> None:
     code = "import torch; torch.set_num_threads(5); print(torch.get_num_threads())"
     done = Job().run("-np", "2", *python(code), **UNSET)
     assert sorted(done.stdout.splitlines()) == ["[0]<stdout>:5", "[1]<stdout>:5"]
+
+
+def test_ranks_share_a_session_so_that_they_can_yield_to_each_other() -> None:
+    tell = "import os; print(os.getsid(0), os.getpgrp() == os.getpid())"
+    done = Job().run("-np", "2", *python(tell))
+    lines = [line.partition(":")[2] for line in done.stdout.splitlines() if "<stdout>" in line]
+    (session, leads), other = (line.split() for line in lines)
+    assert other == [session, leads] == [session, "True"]

@@ -289,7 +289,9 @@ def _become(
     """Turn this fork into the worker, or write the errno of the failure to the last writer."""
     out_writer, err_writer, outcome_writer = writers
     try:
-        os.setsid()
+        # No session of its own: the kernel may share out cores by sessions first, and a rank that
+        # yields then has nobody to yield to.
+        os.setpgid(0, 0)
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == guardian:
             # Python ignores these two, and what is ignored stays so in the program executed.

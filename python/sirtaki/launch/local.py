@@ -76,7 +76,7 @@ def require_command(command: Sequence[str], path: str | None = None) -> None:
 
 
 class LocalProcesses:
-    """Some ranks on this machine, one process each, in sessions of their own under a guardian.
+    """Some ranks on this machine, one process group each, in the session of a guardian.
 
     host: the name for messages. command: program and arguments, executed without a shell. base: the
     environment of all. environments: what each of the ranks has in addition. defaults: what each
@@ -116,7 +116,7 @@ class LocalProcesses:
             # What is wrong with it is said before anything is started.
             with_heap({**base, **own})
         self._grace = grace
-        self._sessions: set[int] = set()
+        self._groups: set[int] = set()
         self._control: socket.socket | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
 
@@ -194,7 +194,7 @@ class LocalProcesses:
         message: dict[str, Any] = json.loads(data)
         kind, rank = message["event"], self.ranks[message["rank"]]
         if kind == "started":
-            self._sessions.add(message["pid"])
+            self._groups.add(message["pid"])
             share = describe_share(self._shares[rank], self._base)
             share += described({**self._base, **self._environments[rank]})
             return [Event(kind, rank, pid=message["pid"], streams=streams, text=share)]
@@ -234,9 +234,9 @@ class LocalProcesses:
             self._guardian.wait()
             healthy = False
         if not healthy:
-            for session in self._sessions:
+            for group in self._groups:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(session, signal.SIGKILL)
+                    os.killpg(group, signal.SIGKILL)
         return healthy
 
     def _say(self, word: bytes) -> None:
