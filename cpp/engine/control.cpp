@@ -45,17 +45,15 @@ void Control::tell_receiver(bool urgent) const {
   if (region_->leader().relay.claim() != 0) relays_.wake();
 }
 
-void Control::send_down(const std::vector<int>& ranks, std::string_view message) {
-  if (relays_.sequencer != nullptr) relays_.sequencer->send_down(ranks, message);
+void Control::send_down(const Recipients& to, std::string_view message) {
+  if (relays_.sequencer != nullptr) relays_.sequencer->send_down(to, message);
   bool to_self = false;
   bool others_sent = true;
-  for (const int r : ranks) {
-    if (r == 0) {
+  for (const int place : places_here(to)) {
+    if (place == place_) {
       to_self = true;
       continue;
     }
-    if (hosts_.host_of(r) != 0) continue;
-    const int place = hosts_.place_of(r);
     Outgoing& outgoing = down_out_[static_cast<size_t>(place)];
     frame(outgoing, message);
     push(region_->down(place), outgoing);
@@ -70,6 +68,18 @@ void Control::send_down(const std::vector<int>& ranks, std::string_view message)
     for (const Outgoing& outgoing : down_out_) own_.back().others.push_back(outgoing.framed);
   }
   note_backlog();
+}
+
+std::vector<int> Control::places_here(const Recipients& to) const {
+  std::vector<int> places;
+  const Stretch here = to.ranks.empty() ? to.members.of_hosts({0, 1}) : Stretch{};
+  for (int at = here.begin; at < here.end; ++at) {
+    places.push_back(hosts_.place_of(to.members.rank_at(at)));
+  }
+  for (const int rank : to.ranks) {
+    if (hosts_.host_of(rank) == 0) places.push_back(hosts_.place_of(rank));
+  }
+  return places;
 }
 
 void Control::drop_up() {

@@ -36,7 +36,7 @@ class Control {
   void send_up(std::string_view message, bool urgent);
   /// Rank 0 itself gets its copy once the others' are in their rings: it must not begin an
   /// operation of which a peer, with its ring full, does not know yet.
-  void send_down(const std::vector<int>& ranks, std::string_view message);
+  void send_down(const Recipients& to, std::string_view message);
 
   /// Forgets what waits to be sent up: the sequencer listens no more.
   void drop_up();
@@ -78,6 +78,7 @@ class Control {
     std::vector<uint64_t> others;
   };
 
+  std::vector<int> places_here(const Recipients& to) const;
   void push(ByteRing& ring, Outgoing& outgoing);
   void push_own();
   void note_backlog();

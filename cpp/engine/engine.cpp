@@ -53,8 +53,8 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
     // Waits between hosts end in sleep whoever computes.
     sequencing.adapts_chunk &= hosts_.hosts() == 1;
     sequencer_ = std::make_unique<Sequencer>(
-        size_, sequencing, [this](const std::vector<int>& ranks, std::string_view message) {
-          control_.send_down(ranks, message);
+        hosts_, sequencing, [this](const Recipients& to, std::string_view message) {
+          control_.send_down(to, message);
         });
   }
   log_start();
@@ -196,8 +196,9 @@ void Engine::collect_requests() {
           place, [&](std::string_view message) { sequencer_->receive(rank, message, now); });
     });
   }
-  control_.receive_hosts([&](const std::vector<int>& ranks, std::string_view message) {
-    receive_up(ranks.front(), [&] { sequencer_->receive(ranks, message, now); });
+  control_.receive_hosts([&](const Reporters& from, std::string_view message) {
+    const int first = from.hosts.empty() ? from.ranks.at(0) : hosts_.leader_of(from.hosts[0].begin);
+    receive_up(first, [&] { sequencer_->receive(from, message, now); });
   });
 }
 

@@ -7,57 +7,84 @@
 
 namespace sirtaki {
 
-HostAggregator::HostAggregator(int size, std::vector<int> ranks)
-    : ranks_(std::move(ranks)), sets_(size), ordinals_(ranks_.size()) {}
+HostAggregator::HostAggregator(const HostMap& hosts, HostRange here)
+    : here_(here), sets_(hosts.size()), rosters_(hosts, sets_) {}
 
 // ---- From the ranks ----
 
-void HostAggregator::receive_up(int rank, std::string_view message, int64_t now_ns) {
+void HostAggregator::receive_up(const Reporters& from, std::string_view message, int64_t now_ns) {
   Reader in(message);
   const Up kind = in.get<Up>();
   if (kind == Up::kReady) {
     const Request* known = find_known(in.get<uint32_t>());
-    return known == nullptr ? pass(rank, message) : report(rank, *known, message, now_ns);
+    return known == nullptr ? pass(from, message) : report(from, *known, message, now_ns);
   }
-  if (kind != Up::kRequest) return pass(rank, message);
+  if (kind != Up::kRequest) return pass(from, message);
   const Request request = Request::decode(in);
-  if (request.kind != Kind::kJoin) return report(rank, request, message, now_ns);
-  pass(rank, message);
-  ++joined_[request.set];
+  if (request.kind != Kind::kJoin) return report(from, request, message, now_ns);
+  pass(from, message);
+  joined_[request.set] += static_cast<int>(from.ranks.size());
 }
 
-void HostAggregator::report(int rank, const Request& request, std::string_view message,
+void HostAggregator::report(const Reporters& from, const Request& request, std::string_view message,
                             int64_t now_ns) {
-  const auto place = static_cast<size_t>(place_of(rank));
-  const uint64_t ordinal = request.name.empty() ? ordinals_[place][request.set]++ : 0;
-  if (!sets_.contains(request.set)) return pass(rank, message);
+  if (!sets_.contains(request.set)) return pass(from, message);
+  const Roster& members = rosters_.of(request.set);
+  for (const HostRange& hosts : from.hosts) {
+    report(members.of_hosts(hosts), {{}, {hosts}}, request, message, now_ns);
+  }
+  for (const int rank : from.ranks) {
+    report(members.of_rank(rank), {{rank}, {}}, request, message, now_ns);
+  }
+}
+
+void HostAggregator::report(Stretch who, const Reporters& from, const Request& request,
+                            std::string_view message, int64_t now_ns) {
+  if (who.size() == 0) return pass(from, message);  // the sequencer will refuse it
+  Roster& members = rosters_.of(request.set);
+  uint64_t ordinal = 0;
+  if (request.name.empty()) {
+    const std::optional<uint64_t> next = members.next_ordinal(who);
+    if (!next) {
+      for (int place = who.begin; place < who.end; ++place) {
+        report({place, place + 1}, {{members.rank_at(place)}, {}}, request, message, now_ns);
+      }
+      return;
+    }
+    ordinal = *next;
+  }
   const std::string key = match_key(request, ordinal);
-  Pending& pending = pending_[key];
-  pending.reported.resize(ranks_.size());
-  if (!pending.reported[place]) ++pending.count;
-  pending.reported[place] = true;
+  Pending& pending = pending_.try_emplace(key, members, here_).first->second;
+  if (pending.reported.contains_any(who)) return pass(from, message);  // the same
+  pending.reported.add(who);
   if (pending.held.empty()) {
     pending.since_ns = now_ns;
     holding_.push_back(key);
   }
+  Held& held = held_as(pending, message);
+  held.from.add(from);
+  held.members += who.size();
+  if (pending.reported.count() >= pending.members - joined(request.set)) release(pending);
+}
+
+HostAggregator::Held& HostAggregator::held_as(Pending& pending, std::string_view message) {
   const auto same = std::find_if(pending.held.begin(), pending.held.end(),
-                                 [&](const Report& held) { return held.message == message; });
-  if (same != pending.held.end()) {
-    same->ranks.push_back(rank);
-  } else {
-    pending.held.push_back({{rank}, std::string(message)});
-  }
-  if (pending.count >= expected(request.set)) release(pending);
+                                 [&](const Held& held) { return held.message == message; });
+  if (same != pending.held.end()) return *same;
+  return pending.held.emplace_back(Held{{}, std::string(message), 0});
 }
 
 /// Sends the message on as it is, behind everything that came before it.
-void HostAggregator::pass(int rank, std::string_view message) {
+void HostAggregator::pass(const Reporters& from, std::string_view message) {
   release_all();
-  out_.push_back({{rank}, std::string(message)});
+  out_.push_back({from, std::string(message)});
 }
 
 void HostAggregator::release(Pending& pending) {
-  for (Report& report : pending.held) out_.push_back(std::move(report));
+  for (Held& held : pending.held) {
+    if (held.members == pending.members) held.from = {{}, {here_}};
+    out_.push_back({std::move(held.from), std::move(held.message)});
+  }
   pending.held.clear();
   while (!holding_.empty() && !is_held(holding_.front())) holding_.pop_front();
 }
@@ -71,19 +98,9 @@ bool HostAggregator::is_held(const std::string& key) const {
   return found != pending_.end() && !found->second.held.empty();
 }
 
-int HostAggregator::expected(int32_t set) {
-  auto known = members_.find(set);
-  if (known == members_.end()) {
-    const auto here = [&](int rank) { return sets_.index(set, rank) >= 0; };
-    const auto count = std::count_if(ranks_.begin(), ranks_.end(), here);
-    known = members_.emplace(set, static_cast<int>(count)).first;
-  }
-  const auto joined = joined_.find(set);
-  return known->second - (joined == joined_.end() ? 0 : joined->second);
-}
-
-int HostAggregator::place_of(int rank) const {
-  return static_cast<int>(std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
+int HostAggregator::joined(int32_t set) const {
+  const auto found = joined_.find(set);
+  return found == joined_.end() ? 0 : found->second;
 }
 
 const Request* HostAggregator::find_known(uint32_t id) const {
@@ -145,15 +162,14 @@ void HostAggregator::learn_batch(Reader& in) {
 /// The operation begins on the ranks of this host.
 void HostAggregator::learn(const Request& request, uint64_t ordinal) {
   if (request.kind == Kind::kJoin) {
-    // The same correction as the sequencer's.
-    for (auto& ordinals : ordinals_) ordinals[request.set] = ordinal;
+    rosters_.of(request.set).align_ordinals(ordinal);  // the same correction as the sequencer's
     joined_.erase(request.set);
   } else if (request.kind == Kind::kAddSet) {
     sets_.add(request.root, {request.splits.begin(), request.splits.end()});
-    for (auto& ordinals : ordinals_) ordinals.erase(request.root);
+    rosters_.forget(request.root);
   } else if (request.kind == Kind::kRemoveSet) {
     sets_.remove(request.root);
-    members_.erase(request.root);
+    rosters_.forget(request.root);
     joined_.erase(request.root);
   }
   forget(match_key(request, ordinal));

@@ -3,38 +3,35 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
+#include "engine/roster.h"
 
 namespace sirtaki {
 
 /// Who of which process set has joined: has no more data, and takes part with zeros.
 class Joins {
  public:
-  /// Throws for a member that joins twice.
-  void add(int32_t set, int rank, int member, size_t members, bool on_accelerator) {
-    Joined& joined = sets_[set];
-    joined.members.resize(members);
-    if (joined.members[static_cast<size_t>(member)]) {
+  /// `place`: of the rank in its set's roster, which has so many. Throws for who joins twice.
+  void add(int32_t set, int rank, int place, int places, bool on_accelerator) {
+    Joined& joined = sets_.try_emplace(set, places).first->second;
+    if (joined.marks.contains(place)) {
       throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " joins twice");
     }
-    joined.members[static_cast<size_t>(member)] = true;
+    joined.marks.add({place, place + 1});
     joined.last = rank;
     joined.on_accelerators &= on_accelerator;
-    ++joined.count;
   }
-  bool contains(int32_t set, int member) const {
+  bool contains(int32_t set, int place) const {
     const auto found = sets_.find(set);
-    return found != sets_.end() && found->second.members[static_cast<size_t>(member)];
+    return found != sets_.end() && found->second.marks.contains(place);
+  }
+  int count(int32_t set) const {
+    const auto found = sets_.find(set);
+    return found == sets_.end() ? 0 : found->second.marks.count();
   }
   /// Those who have joined can take part on accelerators, too.
   bool on_accelerators(int32_t set) const { return sets_.at(set).on_accelerators; }
-  /// All members of the set have joined.
-  bool complete(int32_t set) const {
-    const auto found = sets_.find(set);
-    return found != sets_.end() && found->second.count == found->second.members.size();
-  }
   /// Of a set in which somebody joined: the rank that was the last to do so.
   int last(int32_t set) const { return sets_.at(set).last; }
   void forget(int32_t set) { sets_.erase(set); }
@@ -42,8 +39,9 @@ class Joins {
 
  private:
   struct Joined {
-    std::vector<bool> members;
-    size_t count = 0;
+    explicit Joined(int places) : marks(places) {}
+
+    Marks marks;
     int last = -1;
     bool on_accelerators = true;
   };

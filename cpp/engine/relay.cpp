@@ -33,7 +33,12 @@ Relay::Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
       lost_(std::move(lost)),
       timeout_ns_(static_cast<int64_t>(timeout_seconds * 1e9)),
       heartbeat_ns_(timeout_ns_ > 0 ? std::min(kHeartbeatNs, timeout_ns_ / 5) : kHeartbeatNs) {
-  for (HostLink& link : links) peers_.push_back({link, 0, false, ""});
+  const HostTree tree = hosts_.tree();
+  const int own = hosts_.host_of(rank_);
+  for (HostLink& link : links) {
+    const int host = hosts_.host_of(link.rank());
+    peers_.push_back({link, host < own ? HostRange{} : tree.under(host), 0, false, ""});
+  }
 }
 
 void Relay::await_farewell() {
@@ -181,27 +186,79 @@ bool Relay::all_local_closed() const {
   return true;
 }
 
-// ---- Rank 0 ----
+bool Relay::all_below_left() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.under.size() == 0 || peer.bye; });
+}
 
-void SequencerRelay::send_down(const std::vector<int>& ranks, std::string_view message) {
-  std::vector<std::vector<int32_t>> places(static_cast<size_t>(hosts_.hosts()));
-  for (const int rank : ranks) {
-    places[static_cast<size_t>(hosts_.host_of(rank))].push_back(hosts_.place_of(rank));
-  }
-  const std::lock_guard lock(mutex_);
-  bool waits = false;
+bool Relay::is_under(const Peer& peer, int rank) const {
+  if (rank < 0 || rank >= hosts_.size()) return false;
+  const int host = hosts_.host_of(rank);
+  return host >= peer.under.begin && host < peer.under.end;
+}
+
+void Relay::require_under(const Peer& peer, int rank) const {
+  if (is_under(peer, rank)) return;
+  throw Error(ErrorCode::kInternal, "what rank " + std::to_string(rank) + " of its host does");
+}
+
+void Relay::send_below(const Recipients& to, std::string_view message) {
   for (Peer& peer : peers_) {
-    const int host = hosts_.host_of(peer.link.rank());
-    std::vector<int32_t>& there = places[static_cast<size_t>(host)];
-    if (there.empty() || peer.link.fd() < 0) continue;
-    if (there.size() == hosts_.ranks_on(host).size()) there.clear();
+    if (peer.link.fd() < 0 || to.members.of_hosts(peer.under).size() == 0) continue;
+    std::vector<int32_t> there;
+    std::copy_if(to.ranks.begin(), to.ranks.end(), std::back_inserter(there),
+                 [&](int rank) { return is_under(peer, rank); });
+    if (there.empty() && !to.ranks.empty()) continue;
     std::string text;
-    Writer(text).put(Hop::kDown).put_vector(there);
+    Writer(text).put(Hop::kDown).put(to.set).put_vector(there);
     text.append(message);
     peer.link.send(text);
-    waits |= peer.link.has_backlog();
   }
-  if (waits) wake();
+  wake_for_backlog();
+}
+
+/// The thread sends what the sockets do not take at once.
+void Relay::wake_for_backlog() const {
+  const auto waits = [](const Peer& peer) { return peer.link.has_backlog(); };
+  if (std::any_of(peers_.begin(), peers_.end(), waits)) wake();
+}
+
+void Relay::ask_below(const std::vector<int32_t>& ranks) {
+  for (Peer& peer : peers_) {
+    std::vector<int32_t> there;
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(there),
+                 [&](int rank) { return is_under(peer, rank); });
+    if (there.empty() || peer.link.fd() < 0) continue;
+    std::string text;
+    Writer(text).put(Hop::kAsk).put_vector(there);
+    peer.link.send(text);
+  }
+  wake_for_backlog();
+}
+
+Reporters Relay::read_reporters(const Peer& from, Reader& in) const {
+  Reporters reporters{in.get_vector<int32_t>(), in.get_vector<HostRange>()};
+  if (reporters.ranks.empty() && reporters.hosts.empty()) {
+    throw Error(ErrorCode::kInternal, "a report of nobody");
+  }
+  for (const int rank : reporters.ranks) {
+    if (is_under(from, rank)) continue;
+    throw Error(ErrorCode::kInternal, "a report of rank " + std::to_string(rank) + " of its host");
+  }
+  for (const HostRange& hosts : reporters.hosts) {
+    if (hosts.begin >= from.under.begin && hosts.begin < hosts.end && hosts.end <= from.under.end) {
+      continue;
+    }
+    throw Error(ErrorCode::kInternal, "a report of hosts that are not below it");
+  }
+  return reporters;
+}
+
+// ---- Rank 0 ----
+
+void SequencerRelay::send_down(const Recipients& to, std::string_view message) {
+  const std::lock_guard lock(mutex_);
+  send_below(to, message);
 }
 
 void SequencerRelay::receive_up(const Receive& receive) {
@@ -212,7 +269,7 @@ void SequencerRelay::receive_up(const Receive& receive) {
     reports.swap(up_);
     has_up_.store(false, std::memory_order_relaxed);
   }
-  for (const auto& report : reports) receive(report.ranks, report.message);
+  for (const auto& report : reports) receive(report.from, report.message);
 }
 
 void SequencerRelay::receive(Peer& from, Hop hop, std::string_view body) {
@@ -224,17 +281,7 @@ void SequencerRelay::receive(Peer& from, Hop hop, std::string_view body) {
 void SequencerRelay::ask(const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
   for (const int rank : ranks) answers_.erase(rank);
-  for (Peer& peer : peers_) {
-    const int host = hosts_.host_of(peer.link.rank());
-    std::vector<int32_t> there;
-    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(there),
-                 [&](int rank) { return hosts_.host_of(rank) == host; });
-    if (there.empty() || peer.link.fd() < 0) continue;
-    std::string text;
-    Writer(text).put(Hop::kAsk).put_vector(there);
-    peer.link.send(text);
-  }
-  wake();
+  ask_below(ranks);
 }
 
 std::string SequencerRelay::answer(int rank) {
@@ -244,13 +291,10 @@ std::string SequencerRelay::answer(int rank) {
 }
 
 void SequencerRelay::receive_answers(const Peer& from, std::string_view body) {
-  const int host = hosts_.host_of(from.link.rank());
   Reader in(body);
   while (!in.empty()) {
     const auto rank = in.get<int32_t>();
-    if (rank < 0 || rank >= hosts_.size() || hosts_.host_of(rank) != host) {
-      throw Error(ErrorCode::kInternal, "what rank " + std::to_string(rank) + " of its host does");
-    }
+    require_under(from, rank);
     answers_[rank] = in.get_string();
   }
   doorbell_.ring_engine();
@@ -258,26 +302,17 @@ void SequencerRelay::receive_answers(const Peer& from, std::string_view body) {
 
 void SequencerRelay::receive_report(const Peer& from, std::string_view body) {
   Reader in(body);
-  std::vector<int32_t> ranks = in.get_vector<int32_t>();
-  const std::vector<int>& there = hosts_.ranks_on(hosts_.host_of(from.link.rank()));
-  for (const int rank : ranks) {
-    if (std::binary_search(there.begin(), there.end(), rank)) continue;
-    throw Error(ErrorCode::kInternal, "a report of rank " + std::to_string(rank) + " of its host");
-  }
-  if (ranks.empty()) ranks = there;
+  Reporters reporters = read_reporters(from, in);
   std::string message(in.rest());
   const Up kind = in.get<Up>();
-  up_.push_back({std::move(ranks), std::move(message)});
+  up_.push_back({std::move(reporters), std::move(message)});
   has_up_.store(true);
   const bool urgent = kind == Up::kFlushed || kind == Up::kShutdown || kind == Up::kMeet;
   if (urgent) region_->leader().urgent.store(1);
   doorbell_.ring(0, urgent ? kControl : kRequest);
 }
 
-bool SequencerRelay::may_leave() const {
-  return all_local_closed() &&
-         std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.bye; });
-}
+bool SequencerRelay::may_leave() const { return all_local_closed() && all_below_left(); }
 
 // ---- Leaders ----
 
@@ -285,17 +320,21 @@ LeaderRelay::LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region>
                          const Doorbell& doorbell, std::span<HostLink> links,
                          double timeout_seconds, Lost lost)
     : Relay(hosts, rank, std::move(region), doorbell, links, timeout_seconds, std::move(lost)),
-      aggregator_(hosts.size(), hosts.ranks_on(hosts.host_of(rank))),
+      here_(hosts.tree().under(hosts.host_of(rank))),
+      aggregator_(hosts, here_),
       up_in_(static_cast<size_t>(region_->ranks())),
       down_out_(static_cast<size_t>(region_->ranks())) {}
 
 void LeaderRelay::send_up(std::string_view message) {
-  const int64_t now = now_ns();
   const std::lock_guard lock(mutex_);
-  aggregator_.receive_up(rank_, message, now);
+  report({{rank_}, {}}, message);
+}
+
+void LeaderRelay::report(const Reporters& from, std::string_view message) {
+  const int64_t now = now_ns();
+  aggregator_.receive_up(from, message, now);
   send_reports(now);
-  const bool waits = !peers_.empty() && peers_[0].link.has_backlog();
-  if (waits || aggregator_.deadline() < sleeps_until_) wake();
+  if (aggregator_.deadline() < sleeps_until_) wake();
 }
 
 int64_t LeaderRelay::work(int64_t now_ns) {
@@ -303,8 +342,8 @@ int64_t LeaderRelay::work(int64_t now_ns) {
   read_rings(now_ns);
   send_reports(now_ns);
   const bool full = !deliver_waiting();
-  if (!said_bye_ && all_local_closed()) {
-    send_to_all(Hop::kBye);
+  if (!said_bye_ && all_local_closed() && all_below_left()) {
+    above().send(framed(Hop::kBye, {}));
     said_bye_ = true;
   }
   return full ? std::min(now_ns + kRetryNs, aggregator_.deadline()) : aggregator_.deadline();
@@ -334,52 +373,87 @@ void LeaderRelay::lose_liar(int place, const std::string& why) const {
 }
 
 void LeaderRelay::send_reports(int64_t now_ns) {
-  if (peers_.empty()) return;
-  HostLink& link = peers_[0].link;
-  for (HostAggregator::Report& report : aggregator_.take(now_ns)) {
-    if (report.ranks.size() == static_cast<size_t>(region_->ranks())) report.ranks.clear();
+  HostLink& link = above();
+  for (const HostAggregator::Report& report : aggregator_.take(now_ns)) {
     std::string text;
-    Writer(text).put(Hop::kUp).put_vector(report.ranks);
+    Writer(text).put(Hop::kUp).put_vector(report.from.ranks).put_vector(report.from.hosts);
     text.append(report.message);
     if (link.fd() >= 0) link.queue(text);
   }
   link.flush();
+  wake_for_backlog();
 }
 
-void LeaderRelay::receive(Peer&, Hop hop, std::string_view body) {
-  if (hop == Hop::kAsk) return receive_questions(body);
-  if (hop == Hop::kDown) return receive_orders(body);
-  throw Error(ErrorCode::kInternal, "a report to who is not rank 0");
+void LeaderRelay::receive(Peer& from, Hop hop, std::string_view body) {
+  const bool is_above = from.under.size() == 0;
+  if (hop == Hop::kAsk && is_above) return receive_questions(body);
+  if (hop == Hop::kDown && is_above) return receive_orders(body);
+  if (hop == Hop::kTell && !is_above) return receive_answers(from, body);
+  if (hop == Hop::kUp && !is_above) return receive_report(from, body);
+  throw Error(ErrorCode::kInternal, is_above ? "a report to who is not rank 0"
+                                             : "orders from another host than rank 0's");
+}
+
+void LeaderRelay::receive_report(const Peer& from, std::string_view body) {
+  Reader in(body);
+  const Reporters reporters = read_reporters(from, in);
+  report(reporters, in.rest());
+}
+
+/// Rank 0 looks at them.
+void LeaderRelay::receive_answers(const Peer& from, std::string_view body) {
+  for (Reader in(body); !in.empty(); in.get_string()) require_under(from, in.get<int32_t>());
+  above().send(framed(Hop::kTell, body));
+  wake_for_backlog();
 }
 
 void LeaderRelay::receive_questions(std::string_view body) {
-  const std::vector<int>& local = hosts_.ranks_on(hosts_.host_of(rank_));
+  const int host = hosts_.host_of(rank_);
+  const std::vector<int32_t> ranks = Reader(body).get_vector<int32_t>();
   std::string text;
   Writer out(text);
   out.put(Hop::kTell);
-  for (const int32_t rank : Reader(body).get_vector<int32_t>()) {
-    if (!std::binary_search(local.begin(), local.end(), rank)) {
+  for (const int32_t rank : ranks) {
+    const bool exists = rank >= 0 && rank < hosts_.size();
+    if (!exists || !is_here(hosts_.host_of(rank))) {
       throw Error(ErrorCode::kInternal,
                   "a question about rank " + std::to_string(rank) + ", which is on another host");
     }
+    if (hosts_.host_of(rank) != host) continue;
     out.put(rank).put_string(state_text(*region_, hosts_, rank, now_ns()));
   }
-  peers_[0].link.send(text);
+  ask_below(ranks);
+  above().send(text);
 }
 
 void LeaderRelay::receive_orders(std::string_view body) {
   Reader in(body);
-  const std::vector<int32_t> places = in.get_vector<int32_t>();
-  for (const int place : places) {
-    if (place >= 0 && place < region_->ranks()) continue;
-    throw Error(ErrorCode::kInternal, "orders for place " + std::to_string(place) + " of " +
-                                          std::to_string(region_->ranks()));
+  const auto set = in.get<int32_t>();
+  const std::vector<int32_t> ranks = in.get_vector<int32_t>();
+  for (const int32_t rank : ranks) {
+    if (rank >= 0 && rank < hosts_.size() && is_here(hosts_.host_of(rank))) continue;
+    throw Error(ErrorCode::kInternal,
+                "orders for rank " + std::to_string(rank) + ", which is on another host");
   }
   const std::string_view message = in.rest();
   aggregator_.receive_down(message);
-  for (const int place : places) deliver(place, message);
-  if (!places.empty()) return;
-  for (int place = 0; place < region_->ranks(); ++place) deliver(place, message);
+  const Recipients to{set, aggregator_.roster(set), ranks};
+  send_below(to, message);
+  deliver(to, message);
+}
+
+/// To those of this host.
+void LeaderRelay::deliver(const Recipients& to, std::string_view message) {
+  const int host = hosts_.host_of(rank_);
+  if (to.ranks.empty()) {
+    const Stretch here = to.members.of_hosts({host, host + 1});
+    for (int at = here.begin; at < here.end; ++at) {
+      deliver(hosts_.place_of(to.members.rank_at(at)), message);
+    }
+  }
+  for (const int rank : to.ranks) {
+    if (hosts_.host_of(rank) == host) deliver(hosts_.place_of(rank), message);
+  }
 }
 
 void LeaderRelay::deliver(int place, std::string_view message) {
@@ -417,8 +491,6 @@ bool LeaderRelay::has_news() const {
   return false;
 }
 
-bool LeaderRelay::may_leave() const {
-  return said_bye_ && (peers_.empty() || !peers_[0].link.has_backlog());
-}
+bool LeaderRelay::may_leave() const { return said_bye_ && !peers_[0].link.has_backlog(); }
 
 }  // namespace sirtaki

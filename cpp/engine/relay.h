@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/frames.h"
 #include "engine/host_aggregator.h"
+#include "engine/recipients.h"
 #include "transport/doorbell.h"
 #include "transport/host_link.h"
 #include "transport/hosts.h"
@@ -22,17 +23,17 @@ namespace sirtaki {
 
 /// What leaders of hosts tell one another.
 enum class Hop : uint8_t {
-  kUp,         ///< ranks, and a message of theirs to the sequencer
-  kDown,       ///< places (none: all of the host), and a message of the sequencer to them
+  kUp,         ///< reporters, and a message of theirs to the sequencer
+  kDown,       ///< a process set, ranks (none: all members), and a message of the sequencer to them
   kHeartbeat,  ///< nothing: the host is alive
   kLost,       ///< a rank that is gone, who reports it and why; the world ends
-  kAsk,        ///< ranks of the host: rank 0 wants to know what they are doing
+  kAsk,        ///< ranks: rank 0 wants to know what they are doing
   kTell,       ///< what each of some ranks is doing, in words
-  kBye,        ///< nothing more will be run on this host
+  kBye,        ///< nothing more will be run on this host and those below it
 };
 
-/// Carries control messages between hosts; runs in the watcher's thread of each host's leader, so
-/// that it does not depend on what the leader itself is doing.
+/// Carries control messages between hosts, along their tree; runs in the watcher's thread of each
+/// host's leader, so that it does not depend on what the leader itself is doing.
 ///
 /// Other threads send directly what the sockets take at once.
 class Relay : public Watcher::Service {
@@ -62,6 +63,7 @@ class Relay : public Watcher::Service {
   /// A link and what is known of its other end.
   struct Peer {
     HostLink& link;
+    HostRange under;       ///< the hosts whose words come from there; none: it is above
     int64_t heard_ns = 0;  ///< 0: never
     bool bye = false;
     std::string broken;  ///< why nothing it says is believed any more
@@ -78,7 +80,17 @@ class Relay : public Watcher::Service {
   virtual bool may_leave() const = 0;
 
   bool all_local_closed() const;
+  /// All hosts below have said goodbye.
+  bool all_below_left() const;
   void send_to_all(Hop hop, std::string_view body = {});
+  /// Those of `to` that are on hosts below: one copy a child.
+  void send_below(const Recipients& to, std::string_view message);
+  void ask_below(const std::vector<int32_t>& ranks);
+  void wake_for_backlog() const;
+  /// Reads who reports; throws for others than those at that end.
+  Reporters read_reporters(const Peer& from, Reader& in) const;
+  bool is_under(const Peer& peer, int rank) const;
+  void require_under(const Peer& peer, int rank) const;
   void wake() const {
     if (wake_) wake_();
   }
@@ -111,12 +123,12 @@ class Relay : public Watcher::Service {
 /// The relay beside the sequencer, on rank 0.
 class SequencerRelay final : public Relay {
  public:
-  using Receive = std::function<void(const std::vector<int>& ranks, std::string_view message)>;
+  using Receive = std::function<void(const Reporters& from, std::string_view message)>;
 
   using Relay::Relay;
 
-  /// Sends a message of the sequencer to those of `ranks` that are on other hosts: one copy a host.
-  void send_down(const std::vector<int>& ranks, std::string_view message);
+  /// Sends a message of the sequencer to its recipients on other hosts.
+  void send_down(const Recipients& to, std::string_view message);
 
   /// Asks the leaders of their hosts what ranks are doing; answers ring this rank's engine.
   void ask(const std::vector<int>& ranks);
@@ -141,7 +153,7 @@ class SequencerRelay final : public Relay {
   std::atomic<bool> has_up_{false};
 };
 
-/// The relay on the leader of every other host.
+/// The relay on the leader of every other host. The first link leads up.
 class LeaderRelay final : public Relay {
  public:
   LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
@@ -157,15 +169,22 @@ class LeaderRelay final : public Relay {
   bool has_news() const override;
   bool may_leave() const override;
 
+  HostLink& above() { return peers_[0].link; }
+  void report(const Reporters& from, std::string_view message);
   void receive_orders(std::string_view body);
   void receive_questions(std::string_view body);
+  void receive_answers(const Peer& from, std::string_view body);
+  void receive_report(const Peer& from, std::string_view body);
   void read_rings(int64_t now_ns);
   void push(int place);
   void lose_liar(int place, const std::string& why) const;
   void send_reports(int64_t now_ns);
+  bool is_here(int host) const { return host >= here_.begin && host < here_.end; }
+  void deliver(const Recipients& to, std::string_view message);
   void deliver(int place, std::string_view message);
   bool deliver_waiting();
 
+  const HostRange here_;  ///< this host and those below it
   HostAggregator aggregator_;
   std::vector<std::string> up_in_;     ///< by place: the beginning of a message
   std::vector<std::string> down_out_;  ///< by place: what its ring did not take

@@ -15,64 +15,68 @@ bool has_sizes(Kind kind) {
   return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
 }
 
-std::pair<Pending&, bool> Reports::pending_for(int rank, const Request& request, int64_t now_ns) {
-  const int member = sets_.index(request.set, rank);
-  if (member < 0) refuse_report(rank, "reports an operation of a process set that it is not in");
-  const uint64_t ordinal = next_ordinal(rank, request);
+std::optional<std::pair<Pending*, bool>> Reports::pending_for(Stretch who, const Request& request,
+                                                              int64_t now_ns) {
+  uint64_t ordinal = 0;
+  Roster& members = roster(request.set);
+  if (request.name.empty()) {
+    const std::optional<uint64_t> next = members.next_ordinal(who);
+    if (!next) return std::nullopt;
+    ordinal = *next;
+  }
   std::string key = match_key(request, ordinal);
   std::unique_ptr<Pending>& found = pending_[key];
-  if (found != nullptr) return {*found, false};
-  found = std::make_unique<Pending>();
+  if (found != nullptr) return std::pair(found.get(), false);
+  found = std::make_unique<Pending>(members.size());
   found->key = std::move(key);
   found->ordinal = ordinal;
   found->set = request.set;
-  found->first_rank = rank;
+  found->first_rank = members.rank_at(who.begin);
   found->base = request;
-  found->reported.resize(sets_.ranks(request.set).size());
+  found->absent = joins_.count(request.set);
   found->since_ns = now_ns;
   if (sets_.index(request.set, 0) < 0) ++awaited_;
-  return {*found, true};
+  return std::pair(found.get(), true);
 }
 
-uint64_t Reports::next_ordinal(int rank, const Request& request) {
-  return request.name.empty() ? ordinals_[static_cast<size_t>(rank)][request.set]++ : 0;
-}
-
-void Reports::report(Pending& pending, int rank, const Request& request) {
+void Reports::report(Pending& pending, Stretch who, const Request& request) {
   expand(pending);
-  merge(pending, rank, request);
-  mark(pending, rank);
+  merge(pending, who, request);
+  mark(pending, who);
 }
 
-void Reports::report(Pending& pending, int rank, uint32_t id) {
-  if (pending.count == 0) {
+void Reports::report(Pending& pending, Stretch who, uint32_t id) {
+  if (pending.reported.count() == 0) {
     pending.id = id;
   } else if (pending.id != id) {
-    const IdCache::Known& known = cache_.at(id);
-    const auto member = static_cast<size_t>(sets_.index(pending.set, rank));
     expand(pending);
-    merge(pending, rank, known.requests.empty() ? known.response.base : known.requests[member]);
+    merge_known(pending, who, cache_.at(id));
   }
-  mark(pending, rank);
+  mark(pending, who);
 }
 
-bool Reports::report(Pending& pending, const std::vector<int>& ranks, uint32_t id) {
-  if (pending.count == 0) pending.id = id;
-  if (pending.id != id) return false;
-  for (const int rank : ranks) mark(pending, rank);
-  return true;
+void Reports::mark(Pending& pending, Stretch who) {
+  const Roster& members = roster(pending.set);
+  if (pending.reported.contains_any(who)) {
+    refuse_report(members.rank_at(who.begin), "reports twice");
+  }
+  pending.reported.add(who);
+  if (pending.absent > 0) {
+    for (int place = who.begin; place < who.end; ++place) {
+      pending.absent -= joins_.contains(pending.set, place) ? 1 : 0;
+    }
+  }
+  // The first place is that of the lowest rank.
+  if (who.begin == 0 && members.rank_at(0) == 0) ++awaited_;
 }
 
-void Reports::mark(Pending& pending, int rank) {
-  const int member = sets_.index(pending.set, rank);
-  if (member < 0) refuse_report(rank, "reports an operation of a process set that it is not in");
-  if (pending.reported[static_cast<size_t>(member)]) refuse_report(rank, "reports twice");
-  pending.reported[static_cast<size_t>(member)] = true;
-  ++pending.count;
-  if (rank == 0) ++awaited_;
+void Reports::join(int32_t set, int place) {
+  for (Pending* pending : of_set(set)) pending->absent += pending->reported.contains(place) ? 0 : 1;
 }
 
-void Reports::merge(Pending& pending, int rank, const Request& request) {
+void Reports::merge(Pending& pending, Stretch who, const Request& request) {
+  const Roster& members = roster(pending.set);
+  const int rank = members.rank_at(who.begin);
   if (pending.error.empty()) {
     // In the order of ranks, so that the message does not depend on who came first.
     pending.error = pending.first_rank < rank
@@ -80,24 +84,46 @@ void Reports::merge(Pending& pending, int rank, const Request& request) {
                         : mismatch(request, rank, pending.base, pending.first_rank);
   }
   if (!has_sizes(request.kind)) return;
-  pending.requests.resize(pending.reported.size());
-  pending.requests[static_cast<size_t>(sets_.index(pending.set, rank))] = request;
+  pending.requests.resize(static_cast<size_t>(pending.members));
+  for (int place = who.begin; place < who.end; ++place) {
+    const int member = sets_.index(pending.set, members.rank_at(place));
+    pending.requests[static_cast<size_t>(member)] = request;
+  }
 }
 
-std::vector<int> Reports::missing(const Pending& pending, const Joins& joins) const {
-  std::vector<int> ranks;
-  if (pending.whole()) return ranks;
-  const std::vector<int>& members = sets_.ranks(pending.set);
-  for (int m = 0; m < pending.members(); ++m) {
-    const auto index = static_cast<size_t>(m);
-    if (pending.reported[index] || joins.contains(pending.set, m)) continue;
-    ranks.push_back(members[index]);
+/// What the id means for each of them.
+void Reports::merge_known(Pending& pending, Stretch who, const IdCache::Known& known) {
+  if (known.requests.empty()) return merge(pending, who, known.response.base);
+  const Roster& members = roster(pending.set);
+  for (int place = who.begin; place < who.end; ++place) {
+    const int member = sets_.index(pending.set, members.rank_at(place));
+    merge(pending, {place, place + 1}, known.requests[static_cast<size_t>(member)]);
   }
+}
+
+template <class Picks>
+std::vector<int> Reports::ranks_of(const Pending& pending, Picks picks) {
+  std::vector<int> ranks;
+  const Roster& members = rosters_.of(pending.set);
+  for (int place = 0; place < pending.members; ++place) {
+    if (picks(place)) ranks.push_back(members.rank_at(place));
+  }
+  std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
+std::vector<int> Reports::reporters(const Pending& pending) {
+  return ranks_of(pending, [&](int place) { return pending.reported.contains(place); });
+}
+
+std::vector<int> Reports::missing(const Pending& pending) {
+  return ranks_of(pending, [&](int place) {
+    return !pending.reported.contains(place) && !joins_.contains(pending.set, place);
+  });
+}
+
 std::unique_ptr<Pending> Reports::take(const Pending& pending) {
-  if (sets_.index(pending.set, 0) < 0 || pending.reported[0]) --awaited_;
+  if (sets_.index(pending.set, 0) < 0 || pending.reported.contains(0)) --awaited_;
   return std::move(pending_.extract(pending.key).mapped());
 }
 
@@ -107,10 +133,9 @@ void Reports::expand(Pending& pending) {
   if (pending.id == 0) return;
   const IdCache::Known& known = cache_.at(pending.id);
   pending.id = 0;
-  for (size_t m = 0; m < pending.reported.size(); ++m) {
-    if (!pending.reported[m]) continue;
-    merge(pending, sets_.ranks(pending.set)[m],
-          known.requests.empty() ? known.response.base : known.requests[m]);
+  if (known.requests.empty()) return;  // what all of them have asked for is `base`
+  for (int place = 0; place < pending.members; ++place) {
+    if (pending.reported.contains(place)) merge_known(pending, {place, place + 1}, known);
   }
 }
 
@@ -144,19 +169,6 @@ std::vector<Pending*> Reports::all() const {
   std::vector<Pending*> found;
   for (const auto& [key, pending] : pending_) found.push_back(pending.get());
   return found;
-}
-
-uint64_t Reports::align_ordinals(int32_t set) {
-  uint64_t highest = 0;
-  for (const int rank : sets_.ranks(set)) {
-    highest = std::max(highest, ordinals_[static_cast<size_t>(rank)][set]);
-  }
-  for (const int rank : sets_.ranks(set)) ordinals_[static_cast<size_t>(rank)][set] = highest;
-  return highest;
-}
-
-void Reports::forget_ordinals(int32_t set) {
-  for (auto& ordinals : ordinals_) ordinals.erase(set);
 }
 
 }  // namespace sirtaki

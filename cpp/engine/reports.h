@@ -1,60 +1,70 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "engine/id_cache.h"
 #include "engine/joins.h"
 #include "engine/process_sets.h"
+#include "engine/reporters.h"
 #include "engine/request.h"
+#include "engine/roster.h"
 
 namespace sirtaki {
 
 /// An operation that some members have reported.
 struct Pending {
+  explicit Pending(int members) : reported(members), members(members) {}
+
   std::string key;
   uint64_t ordinal = 0;
   int32_t set = 0;
   uint32_t id = 0;  ///< all reports so far were this id; 0: `requests` holds them
-  int count = 0;
   int first_rank = 0;
-  std::vector<bool> reported;     ///< by member
-  std::vector<Request> requests;  ///< [0] is the first one's; by member for kinds with sizes
+  Marks reported;  ///< by place in the set's roster
+  int members;
+  int absent = 0;                 ///< members that have joined without reporting it
+  std::vector<Request> requests;  ///< by member for kinds with sizes, else none
   Request base;
   std::string error;
   ErrorCode error_code = ErrorCode::kMismatch;
   int64_t since_ns = 0;
   bool warned = false;
 
-  int members() const { return static_cast<int>(reported.size()); }
-  bool whole() const { return count == members(); }
+  bool whole() const { return reported.count() == members; }
+  /// Nobody is missing but those who have joined.
+  bool complete() const { return reported.count() + absent == members; }
 };
 
-/// Lets the ranks' reports of one operation find each other.
+/// Lets the ranks' reports of one operation find each other. What a report costs does not grow with
+/// the members of its set.
 class Reports {
  public:
-  Reports(int ranks, const ProcessSets& sets, const IdCache& cache)
-      : sets_(sets), cache_(cache), ordinals_(static_cast<size_t>(ranks)) {}
+  Reports(const HostMap& hosts, const ProcessSets& sets, const IdCache& cache, const Joins& joins)
+      : sets_(sets), cache_(cache), joins_(joins), rosters_(hosts, sets) {}
 
-  /// The operation that a rank reports, and whether it is the first one to do so.
-  std::pair<Pending&, bool> pending_for(int rank, const Request& request, int64_t now_ns);
-  /// Counts the rank's unnamed requests.
-  uint64_t next_ordinal(int rank, const Request& request);
+  Roster& roster(int32_t set) { return rosters_.of(set); }
 
-  /// A rank reports the operation in full, or by its id.
-  void report(Pending& pending, int rank, const Request& request);
-  void report(Pending& pending, int rank, uint32_t id);
-  /// Several ranks report it by one id; false if each one's report must be looked at.
-  bool report(Pending& pending, const std::vector<int>& ranks, uint32_t id);
+  /// The operation that ranks report, and whether they are the first ones to do so; nothing if it
+  /// is not the same one for all of them.
+  std::optional<std::pair<Pending*, bool>> pending_for(Stretch who, const Request& request,
+                                                       int64_t now_ns);
 
-  /// Members that have neither reported it nor joined.
-  std::vector<int> missing(const Pending& pending, const Joins& joins) const;
+  /// Ranks report the operation in full, or by its id.
+  void report(Pending& pending, Stretch who, const Request& request);
+  void report(Pending& pending, Stretch who, uint32_t id);
+  /// A rank has joined: it will report nothing that it has not.
+  void join(int32_t set, int place);
+
+  /// Members that have reported it, and those that have neither done so nor joined.
+  std::vector<int> reporters(const Pending& pending);
+  std::vector<int> missing(const Pending& pending);
   /// Takes it out: it is complete, or has failed.
   std::unique_ptr<Pending> take(const Pending& pending);
 
@@ -72,18 +82,20 @@ class Reports {
   /// Some of them rank 0 has submitted, or has no part in.
   bool awaits_peers() const { return awaited_ > 0; }
 
-  /// Lets all members of a set count alike, from the highest number on; returns it.
-  uint64_t align_ordinals(int32_t set);
   /// The number of a set will be another one's.
-  void forget_ordinals(int32_t set);
+  void forget_set(int32_t set) { rosters_.forget(set); }
 
  private:
-  void mark(Pending& pending, int rank);
-  void merge(Pending& pending, int rank, const Request& request);
+  void mark(Pending& pending, Stretch who);
+  void merge(Pending& pending, Stretch who, const Request& request);
+  void merge_known(Pending& pending, Stretch who, const IdCache::Known& known);
+  template <class Picks>
+  std::vector<int> ranks_of(const Pending& pending, Picks picks);
 
   const ProcessSets& sets_;
   const IdCache& cache_;
-  std::vector<std::map<int32_t, uint64_t>> ordinals_;  ///< of unnamed requests, by rank and set
+  const Joins& joins_;
+  Rosters rosters_;
   std::unordered_map<std::string, std::unique_ptr<Pending>> pending_;
   int awaited_ = 0;
 };

@@ -1,7 +1,6 @@
 #include "engine/sequencer.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "collectives/slots.h"
 #include "engine/checks.h"
@@ -22,14 +21,13 @@ bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRe
 
 }  // namespace
 
-Sequencer::Sequencer(int size, const EngineOptions& options, Send send)
-    : size_(size),
+Sequencer::Sequencer(const HostMap& hosts, const EngineOptions& options, Send send)
+    : size_(hosts.size()),
       options_(options),
       send_(std::move(send)),
-      sets_(size),
-      everyone_(sets_.ranks(0)),
+      sets_(hosts.size()),
       cache_(options.cache_capacity),
-      reports_(size, sets_, cache_) {
+      reports_(hosts, sets_, cache_, joins_) {
   if (options.autotune.enabled) {
     autotuner_ = std::make_unique<Autotuner>(options);
   } else if (options.adapts_chunk && !options.autotune.chunk_fixed) {
@@ -38,28 +36,28 @@ Sequencer::Sequencer(int size, const EngineOptions& options, Send send)
 }
 
 void Sequencer::receive(int rank, std::string_view message, int64_t now_ns) {
+  receive(Reporters{{rank}, {}}, message, now_ns);
+}
+
+void Sequencer::receive(const Reporters& from, std::string_view message, int64_t now_ns) {
   if (ended_) return;
   Reader in(message);
-  switch (in.get<Up>()) {
-    case Up::kRequest:
-      return receive_request(rank, Request::decode(in), now_ns);
-    case Up::kReady:
-      return receive_ready(rank, in.get<uint32_t>(), now_ns);
+  const Up kind = in.get<Up>();
+  if (kind == Up::kRequest || kind == Up::kReady) return receive_report(from, kind, in, now_ns);
+  if (from.ranks.size() != 1 || !from.hosts.empty()) {
+    throw Error(ErrorCode::kInternal, "what one rank says is said by several");
+  }
+  const int rank = from.ranks.front();
+  switch (kind) {
     case Up::kFlushed:
       return receive_flushed(rank);
     case Up::kShutdown:
       return receive_shutdown(rank, now_ns);
     case Up::kMeet:
       return receive_meet(rank, in.get<int32_t>());
+    default:
+      throw Error(ErrorCode::kInternal, "unknown control message");
   }
-  throw Error(ErrorCode::kInternal, "unknown control message");
-}
-
-void Sequencer::receive(const std::vector<int>& ranks, std::string_view message, int64_t now_ns) {
-  Reader in(message);
-  const bool ready = in.get<Up>() == Up::kReady;
-  if (ready && !ended_ && receive_ready(ranks, in.get<uint32_t>(), now_ns)) return;
-  for (const int rank : ranks) receive(rank, message, now_ns);
 }
 
 /// Two ranks of different hosts are to connect to each other.
@@ -67,54 +65,75 @@ void Sequencer::receive_meet(int rank, int32_t peer) {
   if (sets_.index(0, peer) < 0) refuse_report(rank, "wants to connect to a rank that is not");
   std::string message;
   Writer(message).put(Down::kMeet).put(static_cast<int32_t>(rank));
-  send_({peer}, message);
+  send_to({peer}, message);
 }
 
 // ---- Collecting what the ranks submit ----
 
-void Sequencer::receive_request(int rank, const Request& request, int64_t now_ns) {
-  if (!sets_.contains(request.set)) return refuse(rank, request);
-  if (sets_.index(request.set, rank) < 0) {
+void Sequencer::receive_report(const Reporters& from, Up kind, Reader& in, int64_t now_ns) {
+  const uint32_t id = kind == Up::kReady ? in.get<uint32_t>() : 0;
+  std::optional<Request> asked;
+  if (id == 0) asked = Request::decode(in);
+  const Request& base = id == 0 ? *asked : cache_.at(id).response.base;
+  if (!sets_.contains(base.set)) return refuse(from, base);
+  const auto add = [&](Pending& pending, Stretch who) {
+    id == 0 ? reports_.report(pending, who, base) : reports_.report(pending, who, id);
+  };
+  for (const HostRange& hosts : from.hosts) {
+    const Stretch who = reports_.roster(base.set).of_hosts(hosts);
+    if (who.size() == 0 || base.kind == Kind::kJoin) {
+      throw Error(ErrorCode::kInternal, "hosts report what none of their ranks can");
+    }
+    report(who, base, add, now_ns);
+  }
+  for (const int rank : from.ranks) {
+    const Stretch who = member(base.set, rank);
+    base.kind == Kind::kJoin ? receive_join(rank, base) : report(who, base, add, now_ns);
+  }
+}
+
+/// `add(pending, who)` notes the report where it belongs.
+template <class Add>
+void Sequencer::report(Stretch who, const Request& base, const Add& add, int64_t now_ns) {
+  const auto found = reports_.pending_for(who, base, now_ns);
+  if (!found) {  // they have made different numbers of unnamed requests
+    for (int place = who.begin; place < who.end; ++place) {
+      report({place, place + 1}, base, add, now_ns);
+    }
+    return;
+  }
+  const auto [pending, is_new] = *found;
+  if (timeline_ != nullptr) {
+    if (is_new) timeline_->negotiate_begin(base, pending->ordinal);
+    for (int place = who.begin; place < who.end; ++place) {
+      timeline_->negotiate_rank(base, pending->ordinal, reports_.roster(base.set).rank_at(place));
+    }
+  }
+  add(*pending, who);
+  complete_if_all(*pending);
+}
+
+Stretch Sequencer::member(int32_t set, int rank) {
+  const Stretch who = reports_.roster(set).of_rank(rank);
+  if (who.size() == 0) {
     refuse_report(rank, "asks for an operation of a process set that it is not in");
   }
-  if (request.kind == Kind::kJoin) return receive_join(rank, request);
-  Pending& pending = pending_for(rank, request, now_ns);
-  reports_.report(pending, rank, request);
-  complete_if_all(pending);
-}
-
-void Sequencer::receive_ready(int rank, uint32_t id, int64_t now_ns) {
-  const Request& base = cache_.at(id).response.base;
-  if (!sets_.contains(base.set)) return refuse(rank, base);
-  Pending& pending = pending_for(rank, base, now_ns);
-  reports_.report(pending, rank, id);
-  complete_if_all(pending);
-}
-
-/// Takes the reports of a host in one go; false if each rank's must be looked at.
-bool Sequencer::receive_ready(const std::vector<int>& ranks, uint32_t id, int64_t now_ns) {
-  const Request& base = cache_.at(id).response.base;
-  if (base.name.empty() || !sets_.contains(base.set) || timeline_ != nullptr) return false;
-  Pending& pending = pending_for(ranks.front(), base, now_ns);
-  if (!reports_.report(pending, ranks, id)) return false;
-  complete_if_all(pending);
-  return true;
+  return who;
 }
 
 /// The set was removed while the request was on its way.
-void Sequencer::refuse(int rank, const Request& request) {
-  const uint64_t ordinal = reports_.next_ordinal(rank, request);
-  send_error({rank}, match_key(request, ordinal), ErrorCode::kInternal,
-             describe(request, ordinal) + ": its process set was removed");
-}
-
-Pending& Sequencer::pending_for(int rank, const Request& request, int64_t now_ns) {
-  const auto [pending, is_new] = reports_.pending_for(rank, request, now_ns);
-  if (timeline_ != nullptr) {
-    if (is_new) timeline_->negotiate_begin(request, pending.ordinal);
-    timeline_->negotiate_rank(request, pending.ordinal, rank);
+void Sequencer::refuse(const Reporters& from, const Request& request) {
+  Roster& members = reports_.roster(request.set);
+  std::vector<Stretch> whom;
+  for (const HostRange& hosts : from.hosts) whom.push_back(members.of_hosts(hosts));
+  for (const int rank : from.ranks) whom.push_back(member(request.set, rank));
+  for (const Stretch& who : whom) {
+    for (int place = who.begin; place < who.end; ++place) {
+      const uint64_t ordinal = request.name.empty() ? *members.next_ordinal({place, place + 1}) : 0;
+      send_error({members.rank_at(place)}, match_key(request, ordinal), ErrorCode::kInternal,
+                 describe(request, ordinal) + ": its process set was removed");
+    }
   }
-  return pending;
 }
 
 void Sequencer::set_timeline(Timeline* timeline) {
@@ -122,15 +141,14 @@ void Sequencer::set_timeline(Timeline* timeline) {
   if (timeline_ == nullptr) return;
   for (const Pending* pending : reports_.all()) {
     timeline_->negotiate_begin(base_of(*pending), pending->ordinal);
-    for (size_t m = 0; m < pending->reported.size(); ++m) {
-      if (!pending->reported[m]) continue;
-      timeline_->negotiate_rank(base_of(*pending), pending->ordinal, sets_.ranks(pending->set)[m]);
+    for (const int rank : reports_.reporters(*pending)) {
+      timeline_->negotiate_rank(base_of(*pending), pending->ordinal, rank);
     }
   }
 }
 
 void Sequencer::complete_if_all(Pending& pending) {
-  if (!pending.whole() && (joins_.empty() || !reports_.missing(pending, joins_).empty())) return;
+  if (!pending.complete()) return;
   std::unique_ptr<Pending> done = reports_.take(pending);
   if (timeline_ != nullptr) timeline_->negotiate_end(base_of(*done), done->ordinal);
   const Request& base = base_of(*done);
@@ -161,7 +179,7 @@ std::string Sequencer::not_joinable(const Request& request) const {
 std::string Sequencer::validate(const Pending& pending) const {
   const Request& request = base_of(pending);
   if (changes_sets(request.kind)) return validate_set_change(request);
-  const size_t members = pending.reported.size();
+  const auto members = static_cast<size_t>(pending.members);
   if (traits_of(request.kind).rooted && sets_.index(request.set, request.root) < 0) {
     return "root rank " + std::to_string(request.root) + " is not one of the " +
            std::to_string(members) + " ranks of the process set";
@@ -200,28 +218,39 @@ std::string Sequencer::validate_set_change(const Request& request) const {
 
 void Sequencer::receive_join(int rank, const Request& request) {
   const int32_t set = request.set;
-  joins_.add(set, rank, sets_.index(set, rank), sets_.ranks(set).size(), request.device != 0);
+  const int members = reports_.roster(set).size();
+  const int place = member(set, rank).begin;
+  joins_.add(set, rank, place, members, request.device != 0);
+  reports_.join(set, place);
   for (Pending* pending : reports_.of_set(set)) complete_if_all(*pending);
-  if (joins_.complete(set)) finish_join(set);
+  if (joins_.count(set) == members) finish_join(set);
 }
 
 /// Everybody joined: tell so, behind everything that is ready.
 void Sequencer::finish_join(int32_t set) {
-  auto done = std::make_unique<Pending>();
+  Roster& members = reports_.roster(set);
+  auto done = std::make_unique<Pending>(members.size());
   done->base.kind = Kind::kJoin;
   done->base.name = "join." + std::to_string(set);
   done->base.set = set;
   done->base.root = joins_.last(set);
   done->set = set;
-  done->reported.resize(sets_.ranks(set).size());
-  done->count = static_cast<int>(done->reported.size());
+  done->reported.add(members.all());
   // Ranks that joined early missed unnamed operations; from here on all count alike again.
-  done->ordinal = reports_.align_ordinals(set);
+  done->ordinal = members.align_ordinals();
   joins_.forget(set);
   ready_.push_back(std::move(done));
 }
 
 // ---- Sending ----
+
+void Sequencer::send_to_set(int32_t set, std::string_view message) {
+  send_({set, reports_.roster(set), {}}, message);
+}
+
+void Sequencer::send_to(std::vector<int> ranks, std::string_view message) {
+  send_({0, reports_.roster(0), std::move(ranks)}, message);
+}
 
 /// The first one that may go. A change of the sets goes behind all that was ready before it.
 std::unique_ptr<Pending> Sequencer::take_ready(const std::function<bool(int32_t set)>& may_go) {
@@ -254,14 +283,12 @@ bool Sequencer::dispatch(int64_t now_ns, const std::function<bool(int32_t set)>&
     }
   }
   if (autotuner_ != nullptr) tune(batch, bytes, now_ns);
-  // Copied: adding or removing a set changes the table.
-  const std::vector<int> ranks =
-      changes_sets(base_of(*batch[0]).kind) ? everyone_ : sets_.ranks(batch[0]->set);
+  const int32_t to = changes_sets(base_of(*batch[0]).kind) ? 0 : batch[0]->set;
   std::string message;
   Writer out(message);
   out.put(Down::kBatch).put(static_cast<uint32_t>(batch.size()));
   for (auto& pending : batch) append_item(message, *pending);
-  send_(ranks, message);
+  send_to_set(to, message);
   if (cache_.full()) flush();  // behind the batch, whose ids are forgotten too
   return true;
 }
@@ -320,7 +347,7 @@ void Sequencer::apply_to_sets(Pending& pending) {
     if (sets_.index(base.root, 0) < 0) ++sets_without_zero_;
     // Of an earlier set with this number, and perhaps other members.
     cache_.forget_set(base.root);
-    reports_.forget_ordinals(base.root);
+    reports_.forget_set(base.root);
   } else if (base.kind == Kind::kRemoveSet) {
     remove_set(base.root);
   }
@@ -329,6 +356,7 @@ void Sequencer::apply_to_sets(Pending& pending) {
 /// What some members have submitted in the set cannot be completed any more.
 void Sequencer::remove_set(int32_t set) {
   const std::string why = "its process set was removed";
+  reports_.roster(set);  // for requests that are on their way
   const bool without_zero = sets_.index(set, 0) < 0;
   for (const Pending* pending : reports_.of_set(set)) {
     fail(*reports_.take(*pending), ErrorCode::kInternal, why);
@@ -347,14 +375,10 @@ void Sequencer::fail(const Pending& pending, ErrorCode code, const std::string& 
   std::string text = describe(base_of(pending), pending.ordinal);
   text += code == ErrorCode::kMismatch ? ": the ranks asked for " + why : ": " + why;
   // The others have not submitted it; if they do later, that is another operation.
-  std::vector<int> ranks;
-  for (size_t m = 0; m < pending.reported.size(); ++m) {
-    if (pending.reported[m]) ranks.push_back(sets_.ranks(pending.set)[m]);
-  }
-  send_error(ranks, pending.key, code, text);
+  send_error(reports_.reporters(pending), pending.key, code, text);
 }
 
-void Sequencer::send_error(const std::vector<int>& ranks, const std::string& key, ErrorCode code,
+void Sequencer::send_error(std::vector<int> ranks, const std::string& key, ErrorCode code,
                            const std::string& text) {
   std::string message;
   Writer(message)
@@ -362,7 +386,7 @@ void Sequencer::send_error(const std::vector<int>& ranks, const std::string& key
       .put_string(key)
       .put(static_cast<uint8_t>(code))
       .put_string(text);
-  send_(ranks, message);
+  send_to(std::move(ranks), message);
 }
 
 /// Lets the autotuner see a batch before it goes out, and tells all ranks what it changed.
@@ -385,7 +409,7 @@ void Sequencer::announce_settings() { send_chunk_bytes(options_.chunk_bytes); }
 void Sequencer::send_chunk_bytes(int64_t bytes) {
   std::string message;
   Writer(message).put(Down::kTune).put(bytes);
-  send_(everyone_, message);
+  send_to_set(0, message);
 }
 
 // ---- Short ids ----
@@ -394,7 +418,7 @@ void Sequencer::flush() {
   if (!cache_.flush(size_)) return;
   std::string message;
   Writer(message).put(Down::kFlush);
-  send_(everyone_, message);
+  send_to_set(0, message);
 }
 
 void Sequencer::receive_flushed(int rank) {
@@ -413,7 +437,7 @@ void Sequencer::receive_shutdown(int rank, int64_t now_ns) {
   }
   std::string message;
   Writer(message).put(Down::kShutdown).put(static_cast<int32_t>(rank));
-  send_(everyone_, message);
+  send_to_set(0, message);
   ended_ = true;
 }
 
@@ -450,13 +474,13 @@ void Sequencer::fail_stalled(const Pending& pending, double seconds, const std::
 
 /// Who they are, and what the first of them are doing; nothing as long as that is being found out.
 std::optional<std::string> Sequencer::missing_ranks(const Pending& pending,
-                                                    const StateOf& state_of) const {
+                                                    const StateOf& state_of) {
   constexpr int kMostStates = 8;
   std::string text;
   std::string states;
   int asked = 0;
   bool known = true;
-  for (const int rank : reports_.missing(pending, joins_)) {
+  for (const int rank : reports_.missing(pending)) {
     text += (text.empty() ? "" : ", ") + std::to_string(rank) + host(rank);
     if (++asked > kMostStates) continue;
     const std::optional<std::string> state = state_of(rank);

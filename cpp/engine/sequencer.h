@@ -16,8 +16,10 @@
 #include "engine/messages.h"
 #include "engine/options.h"
 #include "engine/process_sets.h"
+#include "engine/recipients.h"
 #include "engine/reports.h"
 #include "engine/request.h"
+#include "transport/hosts.h"
 
 namespace sirtaki {
 
@@ -28,18 +30,19 @@ class Timeline;
 /// It is a plain state machine: messages in, messages out, no threads and no clock of its own.
 class Sequencer {
  public:
-  /// Delivers a message to some ranks.
-  using Send = std::function<void(const std::vector<int>& ranks, std::string_view message)>;
+  /// Delivers a message to its recipients.
+  using Send = std::function<void(const Recipients& to, std::string_view message)>;
 
-  Sequencer(int size, const EngineOptions& options, Send send);
+  /// `hosts` must live longer.
+  Sequencer(const HostMap& hosts, const EngineOptions& options, Send send);
 
   /// Tells all ranks the settings on which they must agree; before anything else.
   void announce_settings();
 
   /// Takes a message (Up …) of a rank.
   void receive(int rank, std::string_view message, int64_t now_ns);
-  /// Takes the same message of several ranks.
-  void receive(const std::vector<int>& ranks, std::string_view message, int64_t now_ns);
+  /// Takes the same message of several ranks; those of hosts are the members of its process set.
+  void receive(const Reporters& from, std::string_view message, int64_t now_ns);
 
   /// Sends the next batch of operations that are ready, if there is one; `may_go` tells whether
   /// rank 0 can run something of a set that it is a member of.
@@ -73,22 +76,21 @@ class Sequencer {
   void set_timeline(Timeline* timeline);
 
  private:
-  void receive_request(int rank, const Request& request, int64_t now_ns);
-  void refuse(int rank, const Request& request);
-  void receive_ready(int rank, uint32_t id, int64_t now_ns);
-  bool receive_ready(const std::vector<int>& ranks, uint32_t id, int64_t now_ns);
+  void receive_report(const Reporters& from, Up kind, Reader& in, int64_t now_ns);
+  template <class Add>
+  void report(Stretch who, const Request& base, const Add& add, int64_t now_ns);
+  void refuse(const Reporters& from, const Request& request);
+  Stretch member(int32_t set, int rank);
   void receive_join(int rank, const Request& request);
   void receive_shutdown(int rank, int64_t now_ns);
   void receive_meet(int rank, int32_t peer);
   void receive_flushed(int rank);
 
-  Pending& pending_for(int rank, const Request& request, int64_t now_ns);
   void complete_if_all(Pending& pending);
-  void recheck_set(int32_t set);
   void finish_join(int32_t set);
 
   void fail(const Pending& pending, ErrorCode code, const std::string& why);
-  void send_error(const std::vector<int>& ranks, const std::string& key, ErrorCode code,
+  void send_error(std::vector<int> ranks, const std::string& key, ErrorCode code,
                   const std::string& text);
   void fail_stalled(const Pending& pending, double seconds, const std::string& missing);
   std::string not_joinable(const Request& request) const;
@@ -104,8 +106,10 @@ class Sequencer {
   void append_item(std::string& out, Pending& pending);
   void flush();
   void send_chunk_bytes(int64_t bytes);
+  void send_to(std::vector<int> ranks, std::string_view message);
+  void send_to_set(int32_t set, std::string_view message);
   void tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t bytes, int64_t now_ns);
-  std::optional<std::string> missing_ranks(const Pending& pending, const StateOf& state_of) const;
+  std::optional<std::string> missing_ranks(const Pending& pending, const StateOf& state_of);
   std::string host(int rank) const;
 
   int size_;
@@ -115,10 +119,9 @@ class Sequencer {
   std::unique_ptr<Autotuner> autotuner_;
   std::optional<ChunkPolicy> chunk_policy_;  ///< where the chunk is neither set nor tuned
   ProcessSets sets_;
-  std::vector<int> everyone_;
   IdCache cache_;
-  Reports reports_;
   Joins joins_;
+  Reports reports_;
   int sets_without_zero_ = 0;
   std::deque<std::unique_ptr<Pending>> ready_;
   bool ended_ = false;  ///< a rank has left

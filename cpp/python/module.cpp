@@ -11,6 +11,7 @@
 #include "python/bindings.h"
 #include "python/completions.h"
 #include "python/launches.h"
+#include "transport/host_tree.h"
 #include "transport/region.h"
 
 namespace nb = nanobind;
@@ -57,6 +58,10 @@ NB_MODULE(_core, m) {
       nb::arg("array"), "Where the elements of an array are; faster than numpy's own ways.");
   m.def("region_bytes", &Region::bytes, nb::arg("ranks"),
         "Bytes of shared memory that the ranks of a host need together.");
+  m.def(
+      "linked_hosts", [](int hosts, int host) { return HostTree(hosts).neighbours_of(host); },
+      nb::arg("hosts"), nb::arg("host"),
+      "The hosts with whose leaders a host's leader is connected for control messages.");
   bind_completions(m);
   bind_launches(m);
   bind_engine(m);

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/fd.h"
+#include "transport/host_tree.h"
 
 namespace sirtaki {
 
@@ -24,8 +26,10 @@ struct Connect {
 /// Which ranks of the world share a host. Host 0 is rank 0's; a host's leader is its lowest rank.
 class HostMap {
  public:
-  /// `host_of[r]` is the host of rank r; hosts are numbered from 0 without gaps.
-  explicit HostMap(std::vector<int> host_of) : host_of_(std::move(host_of)) {
+  /// `host_of[r]` is the host of rank r; hosts are numbered from 0 without gaps. `fan_out`: see
+  /// HostTree.
+  explicit HostMap(std::vector<int> host_of, int fan_out = HostTree::kFanOut)
+      : host_of_(std::move(host_of)), fan_out_(fan_out) {
     for (size_t rank = 0; rank < host_of_.size(); ++rank) {
       const auto host = static_cast<size_t>(host_of_[rank]);
       if (host >= ranks_.size()) ranks_.resize(host + 1);
@@ -43,9 +47,12 @@ class HostMap {
   int place_of(int rank) const { return place_[static_cast<size_t>(rank)]; }
   const std::vector<int>& ranks_on(int host) const { return ranks_[static_cast<size_t>(host)]; }
   int leader_of(int host) const { return ranks_on(host).front(); }
+  /// Which hosts' leaders are connected for control messages.
+  HostTree tree() const { return HostTree(hosts(), fan_out_); }
 
  private:
   std::vector<int> host_of_;
+  int fan_out_;
   std::vector<int> place_;
   std::vector<std::vector<int>> ranks_;
 };

@@ -19,7 +19,7 @@ struct LinkSet {
   /// Unix sockets, between the host's leader and each other rank of the host. They close when the
   /// peer's process ends.
   std::span<const Link> local;
-  /// TCP sockets, between rank 0 and the leader of each other host.
+  /// TCP sockets between leaders of hosts, as the tree of hosts has it; the one up comes first.
   std::span<HostLink> hosts;
   std::shared_ptr<const void> owner;  ///< keeps them
 };

@@ -16,7 +16,7 @@ namespace {
 
 // Whoever knows who is missing gives up before those do who would have to guess.
 constexpr double kHostShare = 0.8;
-constexpr double kWorldShare = 0.9;
+constexpr double kWorldShare = 0.9;  // hosts with others below them: in between
 constexpr double kLeaderShare = 0.95;
 
 /// What precedes a word on a Unix socket; the word comes first, for it is not zero.
@@ -74,24 +74,32 @@ void Renewal::look() {
   say_above(Word::kReady);
 }
 
+int Renewal::above() const {
+  const int host = map_.host_of(links_.rank());
+  return map_.leader_of(leads() ? map_.tree().parent_of(host) : host);
+}
+
 int64_t Renewal::deadline() const {
+  const int host = map_.host_of(links_.rank());
   double share = 1;
   if (leads()) share = told_ ? kLeaderShare : kHostShare;
-  const auto on_this_host = [&](int rank) {
-    return map_.host_of(rank) == map_.host_of(links_.rank());
-  };
-  if (links_.rank() == 0 && std::ranges::none_of(not_ready(), on_this_host)) share = kWorldShare;
+  const auto on_this_host = [&](int rank) { return map_.host_of(rank) == host; };
+  const HostTree tree = map_.tree();
+  if (leads() && tree.height_of(host) > 0 && !told_ &&
+      std::ranges::none_of(not_ready(), on_this_host)) {
+    share += (kWorldShare - kHostShare) * tree.height_of(host) / tree.height_of(0);
+  }
   return start_ns_ + static_cast<int64_t>(share * static_cast<double>(timeout_ns_));
 }
 
 /// Who has not said what this rank waits for.
 std::vector<int32_t> Renewal::not_ready() const {
-  if (!leads()) return told_ ? std::vector<int32_t>{local_[0].link->rank} : std::vector<int32_t>{};
-  if (told_) return {0};
+  if (told_) return {above()};
+  if (!leads()) return {};
   std::vector<int32_t> ranks;
   for (const Local& local : local_) ranks.push_back(local.link->rank);
-  if (links_.rank() == 0) {
-    for (const HostLink& link : links_.hosts()) ranks.push_back(link.rank());
+  for (const HostLink& link : links_.hosts()) {
+    if (link.rank() > links_.rank()) ranks.push_back(link.rank());
   }
   std::erase_if(ranks, [&](int rank) { return ready_[static_cast<size_t>(rank)]; });
   return ranks;
@@ -136,8 +144,9 @@ void Renewal::say(HostLink& to, Word word, std::string_view body) {
 
 void Renewal::say_below(Word word, std::string_view body) {
   for (Local& local : local_) say(local, word, body);
-  if (links_.rank() != 0) return;
-  for (HostLink& link : links_.hosts()) say(link, word, body);
+  for (HostLink& link : links_.hosts()) {
+    if (link.rank() > links_.rank()) say(link, word, body);
+  }
 }
 
 void Renewal::say_above(Word word, std::string_view body) {
@@ -211,7 +220,7 @@ bool Renewal::read(Local& from, size_t bytes) {
 }
 
 void Renewal::heard(int rank, Word word, std::string_view body) {
-  const bool from_above = rank < links_.rank() && (!leads() || rank == 0);
+  const bool from_above = rank < links_.rank();
   if (word == Word::kReady && !from_above) {
     ready_[static_cast<size_t>(rank)] = true;
   } else if (word == Word::kGo && from_above && told_) {

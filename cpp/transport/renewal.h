@@ -12,10 +12,10 @@ namespace sirtaki {
 /// The ranks of a world, whose engines have ended in good order, agree to go on with the
 /// connections that they have: all of them or none.
 ///
-/// Each says that it is ready to its host's leader, the leaders say so to rank 0 once all of their
-/// host are, and rank 0 lets all go. A rank that cannot or will not go on has hung up, or does; so
-/// does everybody who sees that. Nobody touches the shared memory between being ready and being
-/// let go, and meanwhile the leader makes it as new.
+/// Each says that it is ready to its host's leader, the leaders say so to the one above them once
+/// all of their host and all hosts below are, and rank 0 lets all go. A rank that cannot or will
+/// not go on has hung up, or does; so does everybody who sees that. Nobody touches the shared
+/// memory between being ready and being let go, and meanwhile the leader makes it as new.
 class Renewal {
  public:
   enum class State {
@@ -37,7 +37,7 @@ class Renewal {
  private:
   /// What ranks say between two engines. Zeros only wake.
   enum class Word : uint8_t {
-    kReady = 1,  ///< this rank, or host
+    kReady = 1,  ///< this rank, or host with those below it
     kGo,         ///< everybody is ready
     kLate,       ///< some ranks, which follow, are not
   };
@@ -49,6 +49,8 @@ class Renewal {
   };
 
   bool leads() const { return map_.place_of(links_.rank()) == 0; }
+  /// The leader of this rank's host, or if that is this one, the one above it.
+  int above() const;
   void say(Local& to, Word word, std::string_view body) const;
   static void say(HostLink& to, Word word, std::string_view body);
   void say_below(Word word, std::string_view body = {});

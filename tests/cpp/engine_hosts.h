@@ -128,15 +128,17 @@ struct RankLinks {
 /// What the ranks of a world on several hosts are started with.
 class VirtualHosts {
  public:
-  explicit VirtualHosts(std::vector<int> host_of)
-      : hosts(std::move(host_of)), meeting(hosts.size()), links(hosts_size()) {
+  explicit VirtualHosts(std::vector<int> host_of, int fan_out = HostTree::kFanOut)
+      : hosts(std::move(host_of), fan_out), meeting(hosts.size()), links(hosts_size()) {
     for (int host = 0; host < hosts.hosts(); ++host) {
       const std::vector<int>& local = hosts.ranks_on(host);
       regions.push_back(Region::anonymous(static_cast<int>(local.size())));
       for (const int rank : local) {
         if (rank != local.front()) connect(local.front(), rank, &RankLinks::local);
       }
-      if (host > 0) connect(0, local.front(), &RankLinks::hosts);
+      if (host == 0) continue;
+      const int above = hosts.leader_of(hosts.tree().parent_of(host));
+      connect(above, local.front(), &RankLinks::hosts);
     }
   }
 
@@ -159,7 +161,7 @@ class VirtualHosts {
                                    std::move(own.hosts), std::move(connect), 10);
   }
 
-  /// As if the network between rank 0 and the host were gone, with a reset.
+  /// As if the network between the host and the one above it were gone, with a reset.
   void cut(int host) { shutdown(spare_.at(host).get(), SHUT_RDWR); }
 
   /// Speaks as the leader `as`, which has no engine, to the other end of its first link.
@@ -214,17 +216,21 @@ class VirtualHosts {
   std::map<int, FrameSealer> sealers_;
 };
 
-/// Runs `body(engine, rank)` for each rank; every engine shuts down after it.
+/// Runs `body(engine, rank)` for each rank; every engine shuts down after it. Where the hosts can
+/// be linked in several ways, as a star and as a chain.
 inline void run_hosts(const std::vector<int>& host_of, const EngineOptions& options,
                       const std::function<void(Engine&, int)>& body) {
-  VirtualHosts world(host_of);
-  run_threads(
-      world.hosts.size(),
-      [&](int r) {
-        const auto engine = world.start(r, options);
-        body(*engine, r);
-      },
-      [&](int r) { world.abort_all(r); });
+  for (const int fan_out : {HostTree::kFanOut, 1}) {
+    VirtualHosts world(host_of, fan_out);
+    if (fan_out == 1 && world.hosts.hosts() < 3) return;
+    run_threads(
+        world.hosts.size(),
+        [&](int r) {
+          const auto engine = world.start(r, options);
+          body(*engine, r);
+        },
+        [&](int r) { world.abort_all(r); });
+  }
 }
 
 inline void run_hosts(const std::vector<int>& host_of,

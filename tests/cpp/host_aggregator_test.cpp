@@ -1,7 +1,7 @@
 #include "engine/host_aggregator.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <deque>
 #include <random>
 #include <string>
 #include <vector>
@@ -14,7 +14,6 @@ namespace {
 
 using testing::Fleet;
 using testing::sum_of;
-using Ranks = std::vector<int32_t>;
 
 std::string up(const Request& request) {
   std::string message;
@@ -41,20 +40,22 @@ std::string batch(const Request& base, uint32_t id, uint64_t ordinal = 0) {
 }
 
 TEST_CASE("what all ranks of a host report goes as one message") {
-  HostAggregator host(6, {2, 3, 5});
+  const HostMap hosts({0, 0, 1, 1, 0, 1});
+  HostAggregator host(hosts, {1, 2});
   host.receive_up(2, up(sum_of("x")), 0);
   host.receive_up(5, up(sum_of("x")), 0);
   CHECK(host.take(0).empty());
   host.receive_up(3, up(sum_of("x")), 0);
   const auto reports = host.take(0);
   REQUIRE(reports.size() == 1);
-  CHECK(reports[0].ranks == Ranks{2, 5, 3});
+  CHECK(reports[0].from == Reporters{{}, {{1, 2}}});
   CHECK(reports[0].message == up(sum_of("x")));
   CHECK(host.deadline() == HostAggregator::kNever);
 }
 
 TEST_CASE("a late rank delays the others' reports for a few milliseconds at most") {
-  HostAggregator host(4, {2, 3});
+  const HostMap hosts({0, 0, 1, 1});
+  HostAggregator host(hosts, {1, 2});
   host.receive_up(2, up(sum_of("x")), 1'000);
   CHECK(host.deadline() == 1'000 + HostAggregator::kHoldNs);
   CHECK(host.take(host.deadline() - 1).empty());
@@ -62,7 +63,7 @@ TEST_CASE("a late rank delays the others' reports for a few milliseconds at most
   host.receive_up(3, up(sum_of("x")), 9'000'000);
   const auto reports = host.take(9'000'000);  // none is missing any more
   REQUIRE(reports.size() == 1);
-  CHECK(reports[0].ranks == Ranks{3});
+  CHECK(reports[0].from == Reporters{{3}, {}});
   // The next round is not confused by it.
   host.receive_down(batch(sum_of("x"), 1));
   host.receive_up(2, ready(1), 9'000'000);
@@ -72,14 +73,16 @@ TEST_CASE("a late rank delays the others' reports for a few milliseconds at most
 }
 
 TEST_CASE("ranks that disagree are reported together, each as it is") {
-  HostAggregator host(4, {2, 3});
+  const HostMap hosts({0, 0, 1, 1});
+  HostAggregator host(hosts, {1, 2});
   host.receive_up(2, up(sum_of("x", {4})), 0);
   host.receive_up(3, up(sum_of("x", {5})), 0);
   CHECK(host.take(0).size() == 2);
 }
 
 TEST_CASE("unnamed operations are merged by their number") {
-  HostAggregator host(4, {2, 3});
+  const HostMap hosts({0, 0, 1, 1});
+  HostAggregator host(hosts, {1, 2});
   host.receive_up(2, up(sum_of("", {1})), 0);
   host.receive_up(2, up(sum_of("", {2})), 0);
   host.receive_up(3, up(sum_of("", {1})), 0);
@@ -93,7 +96,8 @@ TEST_CASE("unnamed operations are merged by their number") {
 }
 
 TEST_CASE("nothing overtakes what the same rank said before") {
-  HostAggregator host(4, {2, 3});
+  const HostMap hosts({0, 0, 1, 1});
+  HostAggregator host(hosts, {1, 2});
   host.receive_up(2, up(sum_of("x")), 0);
   std::string flushed;
   Writer(flushed).put(Up::kFlushed);
@@ -105,7 +109,8 @@ TEST_CASE("nothing overtakes what the same rank said before") {
 }
 
 TEST_CASE("only the members of a process set on the host are waited for") {
-  HostAggregator host(6, {2, 3, 5});
+  const HostMap hosts({0, 0, 1, 1, 0, 1});
+  HostAggregator host(hosts, {1, 2});
   Request added = testing::add_set({0, 3, 5});
   added.root = 7;
   host.receive_down(batch(added, 0));
@@ -120,7 +125,8 @@ TEST_CASE("only the members of a process set on the host are waited for") {
 }
 
 TEST_CASE("ranks that joined are not waited for") {
-  HostAggregator host(4, {2, 3});
+  const HostMap hosts({0, 0, 1, 1});
+  HostAggregator host(hosts, {1, 2});
   host.receive_up(2, up(testing::join_of()), 0);
   CHECK(host.take(0).size() == 1);
   host.receive_up(3, up(sum_of("x")), 0);
@@ -138,7 +144,8 @@ TEST_CASE("ranks that joined are not waited for") {
 }
 
 TEST_CASE("a failed operation is forgotten, and what others report under its name is kept") {
-  HostAggregator host(4, {2, 3});
+  const HostMap hosts({0, 0, 1, 1});
+  HostAggregator host(hosts, {1, 2});
   host.receive_up(2, up(sum_of("x")), 0);
   CHECK(host.take(HostAggregator::kHoldNs).size() == 1);
   host.receive_up(3, up(sum_of("y")), 0);
@@ -150,17 +157,22 @@ TEST_CASE("a failed operation is forgotten, and what others report under its nam
 
 // ---- How it scales ----
 
+/// Ranks on many hosts in equal numbers.
+std::vector<int> spread(int host_count, int per_host) {
+  std::vector<int> host_of;
+  for (int rank = 0; rank < host_count * per_host; ++rank) host_of.push_back(rank / per_host);
+  return host_of;
+}
+
 /// The ranks of a world on many hosts: the first host's speak to the sequencer themselves, the
 /// others' through an aggregator each. Counts what the sequencer has to do.
 class Cluster {
  public:
-  Cluster(int host_count, int per_host, const EngineOptions& options)
-      : fleet(host_count * per_host, options), per_host_(per_host) {
-    for (int h = 1; h < host_count; ++h) {
-      std::vector<int> ranks;
-      for (int i = 0; i < per_host; ++i) ranks.push_back(h * per_host + i);
-      hosts_.emplace_back(fleet.size(), std::move(ranks));
-    }
+  Cluster(int host_count, int per_host, const EngineOptions& options,
+          int fan_out = HostTree::kFanOut)
+      : fleet(HostMap(spread(host_count, per_host), fan_out), options), per_host_(per_host) {
+    const HostTree tree = fleet.hosts.tree();
+    for (int h = 1; h < host_count; ++h) hosts_.emplace_back(fleet.hosts, tree.under(h));
   }
 
   /// All ranks submit all tensors, each host in an order of its own, and run what they are told to.
@@ -186,26 +198,37 @@ class Cluster {
  private:
   void submit(int rank, const Request& request) {
     const std::string message = fleet.client(rank).submit(request);
-    if (rank < per_host_) {
-      ++heard;
-      return fleet.sequencer.receive(rank, message, 0);
-    }
-    HostAggregator& host = hosts_[static_cast<size_t>(rank / per_host_ - 1)];
+    if (rank < per_host_) return hear({{rank}, {}}, message);
+    HostAggregator& host = aggregator(rank / per_host_);
     host.receive_up(rank, message, 0);
-    for (const auto& report : host.take(0)) {
-      ++heard;
-      fleet.sequencer.receive(report.ranks, report.message, 0);
+    send_up(rank / per_host_);
+  }
+
+  void send_up(int host) {
+    const int above = fleet.hosts.tree().parent_of(host);
+    for (const auto& report : aggregator(host).take(0)) {
+      if (above == 0) {
+        hear(report.from, report.message);
+      } else {
+        aggregator(above).receive_up(report.from, report.message, 0);
+        send_up(above);
+      }
     }
+  }
+
+  void hear(const Reporters& from, const std::string& message) {
+    ++heard;
+    fleet.sequencer.receive(from, message, 0);
   }
 
   void learn(int host, const std::deque<std::string>& inbox) {
-    for (const std::string& message : inbox) {
-      hosts_[static_cast<size_t>(host - 1)].receive_down(message);
-    }
+    for (const std::string& message : inbox) aggregator(host).receive_down(message);
   }
 
+  HostAggregator& aggregator(int host) { return hosts_[static_cast<size_t>(host - 1)]; }
+
   int per_host_;
-  std::vector<HostAggregator> hosts_;
+  std::deque<HostAggregator> hosts_;  // they stay where they are
 };
 
 TEST_CASE("messages at the sequencer grow with hosts, not with ranks") {
@@ -224,7 +247,26 @@ TEST_CASE("messages at the sequencer grow with hosts, not with ranks") {
     const int ranks = hosts * per_host;
     const double messages = static_cast<double>(cluster.heard) / batches;
     MESSAGE(ranks, " ranks on ", hosts, " hosts: ", messages, " messages at the sequencer a batch");
-    CHECK(cluster.heard == batches * (hosts - 1 + per_host));
+    const auto children = static_cast<int>(cluster.fleet.hosts.tree().children_of(0).size());
+    CHECK(cluster.heard == batches * (children + per_host));
+  }
+}
+
+TEST_CASE("hosts below hosts change nothing in what ranks are told, whatever the tree") {
+  const std::vector<std::string> names = {"a", "", "b"};
+  for (const int fan_out : {1, 2, 3, 32}) {
+    CAPTURE(fan_out);
+    EngineOptions options;
+    options.fusion_bytes = 0;
+    Cluster cluster(9, 3, options, fan_out);
+    std::mt19937 random(1);
+    for (int step = 0; step < 4; ++step) cluster.step(names, random);
+    for (int r = 0; r < cluster.fleet.size(); ++r) {
+      CHECK(cluster.fleet.client(r).names() == cluster.fleet.client(0).names());
+      CHECK(cluster.fleet.client(r).names().size() == 12);
+      CHECK(cluster.fleet.client(r).errors.empty());
+    }
+    CHECK(cluster.heard == 12 * (std::min(fan_out, 8) + 3));
   }
 }
 

@@ -164,6 +164,38 @@ TEST_CASE("a host that falls silent is lost after the timeout") {
   }
 }
 
+TEST_CASE("hosts below a lost one hear of it as those above do") {
+  // A chain: rank 0 - rank 2 - rank 3 - rank 4.
+  VirtualHosts world({0, 0, 1, 2, 3}, 1);
+  std::atomic<int> ready{0};
+  testing::run_threads(
+      5,
+      [&](int rank) {
+        const auto engine = world.start(rank, testing::quick_options());
+        testing::barrier(*engine);
+        if (++ready == 5) world.cut(2);
+        const Error error = testing::error_of([&] {
+          for (;;) {
+            Floats values(4);
+            testing::sum(*engine, "x", values);
+          }
+        });
+        expect(error.code == ErrorCode::kPeerLost, error.what());
+        // Either end of what was cut is named, whichever a host hears of.
+        expect(contains(error.what(), rank < 3 ? "rank 3 (node2)" : "rank 2 (node1)"),
+               error.what());
+      },
+      [](int) {});
+}
+
+TEST_CASE("a host below another that falls silent is lost for all") {
+  VirtualHosts world({0, 1, 2}, 1);
+  const Link& link = world.links_of(2).hosts.at(0);
+  REQUIRE(link.rank == 1);
+  beat(world, 2);
+  expect_lost(world, {0, 1}, quick_to_notice(), "rank 2 (node2)", [](int) {});
+}
+
 TEST_CASE("hosts that compute for longer than the timeout are not lost") {
   testing::run_hosts({0, 0, 1, 1}, quick_to_notice(), [](Engine& engine, int rank) {
     Floats values(4, 1.0f);

@@ -357,24 +357,42 @@ TEST_CASE("what cannot be is refused to who submits it, and the world goes on") 
 
 // ---- Between hosts ----
 
-std::string hop_with(Hop hop, const std::vector<int32_t>& numbers, const std::string& rest) {
+std::string reported_by(const Reporters& from, const std::string& rest) {
   std::string text;
-  Writer(text).put(hop).put_vector(numbers);
+  Writer(text).put(Hop::kUp).put_vector(from.ranks).put_vector(from.hosts);
   return text + rest;
 }
+
+std::string ordered(int32_t set, const std::vector<int32_t>& ranks, const std::string& rest) {
+  std::string text;
+  Writer(text).put(Hop::kDown).put(set).put_vector(ranks);
+  return text + rest;
+}
+
+std::string asked(const std::vector<int32_t>& ranks) {
+  std::string text;
+  Writer(text).put(Hop::kAsk).put_vector(ranks);
+  return text;
+}
+
+const std::string kFlush(1, static_cast<char>(Down::kFlush));
 
 TEST_CASE("a leader that lies is lost, with the reason") {
   VirtualHosts world({0, 1, 1});
   std::string message;
   std::string lost;
-  SUBCASE("about whose report it is") {
-    for (const int32_t rank : {-1, 0, 3, 1 << 30}) {
-      message = hop_with(Hop::kUp, {rank}, asking(sum_of("x")));
-    }
-  }
+  const std::string report = asking(sum_of("x"));
+  SUBCASE("for a rank of another host") { message = reported_by({{0}, {}}, report); }
+  SUBCASE("for a rank below all") { message = reported_by({{-1}, {}}, report); }
+  SUBCASE("for a rank that is not") { message = reported_by({{3}, {}}, report); }
+  SUBCASE("for nobody") { message = reported_by({{}, {}}, report); }
+  SUBCASE("for another host") { message = reported_by({{}, {{0, 1}}}, report); }
+  SUBCASE("for a host above it") { message = reported_by({{}, {{0, 2}}}, report); }
+  SUBCASE("for a host that is not") { message = reported_by({{}, {{1, 3}}}, report); }
+  SUBCASE("for hosts that end before they begin") { message = reported_by({{}, {{1, 1}}}, report); }
   SUBCASE("about who is lost") { Writer(message).put(Hop::kLost).put(int32_t{-1}); }
   SUBCASE("about a rank that is not") { Writer(message).put(Hop::kLost).put(int32_t{3}); }
-  SUBCASE("about who it is") { message = hop_with(Hop::kDown, {}, std::string(1, '\2')); }
+  SUBCASE("about who it is") { message = ordered(0, {}, kFlush); }
   SUBCASE("about what a rank of another host does") {
     Writer(message).put(Hop::kTell).put(int32_t{0}).put_string("in no operation");
   }
@@ -384,7 +402,7 @@ TEST_CASE("a leader that lies is lost, with the reason") {
   SUBCASE("about how much it tells") {
     Writer(message).put(Hop::kTell).put(int32_t{1}).put(uint32_t{1 << 30});
   }
-  SUBCASE("about who asks") { message = hop_with(Hop::kAsk, {1}, ""); }
+  SUBCASE("about who asks") { message = asked({1}); }
   SUBCASE("with an unknown message") { message = "\x07"; }
   world.speak(1, message);
   const auto engine = world.start(0, testing::quick_options());
@@ -397,15 +415,15 @@ TEST_CASE("a leader that lies is lost, with the reason") {
 TEST_CASE("rank 0 that lies to a leader is lost, with the reason") {
   VirtualHosts world({0, 1, 1});
   std::string message;
-  SUBCASE("about places") { message = hop_with(Hop::kDown, {2}, std::string(1, '\2')); }
-  SUBCASE("about a place below all") { message = hop_with(Hop::kDown, {-1}, std::string(1, '\2')); }
-  SUBCASE("about who it is") { message = hop_with(Hop::kUp, {}, std::string(1, '\2')); }
-  SUBCASE("about whom it asks") { message = hop_with(Hop::kAsk, {1, 0}, ""); }
-  SUBCASE("about a rank that is not") { message = hop_with(Hop::kAsk, {3}, ""); }
+  SUBCASE("about whom it orders") { message = ordered(0, {0}, kFlush); }
+  SUBCASE("about whom it orders, who is below all") { message = ordered(0, {-1}, kFlush); }
+  SUBCASE("about whom it orders, who is not") { message = ordered(0, {3}, kFlush); }
+  SUBCASE("about a process set") { message = ordered(5, {}, kFlush); }
+  SUBCASE("about who it is") { message = reported_by({{}, {{0, 1}}}, kFlush); }
+  SUBCASE("about whom it asks") { message = asked({1, 0}); }
+  SUBCASE("about a rank that is not") { message = asked({3}); }
   SUBCASE("about who tells") { message = std::string(1, static_cast<char>(Hop::kTell)); }
-  SUBCASE("to the aggregator") {
-    message = hop_with(Hop::kDown, {}, std::string("\0\1\0\0\0\1", 6));
-  }
+  SUBCASE("to the aggregator") { message = ordered(0, {}, std::string("\0\1\0\0\0\1", 6)); }
   world.speak(0, message);
   const auto engine = world.start(1, testing::quick_options());
   Floats x(4);

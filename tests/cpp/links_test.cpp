@@ -32,8 +32,9 @@ State renew(Links& links, double timeout = kPatience) {
 }
 
 /// Runs `body(links, rank)` for each rank of a world with these hosts.
-void run_links(const std::vector<int>& host_of, const std::function<void(Links&, int)>& body) {
-  VirtualHosts world(host_of);
+void run_links(const std::vector<int>& host_of, const std::function<void(Links&, int)>& body,
+               int fan_out = HostTree::kFanOut) {
+  VirtualHosts world(host_of, fan_out);
   testing::run_threads(
       world.hosts.size(), [&](int rank) { body(*world.make_links(rank), rank); }, [](int) {});
 }
@@ -122,8 +123,9 @@ bool live(const std::shared_ptr<Links>& links, int number) {
 
 /// Ranks as threads with links of their own, on native transports; returns how many ends of
 /// connections for data were opened.
-int run_generations(const std::vector<int>& host_of, int generations) {
-  VirtualHosts world(host_of);
+int run_generations(const std::vector<int>& host_of, int generations,
+                    int fan_out = HostTree::kFanOut) {
+  VirtualHosts world(host_of, fan_out);
   Switchboard switchboard;
   std::atomic<int> opened{0};
   testing::run_threads(
@@ -154,6 +156,7 @@ TEST_CASE("engines follow one another on the links of several hosts, and open no
   const int opened = run_generations(host_of, 1);
   CHECK(opened > 0);
   CHECK(run_generations(host_of, 10) == opened);
+  CHECK(run_generations({0, 0, 1, 1, 2}, 5, 1) == opened);  // as a chain
 }
 
 TEST_CASE("an engine that has ended does not touch the memory that another one may use") {
@@ -200,7 +203,8 @@ TEST_CASE("what the sequencer says right behind the word to go reaches the next 
   Renewal renewal(*links, kPatience);
   REQUIRE(renewal.advance(now_ns() + 10'000'000) == State::kWaiting);
   std::string end;
-  Writer(end).put(Hop::kDown).put_vector(std::vector<int32_t>{}).put(Down::kShutdown).put(0);
+  Writer(end).put(Hop::kDown).put(0).put_vector(std::vector<int32_t>{});
+  Writer(end).put(Down::kShutdown).put(0);
   world.speak(0, "\x02", 2);
   world.speak(0, end, 3);
   REQUIRE(renewal.advance(Engine::kForever) == State::kAgreed);
@@ -290,6 +294,22 @@ TEST_CASE("who does not come is known to all, and nobody goes on") {
       expect(renewal.missing() == std::vector<int32_t>{named}, "the right one is named");
     });
   }
+}
+
+TEST_CASE("who does not come is known on both sides of a host between") {
+  std::atomic<int> left{4};
+  const auto body = [&](Links& links, int rank) {
+    if (rank == 4) {  // beside the leader of the last of three hosts
+      while (left > 0) testing::sleep_ms(1);
+      return;
+    }
+    Renewal renewal(links, 0.5);
+    const State state = renewal.advance(Engine::kForever);
+    --left;
+    expect(state == State::kLate, "rank " + std::to_string(rank) + " is told");
+    expect(renewal.missing() == std::vector<int32_t>{4}, "the right one is named");
+  };
+  run_links({0, 0, 1, 2, 2}, body, 1);
 }
 
 TEST_CASE("what a rank says out of turn is refused") {

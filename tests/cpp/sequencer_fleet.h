@@ -11,6 +11,7 @@
 #include "engine/negotiation.h"
 #include "engine/sequencer.h"
 #include "requests.h"
+#include "transport/hosts.h"
 
 // The ranks of a world as the sequencer sees them, without threads: what they send and receive.
 namespace sirtaki::testing {
@@ -99,9 +100,17 @@ class Client {
 class Fleet {
  public:
   explicit Fleet(int size, const EngineOptions& options = {})
-      : sequencer(size, options, [this](const std::vector<int>& ranks, std::string_view message) {
-          for (int r : ranks) client(r).inbox.emplace_back(message);
+      : Fleet(HostMap::single(size), options) {}
+
+  explicit Fleet(HostMap map, const EngineOptions& options = {})
+      : hosts(std::move(map)),
+        sequencer(hosts, options, [this](const Recipients& to, std::string_view message) {
+          for (int at = 0; at < to.members.size() && to.ranks.empty(); ++at) {
+            client(to.members.rank_at(at)).inbox.emplace_back(message);
+          }
+          for (int r : to.ranks) client(r).inbox.emplace_back(message);
         }) {
+    const int size = hosts.size();
     for (int r = 0; r < size; ++r) {
       clients.emplace_back(
           r, size, [this, r](std::string_view answer) { sequencer.receive(r, answer, now_ns); });
@@ -158,6 +167,7 @@ class Fleet {
   }
 
   int64_t now_ns = 0;
+  HostMap hosts;
   std::deque<Client> clients;  // they stay where they are
   Sequencer sequencer;
 };

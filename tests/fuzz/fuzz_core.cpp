@@ -174,11 +174,13 @@ void ring(Data& data) {
 /// Four ranks, of which one of three hosts tells an aggregator what it hears.
 void sequencer(Data& data) {
   constexpr int kRanks = 4;
-  HostAggregator host(kRanks, {2, 3});
+  const HostMap hosts({0, 1, 2, 2});
+  HostAggregator host(hosts, {2, 3});
   EngineOptions options;
   options.cache_capacity = 2;
-  Sequencer sequencer(kRanks, options, [&](const std::vector<int>& ranks, std::string_view text) {
-    for (const int rank : ranks) require(rank >= 0 && rank < kRanks);
+  Sequencer sequencer(hosts, options, [&](const Recipients& to, std::string_view text) {
+    for (const int rank : to.ranks) require(rank >= 0 && rank < kRanks);
+    require(to.members.size() <= kRanks);
     host.receive_down(text);  // what the sequencer says can be read
   });
   may_throw([&] {
@@ -186,7 +188,8 @@ void sequencer(Data& data) {
       const int rank = data.ConsumeIntegralInRange(0, kRanks - 1);
       const std::string message = some_up(data);
       const bool together = data.ConsumeBool();
-      together ? sequencer.receive({2, 3}, message, 0) : sequencer.receive(rank, message, 0);
+      together ? sequencer.receive(Reporters{{}, {{2, 3}}}, message, 0)
+               : sequencer.receive(rank, message, 0);
       if (data.ConsumeBool()) sequencer.dispatch(0);
       if (data.ConsumeBool()) sequencer.check_stalls(int64_t{1} << 40);
     }
@@ -194,15 +197,23 @@ void sequencer(Data& data) {
 }
 
 void aggregator(Data& data) {
-  HostAggregator host(4, {1, 3});
+  const HostMap hosts({0, 1, 2, 1, 3});
+  HostAggregator host(hosts, {1, 3});  // two hosts: its own and one below
   may_throw([&] {
     for (int64_t step = 0; data.remaining_bytes() > 0; ++step) {
-      if (data.ConsumeBool()) {
-        host.receive_up(data.ConsumeBool() ? 1 : 3, some_up(data), step);
-      } else {
-        host.receive_down(some_down(data));
+      switch (data.ConsumeIntegralInRange(0, 3)) {
+        case 0:
+          host.receive_down(some_down(data));
+          break;
+        case 1:
+          host.receive_up(Reporters{{}, {{2, 3}}}, some_up(data), step);
+          break;
+        default:
+          host.receive_up(data.ConsumeBool() ? 1 : 3, some_up(data), step);
       }
-      for (const auto& report : host.take(step)) require(!report.ranks.empty());
+      for (const auto& report : host.take(step)) {
+        require(!report.from.ranks.empty() || !report.from.hosts.empty());
+      }
     }
   });
 }
@@ -215,9 +226,14 @@ std::string some_hop(Data& data) {
   if (hop == Hop::kLost) out.put(data.ConsumeIntegral<int32_t>());
   if (hop == Hop::kAsk || hop == Hop::kTell) out.put(data.ConsumeIntegral<uint32_t>());
   if (hop != Hop::kUp && hop != Hop::kDown) return message;
-  std::vector<int32_t> numbers(data.ConsumeIntegralInRange<size_t>(0, 2));
-  for (int32_t& number : numbers) number = data.ConsumeIntegralInRange(-1, 4);
-  out.put_vector(numbers);
+  std::vector<int32_t> ranks(data.ConsumeIntegralInRange<size_t>(0, 2));
+  for (int32_t& rank : ranks) rank = data.ConsumeIntegralInRange(-1, 4);
+  if (hop == Hop::kDown) out.put(data.ConsumeIntegralInRange(-1, 2));
+  out.put_vector(ranks);
+  std::vector<HostRange> ranges(data.ConsumeIntegralInRange<size_t>(0, 1));
+  for (HostRange& range : ranges)
+    range = {data.ConsumeIntegralInRange(-1, 3), data.ConsumeIntegralInRange(-1, 3)};
+  if (hop == Hop::kUp) out.put_vector(ranges);
   return message + (hop == Hop::kUp ? some_up(data) : some_down(data));
 }
 
@@ -263,7 +279,7 @@ void relay(Data& data) {
     relay->serve(polled);
     if (leads) continue;
     static_cast<SequencerRelay&>(*relay).receive_up(
-        [](const auto& ranks, std::string_view text) { require(!ranks.empty() && !text.empty()); });
+        [](const Reporters&, std::string_view text) { require(!text.empty()); });
   }
 }
 

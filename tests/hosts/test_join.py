@@ -32,7 +32,9 @@ RANK = """if True:
     met = meet(place)
     settings = Settings(config.hostname, config.start_timeout, met.secret,
                         config.interfaces, config.host_id)
-    world = join_world(settings, config.topology, met.store, "world/1", lambda n: 4096 * n)
+    linked = lambda hosts, host: [near for near in (host - 1, host + 1) if 0 <= near < hosts]
+    world = join_world(
+        settings, config.topology, met.store, "world/1", lambda n: 4096 * n, linked)
     me = world.topology.rank
     others = [r for r, host in enumerate(world.host_of) if host != world.host_of[me]]
     def greet(peer):

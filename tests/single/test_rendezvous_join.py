@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sirtaki import _core
 from sirtaki.rendezvous import auth, records
 from sirtaki.rendezvous.join import Joined, Settings, join_world
 from sirtaki.rendezvous.records import RankRecord, WorldRecord
@@ -56,6 +57,7 @@ def join(
     change: Change = lambda rank, topology, settings: (topology, settings),
     ranks: Sequence[int] | None = None,
     prefix: str = "world/1",
+    linked_hosts: Callable[[int, int], Sequence[int]] = _core.linked_hosts,
 ) -> list[Future[Joined]]:
     """Let ranks of fake hosts, threads here, join; wait until all have an outcome."""
     meeting = store or MemoryStore()
@@ -64,9 +66,8 @@ def join(
         futures = []
         for rank in chosen:
             topology, settings = change(rank, *place(hosts, rank))
-            futures.append(
-                pool.submit(join_world, settings, topology, meeting, prefix, lambda n: 4096 * n)
-            )
+            arguments = (settings, topology, meeting, prefix, lambda n: 4096 * n, linked_hosts)
+            futures.append(pool.submit(join_world, *arguments))
     return futures
 
 
@@ -183,6 +184,25 @@ def test_local_ranks_may_be_in_another_order_than_ranks() -> None:
         leave(worlds)
 
 
+def test_leaders_of_linked_hosts_are_connected_and_no_others() -> None:
+    def chain(hosts: int, host: int) -> list[int]:
+        return [near for near in (host - 1, host + 1) if 0 <= near < hosts]
+
+    worlds = [future.result() for future in join([2, 1, 2, 1], linked_hosts=chain)]
+    linked = [[link.rank for link in world.host_links] for world in worlds]
+    assert linked == [[2], [], [0, 3], [2, 5], [], [3]]
+    os.write(worlds[3].host_links[1].descriptor, b"down")
+    assert read(worlds[5].host_links[0].descriptor, 4) == b"down"
+    leave(worlds)
+
+
+def test_up_to_33_hosts_are_a_star_around_the_first_and_more_are_a_tree() -> None:
+    assert _core.linked_hosts(33, 0) == list(range(1, 33))
+    assert _core.linked_hosts(33, 7) == [0]
+    assert len(_core.linked_hosts(1250, 0)) == 32
+    assert all(len(_core.linked_hosts(1250, host)) <= 33 for host in range(1250))
+
+
 def test_ranks_that_share_a_host_without_being_told_need_no_network() -> None:
     def together(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
         return unknown(rank, topology, replace(settings, hostname="one", host_id=""))
@@ -194,7 +214,7 @@ def test_ranks_that_share_a_host_without_being_told_need_no_network() -> None:
 
 
 def test_a_world_of_one_needs_nothing() -> None:
-    joined = join_world(Settings("here", 1), Topology(), None, "p", lambda n: n)
+    joined = join_world(Settings("here", 1), Topology(), None, "p", lambda n: n, _core.linked_hosts)
     assert (joined.host_of, joined.hostnames, joined.memfd) == ([0], ["here"], -1)
 
 

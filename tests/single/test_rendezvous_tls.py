@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sirtaki import _core
 from sirtaki.rendezvous import auth, tls
 from sirtaki.rendezvous.certificate import make_certificate
 from sirtaki.rendezvous.join import Settings, join_world
@@ -183,6 +184,7 @@ def test_worlds_are_joined_and_their_links_carry_bytes() -> None:
                 TcpStore(server.address, TIMEOUT, SECRET),
                 "world/1",
                 lambda ranks: 4096 * ranks,
+                _core.linked_hosts,
             )
             for rank, host in enumerate(hosts)
         ]

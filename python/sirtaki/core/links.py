@@ -146,7 +146,9 @@ def connect(plan: Plan, kept: Links | None, meeting: Meeting | None, prefix: str
     settings = replace(plan.settings, timeout=left)
     store = meeting.store if meeting else None
     try:
-        joined = join_world(settings, plan.topology, store, prefix, _core.region_bytes)
+        joined = join_world(
+            settings, plan.topology, store, prefix, _core.region_bytes, _core.linked_hosts
+        )
     except TimeoutError as error:
         if meeting and meeting.advice:
             raise TimeoutError(f"{error}; {meeting.advice}") from error

@@ -57,7 +57,7 @@ class Joined:
     sharing_cores: how many ranks run on this machine, those in other containers too. core_each:
     whether the ranks of this host can run at a time, each on another core. memfd: the host's shared
     region, -1 in a world of one. local_links: (rank, Unix socket) from the host's leader to its
-    other ranks and back. host_links: TCP sockets from rank 0 to the other hosts' leaders and back.
+    other ranks and back. host_links: TCP sockets between leaders of hosts.
     sockets: how many connect two ranks. object_key: from which the keys that vouch for objects
     between hosts follow, another one in every world; None on one host. connect: opens a data socket
     to (rank, lane) on another host, unless its last argument returns true meanwhile; None on one
@@ -93,12 +93,14 @@ def join_world(
     store: Store | None,
     prefix: str,
     region_bytes: Callable[[int], int],
+    linked_hosts: Callable[[int, int], Sequence[int]],
 ) -> Joined:
     """Meet all other ranks; every rank calls it.
 
     topology: this rank's place; which ranks share a host is found out where it does not say so.
     store: where the ranks meet, needed unless it is one rank alone. prefix: of the store's keys,
     used once only. region_bytes: the size of the memory that so many ranks of a host share.
+    linked_hosts: with which hosts' leaders one of so many hosts' is connected, those before it first.
 
     Raises TimeoutError naming who did not come in time, ConnectionError when one gave up or cannot
     be reached, ValueError for ranks that contradict each other or run different versions; then
@@ -129,7 +131,7 @@ def join_world(
         left = max(1.0, deadline - time.monotonic())
         _share_memory(joined, store, f"{prefix}/memory/{own.host}", settings, left, region_bytes)
         if max(joined.host_of) > 0:
-            _link_hosts(joined, lobby, world)
+            _link_hosts(joined, lobby, world, linked_hosts)
             secret = settings.secret or world.secret
             joined.object_key = hmac.digest(secret, _OBJECT_LABEL + world.number, "sha256")
         else:
@@ -168,13 +170,17 @@ def _place(world: WorldRecord, rank: int) -> Joined:
     """Number the hosts by their lowest ranks and say where `rank` stands."""
     numbers: dict[str, int] = {}
     host_of = [numbers.setdefault(record.host, len(numbers)) for record in world.ranks]
-    places = [host_of[:r].count(host) for r, host in enumerate(host_of)]
+    counts = [0] * len(numbers)
+    places: list[int] = []
+    for host in host_of:
+        places.append(counts[host])
+        counts[host] += 1
     beside = [r for r, place in enumerate(places) if place == places[rank]]
     topology = Topology(
         rank,
         len(world.ranks),
         places[rank],
-        host_of.count(host_of[rank]),
+        counts[host_of[rank]],
         beside.index(rank),
         len(beside),
     )
@@ -211,8 +217,13 @@ def _share_memory(
     joined.local_links = list(zip(others, met.links, strict=True))
 
 
-def _link_hosts(joined: Joined, lobby: Lobby, world: WorldRecord) -> None:
-    """Connect rank 0 and the leaders of the other hosts."""
+def _link_hosts(
+    joined: Joined,
+    lobby: Lobby,
+    world: WorldRecord,
+    linked_hosts: Callable[[int, int], Sequence[int]],
+) -> None:
+    """Connect the leaders of the hosts that are to be linked."""
     rank = joined.topology.rank
     machine = world.ranks[rank].machine
     peers = {
@@ -220,9 +231,8 @@ def _link_hosts(joined: Joined, lobby: Lobby, world: WorldRecord) -> None:
     }
     lobby.introduce(peers, joined.hostnames)
     if joined.topology.local_rank == 0:
-        leaders = [joined.host_of.index(host) for host in range(max(joined.host_of) + 1)]
-        for leader in leaders[1:] if rank == 0 else leaders[:1]:
-            joined.host_links.append(lobby.control_link(leader))
+        for host in linked_hosts(max(joined.host_of) + 1, joined.host_of[rank]):
+            joined.host_links.append(lobby.control_link(joined.host_of.index(host)))
     joined.connect = lobby.connect
     joined.why_broken = lobby.why_broken
     joined.begin = lobby.begin
