@@ -127,6 +127,8 @@ class Engine {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const char* backend_name() const { return backend_->name(); }
+  /// The shared heaps of this host's ranks; null: they have none.
+  const PeerHeaps* heaps() const { return links_.heaps; }
 
  private:
   /// How the driver leaves.

@@ -22,6 +22,7 @@
 #include "python/callback_backend.h"
 #include "python/completions.h"
 #include "python/launches.h"
+#include "transport/own_heap.h"
 #include "transport/renewal.h"
 
 namespace nb = nanobind;
@@ -127,11 +128,33 @@ std::shared_ptr<nb::object> shared_object(nb::object object) {
           }};
 }
 
+/// This process's shared heap, as `make_links` takes it; its descriptor stays the heap's.
+std::pair<int, uint64_t> heap_memory() {
+  const sirtaki_heap* heap = own_heap();
+  void* base = nullptr;
+  uint64_t bytes = 0;
+  int fd = -1;
+  if (heap == nullptr || heap->arena(&base, &bytes, &fd) != 0) return {-1, 0};
+  return {fd, bytes};
+}
+
+/// Descriptor and bytes of the shared heap of each rank of this host.
+using Heaps = std::vector<std::pair<int, uint64_t>>;
+
+std::unique_ptr<PeerHeaps> peer_heaps(int place, const Heaps& heaps) {
+  if (heaps.empty()) return nullptr;
+  std::vector<HeapMemory> memory;
+  for (const auto& [fd, bytes] : heaps) memory.push_back({Fd(fd), bytes});
+  return std::make_unique<PeerHeaps>(own_heap(), place, std::move(memory));
+}
+
 std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
                                   const FdPairs& local_links, const SealedFds& host_links,
-                                  nb::object connect, nb::object why_broken, double patience) {
+                                  nb::object connect, nb::object why_broken, double patience,
+                                  const Heaps& heaps) {
   HostMap hosts(std::move(host_of));
   const int local = static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size());
+  std::unique_ptr<PeerHeaps> shared = peer_heaps(hosts.place_of(rank), heaps);
   std::vector<Link> here = links_of(local_links);
   std::vector<Link> between = links_of(host_links);
   auto region = memfd >= 0 ? Region::map(Fd(memfd), local) : Region::anonymous(local);
@@ -140,7 +163,8 @@ std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
     opener = connect_by(shared_object(std::move(connect)), shared_object(std::move(why_broken)));
   }
   return std::make_shared<Links>(rank, std::move(hosts), std::move(region), std::move(here),
-                                 std::move(between), std::move(opener), patience);
+                                 std::move(between), std::move(opener), patience,
+                                 std::move(shared));
 }
 
 /// The new generation; 0 where some rank has not kept its links; else those who are late.
@@ -445,7 +469,7 @@ void bind_engine(nb::module_& m) {
 
   nb::class_<Links>(m, "Links")
       .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a, "host_links"_a,
-           "connect"_a.none(), "why_broken"_a.none(), "patience"_a,
+           "connect"_a.none(), "why_broken"_a.none(), "patience"_a, "heaps"_a = Heaps(),
            "Takes ownership of the descriptors; memfd -1 is a host of one rank.")
       .def("renew", &renew, "timeout"_a,
            "Agrees with the other ranks to go on, when their engines have ended in good order.")
@@ -479,6 +503,14 @@ void bind_engine(nb::module_& m) {
       .def("snapshot", &snapshot_of, "most"_a)
       .def("process_sets", [](HeldEngine& engine) { return engine->process_sets(); })
       .def_prop_ro("launches", [](HeldEngine& engine) { return engine->launches(); })
+      .def(
+          "direct",
+          [](HeldEngine& engine) -> std::pair<uint64_t, uint64_t> {
+            const PeerHeaps* heaps = engine->heaps();
+            if (heaps == nullptr) return {0, 0};
+            return {heaps->operations(), heaps->moved()};
+          },
+          "How many operations moved bytes of shared heaps directly, and how many bytes.")
       .def("backend_name", [](HeldEngine& engine) { return engine->backend_name(); })
       .def("require_own_process", [](HeldEngine& engine) { engine->require_own_process(); })
       .def("time_allreduce", &time_allreduce, "address"_a, "count"_a, "repeats"_a)
@@ -491,6 +523,7 @@ void bind_engine(nb::module_& m) {
         set_current_engine(engine == nullptr ? nullptr : engine->shared());
       },
       "engine"_a.none());
+  m.def("heap_memory", &heap_memory);
   m.def("ffi_address", [] { return reinterpret_cast<uintptr_t>(&ffi_table()); });
   m.def("ffi_capsule", [] { return nb::capsule(&ffi_table(), "sirtaki.ffi"); });
 }

@@ -5,8 +5,13 @@
 namespace sirtaki {
 
 Links::Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
-             std::vector<Link> between, Connect connect, double patience_seconds)
-    : rank_(rank), map_(std::move(hosts)), region_(std::move(region)), local_(std::move(local)) {
+             std::vector<Link> between, Connect connect, double patience_seconds,
+             std::unique_ptr<PeerHeaps> heaps)
+    : rank_(rank),
+      map_(std::move(hosts)),
+      region_(std::move(region)),
+      local_(std::move(local)),
+      heaps_(std::move(heaps)) {
   for (Link& link : between) hosts_.emplace_back(std::move(link));
   if (connect.open) {
     data_ = std::make_shared<DataLinks>(rank, std::move(connect), patience_seconds);

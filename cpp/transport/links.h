@@ -9,6 +9,7 @@
 #include "transport/data_links.h"
 #include "transport/host_link.h"
 #include "transport/hosts.h"
+#include "transport/peer_heaps.h"
 #include "transport/region.h"
 #include "transport/watcher.h"
 
@@ -21,7 +22,8 @@ struct LinkSet {
   std::span<const Link> local;
   /// TCP sockets between leaders of hosts, as the tree of hosts has it; the one up comes first.
   std::span<HostLink> hosts;
-  std::shared_ptr<const void> owner;  ///< keeps them
+  PeerHeaps* heaps = nullptr;           ///< null: no rank of the host has one
+  std::shared_ptr<const void> owner{};  ///< keeps them
 };
 
 /// What connects a rank to the others of a world. It outlives the engines that use it, one after
@@ -29,9 +31,10 @@ struct LinkSet {
 /// two of them (see `Renewal`).
 class Links {
  public:
-  /// `local`, `hosts`: as in LinkSet. `patience_seconds`: see DataLinks.
+  /// `local`, `hosts`, `heaps`: as in LinkSet. `patience_seconds`: see DataLinks.
   Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
-        std::vector<Link> between, Connect connect, double patience_seconds);
+        std::vector<Link> between, Connect connect, double patience_seconds,
+        std::unique_ptr<PeerHeaps> heaps = nullptr);
 
   int rank() const { return rank_; }
   const HostMap& map() const { return map_; }
@@ -42,7 +45,7 @@ class Links {
 
   /// For the engine of this generation.
   static LinkSet lend(const std::shared_ptr<Links>& links) {
-    return {links->local(), links->hosts(), links};
+    return {links->local(), links->hosts(), links->heaps_.get(), links};
   }
   Connect connect() const;
 
@@ -61,6 +64,7 @@ class Links {
   std::vector<Link> local_;
   std::vector<HostLink> hosts_;
   std::shared_ptr<DataLinks> data_;  ///< null where the world is one host
+  const std::unique_ptr<PeerHeaps> heaps_;
   uint32_t generation_ = kFirstGeneration;
 };
 

@@ -20,6 +20,7 @@ import pytest
 
 from sirtaki.launch.topology import parse_cpus
 from sirtaki.rendezvous import local_socket
+from sirtaki.rendezvous.heaps import HeapMemory
 from sirtaki.rendezvous.host import HostLinks, join_host
 from sirtaki.rendezvous.store import MemoryStore, UnixStore, UnixStoreServer
 
@@ -35,6 +36,8 @@ def open_descriptors() -> int:
 
 def close_links(joined: HostLinks) -> None:
     os.close(joined.memfd)
+    for heap in joined.heaps:
+        heap.close()
     for link in joined.links:
         os.close(link)
 
@@ -65,6 +68,32 @@ def test_all_ranks_share_one_region(size: int) -> None:
         with mmap.mmap(links.memfd, REGION) as memory:
             assert memory[:5] == b"hello"
         close_links(links)
+
+
+@pytest.mark.parametrize("without", [None, 0, 1, 2])
+def test_each_rank_has_the_heaps_of_the_others(without: int | None) -> None:
+    store = MemoryStore()
+    own = [os.memfd_create(f"heap {rank}") for rank in range(3)]
+    sizes = [0 if rank == without else 100 + rank for rank in range(3)]
+
+    def join(rank: int) -> HostLinks:
+        os.ftruncate(own[rank], sizes[rank])
+        heap = HeapMemory(own[rank], sizes[rank]) if sizes[rank] else HeapMemory()
+        return join_host(store, "meeting", rank, 3, REGION, TIMEOUT, heap=heap)
+
+    with ThreadPoolExecutor(3) as pool:
+        joined = list(pool.map(join, range(3)))
+    for rank, links in enumerate(joined):
+        assert [heap.bytes for heap in links.heaps] == sizes
+        for other, heap in enumerate(links.heaps):
+            if other in (rank, without):
+                assert heap.descriptor == -1
+            else:
+                assert os.path.sameopenfile(heap.descriptor, own[other])
+                assert not os.get_inheritable(heap.descriptor)
+        close_links(links)
+    for descriptor in own:
+        os.close(descriptor)
 
 
 def test_the_region_has_all_its_memory_from_the_beginning() -> None:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 
 from sirtaki import _core
+from sirtaki.rendezvous.heaps import HeapMemory
 from sirtaki.rendezvous.join import Joined, Settings, join_world
 from sirtaki.rendezvous.meeting import Meeting
 from sirtaki.rendezvous.started_by import Start
@@ -55,6 +56,7 @@ class Links:
         self._plan = plan
         self._process = os.getpid()
         self._cores = os.sched_getaffinity(0)
+        self._heap = own_heap()
         self._generation = 1
         self.core = _core.Links(
             rank=joined.topology.rank,
@@ -65,6 +67,7 @@ class Links:
             connect=joined.connect,
             why_broken=joined.why_broken,
             patience=plan.timeout,
+            heaps=[(heap.descriptor, heap.bytes) for heap in joined.heaps],
         )
 
     @property
@@ -90,7 +93,11 @@ class Links:
         """
         if os.getpid() != self._process:
             return False  # what a forked child has of them is its parent's
-        if not self._plan.serves(plan) or self._cores != os.sched_getaffinity(0):
+        if not (
+            self._plan.serves(plan)
+            and self._cores == os.sched_getaffinity(0)
+            and self._heap == own_heap()
+        ):
             self.close()
             return False
         try:
@@ -125,6 +132,11 @@ class Links:
         self.joined.close()
 
 
+def own_heap() -> HeapMemory:
+    """Return this process's shared heap; its descriptor stays the heap's."""
+    return HeapMemory(*_core.heap_memory())
+
+
 def connect(plan: Plan, kept: Links | None, meeting: Meeting | None, prefix: str) -> Links:
     """Go on with the links that are kept, or meet all ranks anew; every rank calls it.
 
@@ -147,7 +159,13 @@ def connect(plan: Plan, kept: Links | None, meeting: Meeting | None, prefix: str
     store = meeting.store if meeting else None
     try:
         joined = join_world(
-            settings, plan.topology, store, prefix, _core.region_bytes, _core.linked_hosts
+            settings,
+            plan.topology,
+            store,
+            prefix,
+            _core.region_bytes,
+            _core.linked_hosts,
+            own_heap(),
         )
     except TimeoutError as error:
         if meeting and meeting.advice:

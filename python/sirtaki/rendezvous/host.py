@@ -13,15 +13,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sirtaki.rendezvous import local_socket
+from sirtaki.rendezvous import heaps, local_socket
 from sirtaki.rendezvous.cpu_quota import own_quota
+from sirtaki.rendezvous.heaps import HeapMemory
 from sirtaki.rendezvous.local_meeting import Meeting
 from sirtaki.rendezvous.store import Store
 
 _HELLO = struct.Struct("!IIQ1024s")  # local rank, local size, bytes of the region, cores
 _VERDICT = struct.Struct("!IQ?")  # the leader's local size, bytes of its region, a core for each
 _CORES = 8192
-_READY = b"\x01"
+_NO_HEAP = HeapMemory()
+_MEETING = "during the meeting of this host's ranks"
 
 
 @dataclass
@@ -29,13 +31,15 @@ class HostLinks:
     """What a rank holds after `join_host`: raw file descriptors that the caller owns.
 
     memfd: the shared region. core_each: whether all ranks of this host can run at a time, each on
-    another core, without a pause that its control group makes. links: on the leader one socket a member, index i for local rank i + 1; on a
-    member one socket, to the leader. All are close-on-exec; the sockets are non-blocking.
+    another core, without a pause that its control group makes. links: on the leader one socket a
+    member, index i for local rank i + 1; on a member one socket, to the leader. heaps: the ranks'
+    shared heaps, by local rank. All are close-on-exec; the sockets are non-blocking.
     """
 
     memfd: int
     core_each: bool
     links: list[int]
+    heaps: list[HeapMemory]
 
 
 def join_host(
@@ -46,11 +50,13 @@ def join_host(
     region_bytes: int,
     timeout: float,
     secret: bytes | None = None,
+    heap: HeapMemory = _NO_HEAP,
 ) -> HostLinks:
     """Meet the other ranks of this host; every one of them calls it.
 
     prefix: of the store's keys, used once only, by this host only. region_bytes: size of the shared
-    memory, equal on all. timeout: seconds. secret: the job's, where it has one. Returns the
+    memory, equal on all. timeout: seconds. secret: the job's, where it has one. heap: what the
+    others are to have of this rank's shared heap; its descriptor stays the caller's. Returns the
     descriptors. Raises ValueError for contradicting arguments, OSError where the host has not so
     much memory, TimeoutError or ConnectionError naming the local ranks that did not come, died or
     gave up; then nothing stays open.
@@ -62,11 +68,9 @@ def join_host(
     deadline = time.monotonic() + timeout
     meeting = Meeting(store, f"{prefix}/leader", secret)
     if local_rank == 0:
-        return _lead(meeting, local_size, region_bytes, deadline)
-    with _naming(
-        f"local rank {local_rank}: local rank 0", "during the meeting of this host's ranks"
-    ):
-        return _follow(meeting, local_rank, local_size, region_bytes, deadline)
+        return _lead(meeting, local_size, region_bytes, heap, deadline)
+    with _naming(f"local rank {local_rank}: local rank 0", _MEETING):
+        return _follow(meeting, local_rank, local_size, region_bytes, heap, deadline)
 
 
 @contextlib.contextmanager
@@ -80,11 +84,14 @@ def _naming(who: str, what: str) -> Iterator[None]:
         raise ConnectionError(f"{who} closed its connection {what} ({error})") from error
 
 
-def _lead(meeting: Meeting, local_size: int, region_bytes: int, deadline: float) -> HostLinks:
+def _lead(
+    meeting: Meeting, local_size: int, region_bytes: int, heap: HeapMemory, deadline: float
+) -> HostLinks:
     with contextlib.ExitStack() as undo:
         memfd = _create_region(region_bytes)
         undo.callback(os.close, memfd)
         links: list[int] = []
+        all_heaps = [HeapMemory(bytes=heap.bytes)]
         core_each = _time_for_all(local_size)
         if local_size > 1:
             members: dict[int, socket.socket] = {}
@@ -94,9 +101,10 @@ def _lead(meeting: Meeting, local_size: int, region_bytes: int, deadline: float)
             core_each = core_each and _core_each([_own_cores(), *cores])
             verdict = _VERDICT.pack(local_size, region_bytes, core_each)
             _share(members, memfd, verdict, deadline)
+            all_heaps += _exchange_heaps(members, heap, deadline, undo)
             links = [_detach(members[rank]) for rank in range(1, local_size)]
         undo.pop_all()
-        return HostLinks(memfd, core_each, links)
+        return HostLinks(memfd, core_each, links, all_heaps)
 
 
 def _own_cores() -> int:
@@ -195,19 +203,39 @@ def _gather(
 
 
 def _share(members: dict[int, socket.socket], memfd: int, verdict: bytes, deadline: float) -> None:
-    """Hand the region to every member and wait until each has it."""
-    what = "during the meeting of this host's ranks"
+    """Hand the region to every member."""
     for rank, sock in sorted(members.items()):
-        with _naming(f"local rank 0: local rank {rank}", what):
+        with _naming(f"local rank 0: local rank {rank}", _MEETING):
             local_socket.set_deadline(sock, deadline)
             socket.send_fds(sock, [verdict], [memfd])
+
+
+def _exchange_heaps(
+    members: dict[int, socket.socket],
+    own: HeapMemory,
+    deadline: float,
+    undo: contextlib.ExitStack,
+) -> list[HeapMemory]:
+    """Wait until each member has the region and hands over its heap; pass on the others' heaps."""
+    theirs: list[HeapMemory] = []
     for rank, sock in sorted(members.items()):
-        with _naming(f"local rank 0: local rank {rank}", what):
-            local_socket.receive_exactly(sock, len(_READY), deadline)
+        with _naming(f"local rank 0: local rank {rank}", _MEETING):
+            theirs.append(heaps.receive(sock, deadline))
+        undo.callback(theirs[-1].close)
+    for rank, sock in sorted(members.items()):
+        with _naming(f"local rank 0: local rank {rank}", _MEETING):
+            for other, heap in enumerate([own, *theirs]):
+                heaps.send(sock, HeapMemory(bytes=heap.bytes) if other == rank else heap, deadline)
+    return theirs
 
 
 def _follow(
-    meeting: Meeting, local_rank: int, local_size: int, region_bytes: int, deadline: float
+    meeting: Meeting,
+    local_rank: int,
+    local_size: int,
+    region_bytes: int,
+    heap: HeapMemory,
+    deadline: float,
 ) -> HostLinks:
     with contextlib.ExitStack() as undo:
         sock = meeting.connect(deadline)
@@ -224,28 +252,18 @@ def _follow(
             )
         if memfd is None or os.fstat(memfd).st_size != region_bytes:
             raise ConnectionError("local rank 0 did not hand over the shared memory")
-        sock.sendall(_READY)
+        heaps.send(sock, heap, deadline)
+        all_heaps: list[HeapMemory] = []
+        for _ in range(local_size):
+            all_heaps.append(heaps.receive(sock, deadline))
+            undo.callback(all_heaps[-1].close)
         undo.pop_all()
-        return HostLinks(memfd, core_each, [_detach(sock)])
+        return HostLinks(memfd, core_each, [_detach(sock)], all_heaps)
 
 
 def _receive_region(sock: socket.socket, deadline: float) -> tuple[int | None, int, int, bool]:
     """Read the leader's verdict, behind the memfd if one came along."""
-    local_socket.set_deadline(sock, deadline)
-    room = socket.CMSG_SPACE(struct.calcsize("i"))
-    data, ancillary, _flags, _address = sock.recvmsg(_VERDICT.size, room, socket.MSG_CMSG_CLOEXEC)
-    descriptors = [
-        struct.unpack("i", payload[: struct.calcsize("i")])[0]
-        for level, kind, payload in ancillary
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-    ]
-    memfd = descriptors[0] if descriptors else None
-    try:
-        data += local_socket.receive_exactly(sock, _VERDICT.size - len(data), deadline)
-    except BaseException:
-        if memfd is not None:
-            os.close(memfd)
-        raise
+    data, memfd = local_socket.receive_with_descriptor(sock, _VERDICT.size, deadline)
     size, bytes_, core_each = _VERDICT.unpack(data)
     return memfd, size, bytes_, core_each
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from sirtaki.rendezvous import network, tcp_socket, tcp_store
 from sirtaki.rendezvous.auth import own_identity
 from sirtaki.rendezvous.gather import exchange_records
+from sirtaki.rendezvous.heaps import HeapMemory
 from sirtaki.rendezvous.host import join_host
 from sirtaki.rendezvous.host_identity import host_identity
 from sirtaki.rendezvous.lobby import ControlLink, Lobby
@@ -25,6 +26,7 @@ from sirtaki.rendezvous.store import Store
 from sirtaki.rendezvous.tcp_socket import Endpoint
 from sirtaki.rendezvous.topology import Topology
 
+_NO_HEAP = HeapMemory()
 _OBJECT_LABEL = b"sirtaki key of objects\0"
 
 
@@ -56,8 +58,9 @@ class Joined:
     host of each rank, numbered from 0 by their lowest ranks. hostnames: of each rank's host.
     sharing_cores: how many ranks run on this machine, those in other containers too. core_each:
     whether the ranks of this host can run at a time, each on another core. memfd: the host's shared
-    region, -1 in a world of one. local_links: (rank, Unix socket) from the host's leader to its
-    other ranks and back. host_links: TCP sockets between leaders of hosts.
+    region, -1 in a world of one. heaps: of its ranks, by local rank. local_links: (rank, Unix
+    socket) from the host's leader to its other ranks and back. host_links: TCP sockets between
+    leaders of hosts.
     sockets: how many connect two ranks. object_key: from which the keys that vouch for objects
     between hosts follow, another one in every world; None on one host. connect: opens a data socket
     to (rank, lane) on another host, unless its last argument returns true meanwhile; None on one
@@ -72,6 +75,7 @@ class Joined:
     sharing_cores: int = 1
     core_each: bool = True
     memfd: int = -1
+    heaps: list[HeapMemory] = field(default_factory=list)
     local_links: list[tuple[int, int]] = field(default_factory=list)
     host_links: list[ControlLink] = field(default_factory=list, repr=False)
     sockets: int = 1
@@ -94,13 +98,15 @@ def join_world(
     prefix: str,
     region_bytes: Callable[[int], int],
     linked_hosts: Callable[[int, int], Sequence[int]],
+    heap: HeapMemory = _NO_HEAP,
 ) -> Joined:
     """Meet all other ranks; every rank calls it.
 
     topology: this rank's place; which ranks share a host is found out where it does not say so.
     store: where the ranks meet, needed unless it is one rank alone. prefix: of the store's keys,
     used once only. region_bytes: the size of the memory that so many ranks of a host share.
-    linked_hosts: with which hosts' leaders one of so many hosts' is connected, those before it first.
+    linked_hosts: with which hosts' leaders one of so many hosts' is connected, those before it
+    first. heap: this rank's shared heap, for the others of its host.
 
     Raises TimeoutError naming who did not come in time, ConnectionError when one gave up or cannot
     be reached, ValueError for ranks that contradict each other or run different versions; then
@@ -115,7 +121,7 @@ def join_world(
         alone = Topology(topology.rank, topology.size, topology.rank, topology.size, 0, 1)
         names = [settings.hostname] * topology.size
         joined = Joined(alone, [0] * topology.size, names, topology.size)
-        _share_memory(joined, store, prefix, settings, settings.timeout, region_bytes)
+        _share_memory(joined, store, prefix, settings, settings.timeout, region_bytes, heap)
         return joined
     with contextlib.ExitStack() as undo:
         lobby = _make_lobby(settings, topology, store, prefix)
@@ -129,7 +135,8 @@ def join_world(
         if not settings.secret:
             lobby.open(world.secret)
         left = max(1.0, deadline - time.monotonic())
-        _share_memory(joined, store, f"{prefix}/memory/{own.host}", settings, left, region_bytes)
+        place = f"{prefix}/memory/{own.host}"
+        _share_memory(joined, store, place, settings, left, region_bytes, heap)
         if max(joined.host_of) > 0:
             _link_hosts(joined, lobby, world, linked_hosts)
             secret = settings.secret or world.secret
@@ -197,6 +204,7 @@ def _share_memory(
     settings: Settings,
     timeout: float,
     region_bytes: Callable[[int], int],
+    heap: HeapMemory,
 ) -> None:
     """Meet the ranks of this host."""
     topology = joined.topology
@@ -210,8 +218,10 @@ def _share_memory(
         region_bytes(topology.local_size),
         timeout,
         settings.secret,
+        heap,
     )
     joined.memfd = met.memfd
+    joined.heaps = met.heaps
     joined.core_each = met.core_each
     others = here[1:] if topology.local_rank == 0 else here[:1]
     joined.local_links = list(zip(others, met.links, strict=True))
@@ -251,3 +261,5 @@ def _close_descriptors(joined: Joined) -> None:
     for descriptor in [joined.memfd, *local, *(link.descriptor for link in joined.host_links)]:
         if descriptor >= 0:
             os.close(descriptor)
+    for heap in joined.heaps:
+        heap.close()

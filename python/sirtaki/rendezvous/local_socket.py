@@ -96,6 +96,31 @@ def set_deadline(sock: socket.socket, deadline: float) -> None:
     sock.settimeout(remaining)
 
 
+def receive_with_descriptor(
+    sock: socket.socket, count: int, deadline: float
+) -> tuple[bytes, int | None]:
+    """Read `count` bytes, and the descriptor that came along with them; None if there was none.
+
+    Raises as `receive_exactly` does; then no descriptor stays open.
+    """
+    set_deadline(sock, deadline)
+    room = socket.CMSG_SPACE(struct.calcsize("i"))
+    data, ancillary, _flags, _address = sock.recvmsg(count, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors = [
+        struct.unpack("i", payload[: struct.calcsize("i")])[0]
+        for level, kind, payload in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+    ]
+    descriptor = descriptors[0] if descriptors else None
+    try:
+        data += receive_exactly(sock, count - len(data), deadline)
+    except BaseException:
+        if descriptor is not None:
+            os.close(descriptor)
+        raise
+    return data, descriptor
+
+
 def receive_exactly(sock: socket.socket, count: int, deadline: float) -> bytes:
     """Read `count` bytes. Raises ConnectionError when the peer closes first, TimeoutError."""
     buffer = bytearray(count)
