@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "backends/immediate.h"
 
@@ -184,9 +185,9 @@ void Executor::add_allgather(Flight& flight, Item& item) {
     flight.in[0].add(readable(input(entry, t)), tensor_bytes(entry.request, t));
     if (!receives) continue;
     const int64_t* rows = item.response->sizes.data() + t * members;
-    int64_t total = 0;
-    for (size_t m = 0; m < members; ++m) total += rows[m];
-    std::byte* at = new_output(entry, t, total);
+    auto& received = entry.handle->received_splits;
+    received.insert(received.end(), rows, rows + members);
+    std::byte* at = new_output(entry, t, std::accumulate(rows, rows + members, int64_t{0}));
     for (size_t m = 0; m < members; ++m) {
       const size_t bytes = static_cast<size_t>(rows[m]) * row_bytes(entry.request, t);
       flight.out[m].add(at, bytes);

@@ -88,7 +88,7 @@ class Handle {
   const std::optional<Error>& error() const { return error_; }
 
   std::vector<std::shared_ptr<Buffer>> outputs;  ///< of kinds whose result size is negotiated
-  std::vector<int64_t> received_splits;          ///< alltoall: rows from each member
+  std::vector<int64_t> received_splits;          ///< rows from each member, of each tensor in turn
   Message message;                               ///< of a receive
   int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
 

@@ -180,6 +180,7 @@ typedef struct sirtaki_table {
   const char* (*message)(const sirtaki_operation*); /* of what failed it; "" */
   size_t (*result_count)(const sirtaki_operation*);
   sirtaki_result (*result)(const sirtaki_operation*, size_t tensor);
+  /* alltoall, allgather: rows from each member, of each tensor in turn. */
   const int64_t* (*received_splits)(const sirtaki_operation*, size_t* count);
   int32_t (*value)(const sirtaki_operation*); /* join: the last rank */
 

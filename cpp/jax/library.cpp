@@ -102,6 +102,12 @@ class Call {
     return "";
   }
 
+  /// Has the operation fail unless as many rows come from each member, of each array in turn.
+  void expect(std::string_view name, ffi::Span<const int64_t> received) {
+    name_ = name;
+    expected_.assign(received.begin(), received.end());
+  }
+
   /// The handler returns to XLA now.
   void leave() {
     if (phase_.exchange(Phase::kLeft) == Phase::kDone) resolve();
@@ -133,21 +139,37 @@ class Call {
   };
 
   void* place(size_t tensor, size_t bytes) {
-    if (outputs_[tensor].bytes == bytes) return outputs_[tensor].data;
-    wrong_size_ = "the result has " + std::to_string(bytes) + " bytes where XLA was told " +
-                  std::to_string(outputs_[tensor].bytes) +
-                  ": within jit, arrays must have the same shape on all ranks";
-    return nullptr;
+    return outputs_[tensor].bytes == bytes ? outputs_[tensor].data : nullptr;
   }
 
   enum class Phase { kBegun, kDone, kLeft };
 
   void finish(const sirtaki_operation* operation) {
     status_ = engine_table->status(operation);
-    why_ = wrong_size_.empty() ? engine_table->message(operation) : wrong_size_;
+    why_ = engine_table->message(operation);
+    check_rows(operation);
     if (phase_.exchange(Phase::kDone) == Phase::kLeft) {
       Completer::instance().add([this] { resolve(); });
     }
+  }
+
+  /// A rank whose own result fits finds out too that others' do not.
+  void check_rows(const sirtaki_operation* operation) {
+    size_t count = 0;
+    const int64_t* rows = engine_table->received_splits(operation, &count);
+    const std::vector<int64_t> received(rows, rows + count);
+    if (expected_.empty() || received.empty() || received == expected_) return;
+    status_ = SIRTAKI_MISMATCH;
+    why_ = name_ + ": the ranks bring " + listed(received) +
+           " rows, but this rank's program was compiled for " + listed(expected_) +
+           "; within jit, arrays must have the same shape on all ranks, and received_splits of "
+           "alltoall be what the others send";
+  }
+
+  static std::string listed(const std::vector<int64_t>& rows) {
+    std::string text;
+    for (const int64_t count : rows) text += (text.empty() ? "" : ", ") + std::to_string(count);
+    return text;
   }
 
   /// Ends the future and deletes this.
@@ -171,7 +193,8 @@ class Call {
   int32_t dtype_ = -1;
   std::vector<sirtaki_tensor> tensors_{};
   std::vector<Output> outputs_{};
-  std::string wrong_size_{};
+  std::string name_{};
+  std::vector<int64_t> expected_{};
   int32_t status_ = SIRTAKI_OK;
   std::string why_{};
 };
@@ -191,7 +214,8 @@ std::string name_on(int32_t device, std::string_view name) {
 ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kind,
                        int64_t reduce_op, int64_t root_rank, int64_t process_set, double prescale,
                        double postscale, ffi::Span<const int64_t> splits,
-                       ffi::RemainingArgs operands, ffi::RemainingRets results) {
+                       ffi::Span<const int64_t> received, ffi::RemainingArgs operands,
+                       ffi::RemainingRets results) {
   sirtaki_world* world = engine_table->current();
   if (world == nullptr) {
     return refused(ffi::ErrorCode::kFailedPrecondition,
@@ -218,6 +242,7 @@ ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kin
     engine_table->release_world(world);
     return refused(ffi::ErrorCode::kInvalidArgument, name + ": " + wrong);
   }
+  call->expect(name, received);
   call->describe(request);
   engine_table->release(engine_table->submit(world, &request));
   call->leave();
@@ -243,6 +268,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sirtaki_collective, sirtaki::jax::collective,
                                   .Attr<double>("prescale")
                                   .Attr<double>("postscale")
                                   .Attr<xla::ffi::Span<const int64_t>>("splits")
+                                  .Attr<xla::ffi::Span<const int64_t>>("received")
                                   .RemainingArgs()
                                   .RemainingRets());
 

@@ -82,6 +82,9 @@ void check_gathering(Engine& engine, int rank, int ranks) {
   const auto all = finished(engine, of_longs(Kind::kAllgather, {rank, 2}), {in.data()});
   expect(output(*all) == expected, "allgather takes a different number of rows of each rank");
   expect(all->outputs[0]->shape() == Shape{ranks * (ranks - 1) / 2, 2}, "rows add up");
+  Longs rows(static_cast<size_t>(ranks));
+  std::iota(rows.begin(), rows.end(), 0);
+  expect(all->received_splits == rows, "and are told of each rank");
 
   Request gather = of_longs(Kind::kGather, {rank, 2});
   gather.root = ranks / 2;

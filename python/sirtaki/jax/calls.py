@@ -45,3 +45,8 @@ def checked_name(name: str | None) -> str:
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}")
     return name or ""
+
+
+def block(rows: int, ranks: int, position: int) -> int:
+    """Return how many of the rows are those of the rank at this place, once they are scattered."""
+    return rows // ranks + (position < rows % ranks)

@@ -48,6 +48,7 @@ def grouped_allgather(
                 checked_name(part_name),
                 number_of(process_set),
                 rows=tuple(ranks * array.shape[0] for array in part),
+                received=tuple(array.shape[0] for array in part for _ in range(ranks)),
             )
             results = traced_allgather(operation, ranks, position(process_set), part)
         else:
@@ -164,8 +165,9 @@ def alltoall(
         number_of(process_set),
         splits=sent,
         rows=(sum(got),),
+        received=got,
     )
-    result = traced_alltoall(operation, got, array.shape[0], array)
+    result = traced_alltoall(operation, array.shape[0], array)
     return result if splits is None else (result, jnp.asarray(got, jnp.int32))
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from sirtaki.core import kinds
 from sirtaki.core.reduce_ops import Average, Sum
+from sirtaki.jax.calls import block
 from sirtaki.jax.primitive import Operation, bind
 
 Arrays = Sequence[jax.Array]
@@ -24,7 +25,7 @@ def _have_gradients(grads: Arrays) -> bool:
 def _average(operation: Operation, grads: Arrays) -> list[jax.Array]:
     """Return the gradients' average over the ranks of an operation."""
     allreduce = operation.of_gradient(
-        kind=kinds.ALLREDUCE, verb="allreduce", reduce=Average, rows=None, root=0
+        kind=kinds.ALLREDUCE, verb="allreduce", reduce=Average, rows=None, received=(), root=0
     )
     averages: list[jax.Array] = traced_allreduce(allreduce, grads)
     return averages
@@ -112,28 +113,22 @@ traced_broadcast.defvjp(_broadcast_forward, _broadcast_backward)
 # ---- alltoall ----
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def traced_alltoall(
-    operation: Operation, received: tuple[int, ...], rows: int, array: jax.Array
-) -> jax.Array:
-    """Exchange rows of an array that has `rows`; `received` are to come from each rank."""
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def traced_alltoall(operation: Operation, rows: int, array: jax.Array) -> jax.Array:
+    """Exchange rows of an array that has `rows`."""
     return bind(operation, [array])[0]
 
 
-def _alltoall_forward(
-    operation: Operation, received: tuple[int, ...], rows: int, array: jax.Array
-) -> tuple[jax.Array, None]:
+def _alltoall_forward(operation: Operation, rows: int, array: jax.Array) -> tuple[jax.Array, None]:
     return bind(operation, [array])[0], None
 
 
-def _alltoall_backward(
-    operation: Operation, received: tuple[int, ...], rows: int, _: None, grad: Any
-) -> tuple[Any]:
+def _alltoall_backward(operation: Operation, rows: int, _: None, grad: Any) -> tuple[Any]:
     if not _have_gradients([grad]):
         return (None,)
     sent = operation.splits
-    back = operation.of_gradient(splits=received, rows=(sum(sent),))
-    own = traced_alltoall(back, sent, grad.shape[0], grad)
+    back = operation.of_gradient(splits=operation.received, rows=(sum(sent),), received=sent)
+    own = traced_alltoall(back, grad.shape[0], grad)
     kept = jnp.zeros((rows - sum(sent), *own.shape[1:]), own.dtype)
     return (jnp.concatenate([own, kept]),)
 
@@ -167,7 +162,13 @@ def _reducescatter_backward(
     if operation.reduce == Sum:
         scale *= ranks
     back = operation.of_gradient(
-        kind=kinds.ALLGATHER, verb="allgather", reduce=0, prescale=1.0, postscale=1.0, rows=rows
+        kind=kinds.ALLGATHER,
+        verb="allgather",
+        reduce=0,
+        prescale=1.0,
+        postscale=1.0,
+        rows=rows,
+        received=tuple(block(count, ranks, rank) for count in rows for rank in range(ranks)),
     )
     return (bind(back, [grad * scale for grad in grads]),)
 

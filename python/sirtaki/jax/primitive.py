@@ -25,6 +25,8 @@ class Operation:
 
     name: "": one is made of the jitted function and the operation's place in it.
     rows: of each result; None where results have the shapes of the arrays.
+    received: of allgather and alltoall, the rows that are to come from each member, of each array
+        in turn; otherwise the operation fails.
     """
 
     kind: int
@@ -37,6 +39,7 @@ class Operation:
     postscale: float = 1.0
     splits: tuple[int, ...] = ()
     rows: tuple[int, ...] | None = None
+    received: tuple[int, ...] = ()
 
     def of_gradient(self, **changes: Any) -> Operation:
         """Return the operation, but for `changes`, that reduces the gradients of this one."""
@@ -95,6 +98,7 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Any:
         prescale=np.float64(operation.prescale),
         postscale=np.float64(operation.postscale),
         splits=np.array(operation.splits, np.int64),
+        received=np.array(operation.received, np.int64),
     )
 
 

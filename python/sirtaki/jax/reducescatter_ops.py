@@ -13,7 +13,7 @@ from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average
 from sirtaki.core.reduction import Reduction, check_op
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
-from sirtaki.jax.calls import checked_name, members, position, traced
+from sirtaki.jax.calls import block, checked_name, members, position, traced
 from sirtaki.jax.compression import Compression, Compressor
 from sirtaki.jax.gradients import traced_reducescatter
 from sirtaki.jax.primitive import Operation
@@ -74,7 +74,7 @@ def grouped_reducescatter(
                 reduce=int(op),
                 prescale=float(prescale_factor),
                 postscale=float(postscale_factor),
-                rows=tuple(_block(count, ranks, position(process_set)) for count in rows),
+                rows=tuple(block(count, ranks, position(process_set)) for count in rows),
             )
             blocks = traced_reducescatter(operation, ranks, rows, part)
         else:
@@ -85,11 +85,6 @@ def grouped_reducescatter(
                 waits=True,
             )
             blocks = from_host(collectives.synchronize(handle))
-        for i, block in zip(indices, blocks, strict=True):
-            results[i] = block
+        for i, own in zip(indices, blocks, strict=True):
+            results[i] = own
     return [compression.decompress(*pair) for pair in zip(results, contexts, strict=True)]
-
-
-def _block(rows: int, ranks: int, position: int) -> int:
-    """Return how many of the rows are this rank's."""
-    return rows // ranks + (position < rows % ranks)

@@ -46,6 +46,18 @@ class TestRanksDisagree:
         with pytest.raises(jax.errors.JaxRuntimeError, match="same shape on all ranks"):
             jax.block_until_ready(jax.jit(hvd.allgather)(rows))
 
+    @pytest.mark.parametrize("gather", [hvd.allgather, lambda x: hvd.grouped_allgather([x[:1], x])])
+    def test_on_rows_of_which_some_rank_has_the_average(self, gather) -> None:
+        rows = jnp.ones((1 + hvd.rank(), 2))  # at three ranks, what rank 1 gets is what fits there
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"the ranks bring .*1, 2.* rows"):
+            jax.block_until_ready(jax.jit(gather)(rows))
+
+    def test_on_rows_that_another_rank_was_to_send(self) -> None:
+        swapped = (2, 0, *[1] * (hvd.size() - 2))  # as many together as really come
+        exchange = jax.jit(lambda x: hvd.alltoall(x, [1] * hvd.size(), received_splits=swapped))
+        with pytest.raises(jax.errors.JaxRuntimeError, match="was compiled for 2, 0"):
+            jax.block_until_ready(exchange(jnp.ones(hvd.size())))
+
 
 class TestBadArguments:
     """The same called as it is and compiled."""
