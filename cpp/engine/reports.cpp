@@ -3,13 +3,9 @@
 #include <algorithm>
 
 namespace sirtaki {
-namespace {
-
 [[noreturn]] void refuse_report(int rank, const std::string& why) {
   throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
 }
-
-}  // namespace
 
 bool has_sizes(Kind kind) {
   return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;

@@ -18,6 +18,9 @@
 
 namespace sirtaki {
 
+/// A rank tells what it cannot.
+[[noreturn]] void refuse_report(int rank, const std::string& why);
+
 /// An operation that some members have reported.
 struct Pending {
   explicit Pending(int members) : reported(members), members(members) {}

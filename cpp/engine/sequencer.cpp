@@ -11,10 +11,6 @@
 namespace sirtaki {
 namespace {
 
-[[noreturn]] void refuse_report(int rank, const std::string& why) {
-  throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
-}
-
 constexpr auto kLargestChunk = static_cast<int64_t>(StreamSlots::most(Region::kWorldStreamBytes));
 
 bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
