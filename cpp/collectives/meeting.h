@@ -53,10 +53,10 @@ class Meeting {
   bool declined_ = false;
 };
 
-/// Whether a collective of so many bytes, equal on all members, begins with a meeting. Below, what
-/// it takes is more than what it saves.
+/// Whether a collective of so many bytes a member, equal on all, begins with a meeting. Shared heaps
+/// serve no smaller allocations.
 inline bool is_met(const Group& group, size_t bytes) {
-  constexpr size_t kLeast = 256 << 10;
+  constexpr size_t kLeast = 1 << 20;
   return bytes >= kLeast && group.heaps() != nullptr;
 }
 

@@ -110,11 +110,14 @@ bool may_be_in_place(Kind kind) { return kind == Kind::kAllreduce || kind == Kin
 
 /// Cases of one kind that are long enough for a meeting.
 std::vector<Case> long_cases(Kind kind, int n) {
+  // There, members give one another parts of a tensor.
+  const bool in_parts = kind == Kind::kAlltoall || kind == Kind::kReducescatter;
+  const size_t bytes = in_parts ? 1'200'000 / static_cast<size_t>(n) : 1'200'000;
   std::vector<Case> cases;
   uint32_t seed = static_cast<uint32_t>(n);
   for (const Dtype dtype : kDtypes) {
     const Op op = op_of(kind, dtype, static_cast<int>(++seed) % n);
-    cases.push_back(CaseMaker(op, n, 300'000 / size_of(dtype), seed).make());
+    cases.push_back(CaseMaker(op, n, bytes / size_of(dtype), seed).make());
     if (!may_be_in_place(kind)) continue;
     cases.push_back(cases.back());
     cases.back().in_place = true;
@@ -168,12 +171,12 @@ TEST_CASE("nothing is moved directly where no tensor lies in a shared heap") {
 }
 
 TEST_CASE("an allreduce moves every byte of what lies in shared heaps directly") {
-  const Case c = CaseMaker(op_of(Kind::kAllreduce, Dtype::kF32), 3, 100'000, 1).make();
-  CHECK(run_all({c}, Places(3, Place::kInside)) == 400'000);
+  const Case c = CaseMaker(op_of(Kind::kAllreduce, Dtype::kF32), 3, 300'000, 1).make();
+  CHECK(run_all({c}, Places(3, Place::kInside)) == 1'200'000);
 }
 
 TEST_CASE("small operations hold no meeting") {
-  const Case c = CaseMaker(op_of(Kind::kAllreduce, Dtype::kF32), 2, 10'000, 1).make();
+  const Case c = CaseMaker(op_of(Kind::kAllreduce, Dtype::kF32), 2, 250'000, 1).make();
   CHECK(run_all({c}, Places(2, Place::kInside)) == 0);
 }
 
@@ -186,7 +189,7 @@ TEST_CASE("every reduction and scale gives exact results in shared heaps") {
     for (const Dtype dtype : kDtypes) {
       for (const ReduceOp reduce : kOps) {
         const Op op = op_of(kind, dtype, 1, reduce, kScales[++seed % kScales.size()]);
-        cases.push_back(CaseMaker(op, 2, 270'000 / size_of(dtype), seed).make());
+        cases.push_back(CaseMaker(op, 2, 1'100'000 / size_of(dtype), seed).make());
       }
     }
   }
@@ -202,7 +205,7 @@ TEST_CASE("a tensor of many millions of bytes is summed in turns") {
 }
 
 TEST_CASE("a tensor that reaches beyond the heap's end takes the slots") {
-  constexpr size_t kCount = 100'000;
+  constexpr size_t kCount = 300'000;
   testing::run_members(
       2, testing::kSmallestChunk,
       [&](Member& member) {
@@ -223,7 +226,7 @@ TEST_CASE("a tensor that reaches beyond the heap's end takes the slots") {
 }
 
 TEST_CASE("more segments than members can tell of take the slots") {
-  constexpr size_t kPieces = 3000;
+  constexpr size_t kPieces = 10'000;
   testing::run_members(
       2, testing::kSmallestChunk,
       [&](Member& member) {
@@ -247,7 +250,7 @@ TEST_CASE("more segments than members can tell of take the slots") {
 
 TEST_CASE("a world of which one rank has no heap takes the slots") {
   const std::shared_ptr<Region> region = Region::anonymous(2);
-  const Case c = CaseMaker(op_of(Kind::kAllreduce, Dtype::kF32), 2, 100'000, 1).make();
+  const Case c = CaseMaker(op_of(Kind::kAllreduce, Dtype::kF32), 2, 300'000, 1).make();
   testing::run_threads(
       2,
       [&](int r) {
