@@ -20,13 +20,14 @@ struct SlotUse {
 
 /// What the groups of one rank have in common.
 struct Endpoint {
-  /// `sockets`: to each peer on another host; as many on all ranks.
+  /// `sockets`: to each peer on another host; as many on all ranks, and `exchange_rules` likewise.
   Endpoint(std::shared_ptr<Region> memory, int world_rank, int place_on_host, SpinPolicy policy,
-           int sockets = 1)
+           int sockets = 1, const ExchangeRules& exchange_rules = {})
       : region(memory),
         rank(world_rank),
         place(place_on_host),
         sockets_per_peer(sockets),
+        rules(exchange_rules),
         doorbell(std::move(memory), place_on_host, policy) {}
   /// In a world on one host.
   Endpoint(std::shared_ptr<Region> memory, int world_rank, SpinPolicy policy)
@@ -39,7 +40,7 @@ struct Endpoint {
   int rank;   ///< in the world
   int place;  ///< on this host: index in the region
   int sockets_per_peer;
-  ExchangeRules rules;  ///< before any group is made
+  ExchangeRules rules;
   Doorbell doorbell;
   FramePool frames;
   std::array<AreaUse, Region::kAreas> uses;  ///< process sets of one area use it in turn
