@@ -90,6 +90,10 @@ TEST_CASE("broadcasts take a tree, or chains") {
   run_everywhere(Kind::kBroadcast, kGathers, {0, 1, 1000, 10'001, 60'001});
 }
 
+TEST_CASE("streams are gathered round a ring") {
+  run_everywhere(Kind::kAllgather, kGathers, {0, 1, 100, 10'001});
+}
+
 TEST_CASE("a barrier of doubling steps lets nobody through before everybody has come") {
   for (const int hosts : kHosts) {
     for (const auto& layout : layouts_of(hosts)) {
@@ -336,6 +340,21 @@ TEST_CASE("a rank is connected to its neighbours alone, whatever is summed and s
     CHECK(peers.size() == 7);  // 1, 2, 4 and 8 hosts before it and behind it
     CHECK(static_cast<size_t>(opened[r]) <= peers.size());
   }
+}
+
+TEST_CASE("more ranks than are exchanged with in a turn take several") {
+  const std::vector<int> layout = [] {
+    std::vector<int> hosts(70, 0);
+    hosts.insert(hosts.end(), {1, 1, 1, 2});
+    return hosts;
+  }();
+  std::vector<Case> cases;
+  for (const Kind kind : {Kind::kAlltoall, Kind::kGather, Kind::kScatter}) {
+    for (const int root : {0, 71, 73}) {
+      cases.push_back(CaseMaker(op_of(kind, Dtype::kU8, root), 74, 37, 5).make());
+    }
+  }
+  run_all(layout, cases, {});
 }
 
 }  // namespace
