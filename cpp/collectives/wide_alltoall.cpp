@@ -14,12 +14,19 @@ Streams of_this_host(const WideGroup& group, const Streams& streams) {
 
 bool is_rooted(const Op& op) { return op.kind == Kind::kGather || op.kind == Kind::kScatter; }
 
-/// The members of other hosts that this one exchanges bytes with: all, or where one of two is the
-/// root.
-std::vector<int> peers_of(const WideGroup& group, const Op& op) {
+/// Members are exchanged with in turns, so that there is no end of what is under way at a time. A
+/// pair has the same turn at both ends, and nobody begins one before the last has ended.
+constexpr int kTurn = 64;
+
+int turns_of(const WideGroup& group) { return (group.size() + kTurn - 1) / kTurn; }
+
+/// The members of other hosts that this one exchanges bytes with in a turn: all, or where one of
+/// two is the root.
+std::vector<int> peers_of(const WideGroup& group, const Op& op, int turn) {
   std::vector<int> result;
   for (int m = 0; m < group.size(); ++m) {
     if (group.host_of(m) == group.host()) continue;
+    if ((group.rank() + m) % group.size() / kTurn != turn) continue;
     if (!is_rooted(op) || group.rank() == op.root || m == op.root) result.push_back(m);
   }
   return result;
@@ -27,12 +34,10 @@ std::vector<int> peers_of(const WideGroup& group, const Op& op) {
 
 /// Every pair of members on two hosts has a connection of its own, over which their streams pass
 /// each other.
-Task exchange(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
+Task exchange(WideGroup& group, const Op& op, const Streams& in, const Streams& out, int turn) {
   Sockets& net = group.sockets();
-  const std::vector<int> peers = peers_of(group, op);
-  std::vector<int> ranks;
-  for (int peer : peers) ranks.push_back(group.world_rank(peer));
-  co_await net.open(ranks);
+  const std::vector<int> peers = peers_of(group, op, turn);
+  co_await open(group, peers);
   const Greeting greeting = greeting_of(op, op.longest);
   for (int peer : peers) {
     const auto member = static_cast<size_t>(peer);
@@ -48,7 +53,7 @@ Task exchange(WideGroup& group, const Op& op, const Streams& in, const Streams& 
 }  // namespace
 
 Task alltoall(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
-  co_await exchange(group, op, in, out);
+  co_await exchange(group, op, in, out, 0);
   // Meanwhile those of one host exchange theirs through shared memory.
   if (!is_rooted(op) || group.host_of(op.root) == group.host()) {
     const Streams sent = of_this_host(group, in);
@@ -56,6 +61,10 @@ Task alltoall(WideGroup& group, const Op& op, const Streams& in, const Streams& 
     co_await alltoall(group.local(), op, sent, received);
   }
   co_await group.sockets().idle();
+  for (int turn = 1; turn < turns_of(group); ++turn) {
+    co_await exchange(group, op, in, out, turn);
+    co_await group.sockets().idle();
+  }
 }
 
 }  // namespace sirtaki

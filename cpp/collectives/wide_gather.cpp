@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "collectives/cursor.h"
@@ -8,8 +9,9 @@
 namespace sirtaki {
 namespace {
 
-/// Every member sends its stream to its agent on each other host. A member shares with those of its
-/// host what it has received, behind its own stream, while the rest is still coming.
+/// Every member's stream comes to its agent on each other host: from itself, or, where there are
+/// many hosts, from the agent on the host before. A member shares with those of its host what it
+/// has received, behind its own stream, while the rest is still coming.
 class WideGather {
  public:
   WideGather(WideGroup& group, const Op& op, const Segments& in, const Streams& out)
@@ -27,26 +29,81 @@ class WideGather {
   struct Arrival {
     size_t member;
     Mark begin;
+    Mark end(size_t bytes) const { return {begin.flow, begin.until + bytes}; }
   };
 
   Task exchange() {
-    std::vector<int> peers(group_.wards());
-    group_.for_other_hosts([&](int host) { peers.push_back(group_.agent(host, group_.rank())); });
-    co_await open(group_, peers);
-    const Greeting greeting = greeting_of(op_, op_.longest);
-    group_.for_other_hosts([&](int host) {
-      const int agent = group_.world_rank(group_.agent(host, group_.rank()));
-      net_.greet(agent, greeting);
-      send_stream(net_, agent, in_);
-    });
-    for (int ward : group_.wards()) {
-      const int rank = group_.world_rank(ward);
-      net_.expect(rank, greeting);
-      const auto member = static_cast<size_t>(ward);
-      arrivals_.push_back({member, net_.receive(rank, nullptr, 0)});
-      receive_stream(net_, rank, out_[member]);
-    }
+    return group_.hosts() <= group_.rules().direct_hosts ? send_to_all() : pass_round();
+  }
+
+  Task send_to_all() {
+    std::vector<int> agents;
+    group_.for_other_hosts([&](int host) { agents.push_back(group_.agent(host, group_.rank())); });
+    co_await open(agents, group_.wards());
+    for (int agent : agents) send_stream(net_, group_.world_rank(agent), in_);
+    for (int ward : group_.wards()) receive(ward, ward);
     net_.start();
+  }
+
+  /// In each turn a host passes on what came in the turn before, first its own.
+  Task pass_round() {
+    const int hosts = group_.hosts();
+    const int behind = (group_.host() + 1) % hosts;
+    const int before = (group_.host() + hosts - 1) % hosts;
+    std::vector<int> to, from;
+    for (int turn = 0; turn < hosts; ++turn) {
+      for (int member : dealt_with(group_.host() - turn)) {
+        if (turn > 0) from.push_back(group_.agent(before, member));
+        if (turn + 1 < hosts) to.push_back(group_.agent(behind, member));
+      }
+    }
+    co_await open(to, from);
+    for (int turn = 1; turn < hosts; ++turn) {
+      for (int ward : dealt_with(group_.host() - turn)) receive(ward, group_.agent(before, ward));
+    }
+    for (int turn = 0; turn + 1 < hosts; ++turn) {
+      for (int member : dealt_with(group_.host() - turn)) {
+        const auto stream = static_cast<size_t>(member);
+        if (turn > 0) co_await net_.reached(end_of(stream), 0);
+        const int next = group_.world_rank(group_.agent(behind, member));
+        send_stream(net_, next, turn > 0 ? out_[stream] : in_);
+      }
+      net_.start();
+    }
+    std::sort(arrivals_.begin(), arrivals_.end(),
+              [](const Arrival& a, const Arrival& b) { return a.member < b.member; });
+  }
+
+  /// Members of a host whose streams come through this one: of its own host, itself.
+  std::vector<int> dealt_with(int host) const {
+    std::vector<int> result;
+    for (int member : group_.members_on((host + group_.hosts()) % group_.hosts())) {
+      if (group_.agent(group_.host(), member) == group_.rank()) result.push_back(member);
+    }
+    return result;
+  }
+
+  Task open(const std::vector<int>& to, const std::vector<int>& from) {
+    std::vector<int> peers(to);
+    peers.insert(peers.end(), from.begin(), from.end());
+    co_await sirtaki::open(group_, peers);
+    const Greeting greeting = greeting_of(op_, op_.longest);
+    for (int peer : std::set(to.begin(), to.end())) net_.greet(group_.world_rank(peer), greeting);
+    for (int peer : std::set(from.begin(), from.end())) {
+      net_.expect(group_.world_rank(peer), greeting);
+    }
+  }
+
+  void receive(int member, int from) {
+    const int rank = group_.world_rank(from);
+    const auto stream = static_cast<size_t>(member);
+    arrivals_.push_back({stream, net_.receive(rank, nullptr, 0)});
+    receive_stream(net_, rank, out_[stream]);
+  }
+
+  Mark end_of(size_t stream) const {
+    const auto is_its = [&](const Arrival& arrival) { return arrival.member == stream; };
+    return std::find_if(arrivals_.begin(), arrivals_.end(), is_its)->end(out_[stream].bytes());
   }
 
   /// The streams that a member of this host shares, its own first.
@@ -67,42 +124,50 @@ class WideGather {
       shared_.push_back(shared_by(m));
       most = std::max(most, shared_.back().size());
     }
-    const size_t chunk = StreamSlots::chunk_for(local_, op_, op_.longest * most, most);
-    const size_t block = block_bytes(chunk, static_cast<int>(most));
+    // As many streams at a time as a chunk has room for.
+    const size_t room = StreamSlots::most(local_.stream_bytes()) / kSliceAlign;
+    const size_t at_once = std::min(most, room);
+    const auto windows = static_cast<uint32_t>((most + at_once - 1) / at_once);
+    const size_t chunk = StreamSlots::chunk_for(local_, op_, op_.longest * at_once, at_once);
+    const size_t block = block_bytes(chunk, static_cast<int>(at_once));
     const StreamSlots slots(local_, chunk);
     const Chunks chunks(op_.longest, block);
     for (const Segments& stream : out_) cursors_.emplace_back(stream);
     co_await local_.begin_stream();
-    for (uint32_t q = 0; q < chunks.count(); ++q) {
-      if (q >= StreamSlots::kDepth) co_await local_.all_consumed(q + 1 - StreamSlots::kDepth);
-      co_await copy_out(slots.input(local_.rank(), q), chunks, q, block);
+    for (uint32_t turn = 0; turn < windows * chunks.count(); ++turn) {
+      const size_t first = turn / chunks.count() * at_once;
+      const uint32_t q = turn % chunks.count();
+      if (turn >= StreamSlots::kDepth) co_await local_.all_consumed(turn + 1 - StreamSlots::kDepth);
+      std::byte* slot = slots.input(local_.rank(), turn);
+      for (size_t i = first; i < std::min(first + at_once, arrivals_.size() + 1); ++i) {
+        co_await copy_out(i, slot + (i - first) * block, chunks, q);
+      }
       local_.publish();
       for (int m = 0; m < local_.size(); ++m) {
         if (m == local_.rank()) continue;
-        co_await local_.published(m, q + 1);
-        copy_in(m, slots.input(m, q), chunks, q, block);
+        co_await local_.published(m, turn + 1);
+        const std::vector<size_t>& streams = shared_[static_cast<size_t>(m)];
+        const std::byte* from = slots.input(m, turn);
+        for (size_t i = first; i < std::min(first + at_once, streams.size()); ++i) {
+          const Range range = chunks.range(q, out_[streams[i]].bytes());
+          cursors_[streams[i]].copy_from(from + (i - first) * block, range);
+        }
       }
       local_.consume();
     }
     local_.end();
   }
 
-  Task copy_out(std::byte* slot, const Chunks& chunks, uint32_t q, size_t block) {
-    own_.copy_to(slot, chunks.range(q, in_.bytes()));
-    for (const Arrival& arrival : arrivals_) {
-      slot += block;
-      const Range range = chunks.range(q, out_[arrival.member].bytes());
-      co_await net_.reached({arrival.begin.flow, arrival.begin.until + range.end}, q);
-      cursors_[arrival.member].copy_to(slot, range);
+  /// Of the streams that this member shares the one with that number; the first is its own.
+  Task copy_out(size_t index, std::byte* slot, const Chunks& chunks, uint32_t q) {
+    if (index == 0) {
+      own_.copy_to(slot, chunks.range(q, in_.bytes()));
+      co_return;
     }
-  }
-
-  void copy_in(int local_member, const std::byte* slot, const Chunks& chunks, uint32_t q,
-               size_t block) {
-    for (size_t stream : shared_[static_cast<size_t>(local_member)]) {
-      cursors_[stream].copy_from(slot, chunks.range(q, out_[stream].bytes()));
-      slot += block;
-    }
+    const Arrival& arrival = arrivals_[index - 1];
+    const Range range = chunks.range(q, out_[arrival.member].bytes());
+    co_await net_.reached(arrival.end(range.end), q);
+    cursors_[arrival.member].copy_to(slot, range);
   }
 
   WideGroup& group_;

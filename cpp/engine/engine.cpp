@@ -37,7 +37,7 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       region_(region),
       links_(std::move(links)),
       endpoint_(region, rank, place_, {options.caller_spin_ns, options.engine_spin_ns},
-                options.sockets_per_peer, links_.heaps),
+                options.sockets_per_peer, {.direct_hosts = options.direct_hosts}, links_.heaps),
       backend_(make_backend(endpoint_, hosts_, connect)),
       sets_(size_),
       executor_(*backend_, sets_, mutex_, *launches_, rank),

@@ -419,6 +419,7 @@ void bind_engine(nb::module_& m) {
       .def_rw("log_time", &EngineOptions::log_time)
       .def_rw("autotune", &EngineOptions::autotune)
       .def_rw("sockets_per_peer", &EngineOptions::sockets_per_peer)
+      .def_rw("direct_hosts", &EngineOptions::direct_hosts)
       .def_rw("single_copy", &EngineOptions::single_copy)
       .def_rw("hosts", &EngineOptions::hosts)
       .def_rw("data_timeout_seconds", &EngineOptions::data_timeout_seconds)

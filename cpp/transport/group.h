@@ -21,14 +21,15 @@ struct SlotUse {
 
 /// What the groups of one rank have in common.
 struct Endpoint {
-  /// `sockets`: to each peer on another host; as many on all ranks. `shared`: null where no rank of
-  /// the host has one.
+  /// `sockets`: to each peer on another host; as many on all ranks, and `exchange_rules` likewise.
+  /// `shared`: null where no rank of the host has one.
   Endpoint(std::shared_ptr<Region> memory, int world_rank, int place_on_host, SpinPolicy policy,
-           int sockets = 1, PeerHeaps* shared = nullptr)
+           int sockets = 1, const ExchangeRules& exchange_rules = {}, PeerHeaps* shared = nullptr)
       : region(memory),
         rank(world_rank),
         place(place_on_host),
         sockets_per_peer(sockets),
+        rules(exchange_rules),
         heaps(shared),
         doorbell(std::move(memory), place_on_host, policy) {}
   /// In a world on one host.
@@ -42,8 +43,8 @@ struct Endpoint {
   int rank;   ///< in the world
   int place;  ///< on this host: index in the region
   int sockets_per_peer;
+  ExchangeRules rules;
   PeerHeaps* heaps;
-  ExchangeRules rules;  ///< before any group is made
   Doorbell doorbell;
   FramePool frames;
   std::array<AreaUse, Region::kAreas> uses;  ///< process sets of one area use it in turn

@@ -38,6 +38,7 @@ class EngineOptions:
     data_timeout_seconds: float
     host_timeout_seconds: float
     sockets_per_peer: int
+    direct_hosts: int
     def __init__(self) -> None: ...
 
 class Handle:

@@ -1,10 +1,13 @@
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "collective_case.h"
+#include "collectives/exchange_plan.h"
+#include "collectives/plan.h"
 #include "doctest/doctest.h"
 #include "virtual_hosts.h"
 
@@ -87,6 +90,10 @@ TEST_CASE("broadcasts take a tree, or chains") {
   run_everywhere(Kind::kBroadcast, kGathers, {0, 1, 1000, 10'001, 60'001});
 }
 
+TEST_CASE("streams are gathered round a ring") {
+  run_everywhere(Kind::kAllgather, kGathers, {0, 1, 100, 10'001});
+}
+
 TEST_CASE("a barrier of doubling steps lets nobody through before everybody has come") {
   for (const int hosts : kHosts) {
     for (const auto& layout : layouts_of(hosts)) {
@@ -141,6 +148,213 @@ TEST_CASE("sums that are gathered in steps have the bits of those that all hosts
       }
     }
   }
+}
+
+// ---- On which way a number is added up ----
+
+/// The numbers of one element, by host, as floats: the order in which hosts fold them is all that
+/// matters.
+using Column = std::vector<float>;
+
+float rounded(Dtype dtype, float value) {
+  if (dtype == Dtype::kF16) return f16_to_f32(f32_to_f16(value));
+  if (dtype == Dtype::kBF16) return bf16_to_f32(f32_to_bf16(value));
+  return value;
+}
+
+/// Handed on from the host behind the owner, and added to by each.
+float ring_sum(const Column& numbers, size_t owner, Dtype dtype) {
+  const size_t hosts = numbers.size();
+  float sum = numbers[(owner + 1) % hosts];
+  for (size_t i = 2; i <= hosts; ++i) {
+    sum = rounded(dtype, sum + numbers[(owner + i) % hosts]);
+  }
+  return sum;
+}
+
+/// Halves of what is left are added in each step, and rounded.
+float halving_sum(const Column& numbers, size_t owner, Dtype dtype) {
+  const size_t hosts = numbers.size();
+  Column at = numbers;  // by distance before the owner
+  for (size_t i = 0; i < hosts; ++i) at[i] = numbers[(owner + hosts - i) % hosts];
+  for (size_t had = hosts; had > 1;) {
+    const size_t kept = (had + 1) / 2;
+    for (size_t i = kept; i < had; ++i) at[i - kept] = rounded(dtype, at[i] + at[i - kept]);
+    had = kept;
+  }
+  return at[0];
+}
+
+float number_at(Dtype dtype, const Bytes& bytes, size_t index) {
+  if (dtype == Dtype::kF32) {
+    float value;
+    std::memcpy(&value, bytes.data() + 4 * index, 4);
+    return value;
+  }
+  uint16_t half;
+  std::memcpy(&half, bytes.data() + 2 * index, 2);
+  return dtype == Dtype::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+using Fold = float (*)(const Column&, size_t owner, Dtype);
+
+/// Compares every element with what the rule says. One rank a host and one chunk, so that slices
+/// tell the owners.
+void check_rule(Dtype dtype, const ExchangeRules& rules, Fold fold) {
+  constexpr size_t kCount = 1000;
+  for (const int hosts : kHosts) {
+    CAPTURE(hosts);
+    const std::vector<int> layout = layouts_of(hosts)[0];
+    std::vector<Bytes> inputs;
+    for (int r = 0; r < hosts; ++r) {
+      inputs.push_back(testing::numbers(dtype, kCount, static_cast<uint32_t>(r)));
+    }
+    const Bytes sum = sums_of(layout, dtype, kCount, rules)[0];
+    size_t wrong = 0;
+    for (int owner = 0; owner < hosts; ++owner) {
+      const Range slice = slice_of(sum.size(), hosts, owner);
+      for (size_t i = slice.begin / size_of(dtype); i < slice.end / size_of(dtype); ++i) {
+        Column column;
+        for (const Bytes& input : inputs) column.push_back(number_at(dtype, input, i));
+        const float expected = fold(column, static_cast<size_t>(owner), dtype);
+        wrong += number_at(dtype, sum, i) != expected;
+      }
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("16-bit floats are rounded once a level of the tree on which they are halved") {
+  for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16, Dtype::kF32}) {
+    check_rule(dtype, kHalves, halving_sum);
+  }
+}
+
+TEST_CASE("round the ring each host adds its number to what the one before has handed on") {
+  check_rule(Dtype::kF32, kRings, ring_sum);
+}
+
+TEST_CASE("16-bit floats never go round the ring, which would round them at each host") {
+  check_rule(Dtype::kF16, kRings, halving_sum);
+}
+
+TEST_CASE("every exchange gives the same bits on all ranks and in every run") {
+  for (const ExchangeRules& rules : {kHalves, kRings}) {
+    for (const int hosts : kHosts) {
+      const std::vector<int> layout = layouts_of(hosts)[1];
+      for (const Dtype dtype : {Dtype::kF32, Dtype::kF16}) {
+        const Bytes first = sums_of(layout, dtype, 20'011, rules)[0];
+        for (const Bytes& sum : sums_of(layout, dtype, 20'011, rules)) CHECK(sum == first);
+      }
+    }
+  }
+}
+
+TEST_CASE("an average of large 16-bit floats does not overflow on any level of the tree") {
+  const std::vector<int> layout = layouts_of(5)[1];
+  const auto n = static_cast<double>(layout.size());
+  const auto run = [&](HostedMember& member) {
+    std::vector<uint16_t> values(3000, f32_to_f16(60'000));
+    Streams stream(1);
+    stream[0].add(values.data(), 2 * values.size());
+    Op op = op_of(Kind::kAllreduce, Dtype::kF16, 0, ReduceOp::kAverage, Scale{1.0, 1 / n});
+    op.longest = stream[0].bytes();
+    member.run(op, stream, stream);
+    const auto is_near = [](uint16_t half) { return std::abs(f16_to_f32(half) - 60'000) < 100; };
+    expect(std::all_of(values.begin(), values.end(), is_near), "the average is right");
+  };
+  testing::run_on_hosts(layout, testing::kSmallestChunk, run, 1, kHalves);
+}
+
+TEST_CASE("an average of integers is truncated once, whatever the exchange") {
+  const std::vector<int> layout = layouts_of(5)[1];
+  const auto n = static_cast<double>(layout.size());
+  for (const ExchangeRules& rules : {kGathers, kHalves, kRings}) {
+    const auto run = [&](HostedMember& member) {
+      std::vector<int32_t> values(1000, member.rank == 2 ? -3 : 5);
+      Streams stream(1);
+      stream[0].add(values.data(), 4 * values.size());
+      Op op = op_of(Kind::kAllreduce, Dtype::kI32, 0, ReduceOp::kAverage, Scale{1.0, 1 / n});
+      op.longest = stream[0].bytes();
+      member.run(op, stream, stream);
+      expect(values == std::vector<int32_t>(1000, 4), "(8 * 5 - 3) / 9 is 4");
+    };
+    testing::run_on_hosts(layout, testing::kSmallestChunk, run, 1, rules);
+  }
+}
+
+TEST_CASE("operations and scales hold for every exchange, in place too") {
+  constexpr std::array kScales = {Scale{}, Scale{0.5, 1.0}, Scale{1.0, 0.25}, Scale{2.0, 0.5}};
+  constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
+  for (const ExchangeRules& rules : {kGathers, kHalves, kRings}) {
+    for (const auto& layout : layouts_of(5)) {
+      std::vector<Case> cases;
+      uint32_t seed = 0;
+      for (const Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReducescatter}) {
+        for (const Dtype dtype : {Dtype::kF32, Dtype::kI32, Dtype::kBool}) {
+          for (const ReduceOp reduce : kOps) {
+            const Scale& scale = kScales[++seed % kScales.size()];
+            const int n = static_cast<int>(layout.size());
+            const Op op = op_of(kind, dtype, static_cast<int>(seed) % n, reduce, scale);
+            cases.push_back(CaseMaker(op, n, 3001, seed, make_whole).make());
+            cases.push_back(cases.back());
+            cases.back().in_place = kind == Kind::kAllreduce;
+          }
+        }
+      }
+      run_all(layout, cases, rules);
+    }
+  }
+}
+
+TEST_CASE("chunks for too few blocks of sixteen hosts go in several windows") {
+  for (const ExchangeRules& rules : {kHalves, kRings}) {
+    for (const auto& layout : layouts_of(16)) {
+      const int n = static_cast<int>(layout.size());
+      std::vector<Case> cases;
+      for (const Kind kind : {Kind::kAllreduce, Kind::kReducescatter}) {
+        cases.push_back(CaseMaker(op_of(kind, Dtype::kI32), n, 150, 3, make_whole).make());
+      }
+      run_all(layout, cases, rules, 128);
+    }
+  }
+}
+
+TEST_CASE("a rank is connected to its neighbours alone, whatever is summed and sent") {
+  const std::vector<int> layout = layouts_of(16)[0];
+  std::array<std::atomic<int>, 16> opened{};
+  const auto run = [&](HostedMember& member) {
+    for (const size_t count : {size_t{1}, size_t{5'000}, size_t{150'000}}) {
+      for (const Kind kind : {Kind::kAllreduce, Kind::kBroadcast, Kind::kBroadcast}) {
+        const Op op = op_of(kind, Dtype::kF32, static_cast<int>(count % 7));
+        const Case c = CaseMaker(op, 16, count, 1, make_whole).make();
+        testing::run_case(member, c, static_cast<size_t>(member.rank));
+      }
+    }
+    member.run(op_of(Kind::kBarrier, Dtype::kU8), Streams(1), Streams(1));
+    opened[static_cast<size_t>(member.rank)] = member.opened;
+  };
+  testing::run_on_hosts(layout, testing::kSmallestChunk, run);
+  for (size_t r = 0; r < opened.size(); ++r) {
+    const std::vector<int> peers = neighbour_hosts({}, 16, static_cast<int>(r));
+    CHECK(peers.size() == 7);  // 1, 2, 4 and 8 hosts before it and behind it
+    CHECK(static_cast<size_t>(opened[r]) <= peers.size());
+  }
+}
+
+TEST_CASE("more ranks than are exchanged with in a turn take several") {
+  const std::vector<int> layout = [] {
+    std::vector<int> hosts(70, 0);
+    hosts.insert(hosts.end(), {1, 1, 1, 2});
+    return hosts;
+  }();
+  std::vector<Case> cases;
+  for (const Kind kind : {Kind::kAlltoall, Kind::kGather, Kind::kScatter}) {
+    for (const int root : {0, 71, 73}) {
+      cases.push_back(CaseMaker(op_of(kind, Dtype::kU8, root), 74, 37, 5).make());
+    }
+  }
+  run_all(layout, cases, {});
 }
 
 }  // namespace

@@ -310,27 +310,6 @@ TEST_CASE("ranks that run different operations get an error, not garbage") {
   CHECK(told >= 1);
 }
 
-TEST_CASE("more ranks than have room in shared memory are refused, and the world goes on") {
-  constexpr int kRanks = 4000;
-  std::vector<int> host_of;
-  for (int r = 0; r < kRanks; ++r) host_of.push_back(r / 2);
-  Endpoint endpoint(Region::anonymous(2), 0, 0, SpinPolicy{});
-  NativeBackend backend(endpoint, HostMap(host_of), connecting_fails("nobody is there"));
-  Bytes data(1 << 20);
-  Streams streams(1);
-  streams[0].add(data.data(), data.size());
-  std::string text;
-  try {
-    testing::run_to_end(backend, endpoint.doorbell, op_of(Kind::kAllreduce, Dtype::kU8), streams,
-                        streams, 1 << 16);
-  } catch (const Error& error) {
-    CHECK(error.code == ErrorCode::kInvalid);
-    text = error.what();
-  }
-  CHECK(text.find("4000 ranks") == 0);
-  CHECK_FALSE(endpoint.doorbell.aborted());
-}
-
 TEST_CASE("a peer that cannot be reached is named with the reason") {
   const HostMap hosts({0, 1});
   Endpoint endpoint(Region::anonymous(1), 0, 0, SpinPolicy{});

@@ -24,9 +24,12 @@ struct HostedMember {
         size(hosts.size()),
         chunk_bytes(chunk),
         endpoint(std::move(region), world_rank, hosts.place_of(world_rank), SpinPolicy{0, 0},
-                 sockets) {
+                 sockets, rules) {
     endpoint.doorbell.drive_as_caller(true);
-    endpoint.rules = rules;
+    connect.open = [this, open = connect.open](int peer, int lane, const Connect::Ended& ended) {
+      ++opened;
+      return open(peer, lane, ended);
+    };
     backend = std::make_unique<NativeBackend>(endpoint, hosts, std::move(connect));
   }
 
@@ -43,6 +46,7 @@ struct HostedMember {
   size_t chunk_bytes;
   Endpoint endpoint;
   std::unique_ptr<NativeBackend> backend;
+  int opened = 0;  ///< connections so far
   /// Ends the world on all hosts, as the control connections do.
   std::function<void(int lost_rank)> tell_hosts;
 };

@@ -54,6 +54,7 @@ class Config:
     host_timeout: float = 5.0
     data_timeout: float = 0.0
     sockets_per_peer: int = 1
+    direct_hosts: int = 8
     single_copy: bool = True
     start_timeout: float = 30.0
     fusion_threshold: int = 128 << 20
@@ -103,6 +104,7 @@ class Config:
             host_timeout=env.number("HOST_TIMEOUT_SECONDS", 5.0),
             data_timeout=env.number("DATA_TIMEOUT_SECONDS", 0.0),
             sockets_per_peer=env.integer("SOCKETS_PER_PEER", 1, least=1),
+            direct_hosts=env.integer("DIRECT_HOSTS", 8, least=1),
             single_copy=env.integer("SINGLE_COPY", 1) != 0,
             start_timeout=max(
                 env.number("START_TIMEOUT", 30.0), env.number("GLOO_TIMEOUT_SECONDS", 0.0)

@@ -101,6 +101,7 @@ def make_world(
         host_id=config.host_id,
         tls=config.tls,
         sockets=config.sockets_per_peer,
+        direct_hosts=config.direct_hosts,
     )
     plan = Plan(settings, topology, config.start, config.rendezvous, group)
     links = connect(plan, kept, meeting, f"world/{number}{group}")
@@ -165,6 +166,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     tune.chunk_fixed = config.autotune.chunk_fixed
     tune.fusion_fixed = config.autotune.fusion_fixed
     options.sockets_per_peer = joined.sockets
+    options.direct_hosts = joined.direct_hosts
     options.single_copy = config.single_copy
     options.hosts = joined.hostnames
     machine_cores = os.cpu_count() or 1

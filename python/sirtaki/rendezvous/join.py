@@ -38,7 +38,8 @@ class Settings:
     bytes, where it has one. interfaces: network interfaces to use, default those that lead to the
     others. host_id: sets hosts apart that would seem to be one. tls: whether to encrypt what goes
     between hosts, as is also done when the store's address says so. sockets: how many connect two
-    ranks on different hosts; what rank 0 says is done.
+    ranks on different hosts. direct_hosts: how many of them all talk to each other. Of these two,
+    what rank 0 says is done.
     """
 
     hostname: str
@@ -48,6 +49,7 @@ class Settings:
     host_id: str = ""
     tls: bool = False
     sockets: int = 1
+    direct_hosts: int = 8
 
 
 @dataclass
@@ -60,11 +62,10 @@ class Joined:
     whether the ranks of this host can run at a time, each on another core. memfd: the host's shared
     region, -1 in a world of one. heaps: of its ranks, by local rank. local_links: (rank, Unix
     socket) from the host's leader to its other ranks and back. host_links: TCP sockets between
-    leaders of hosts.
-    sockets: how many connect two ranks. object_key: from which the keys that vouch for objects
-    between hosts follow, another one in every world; None on one host. connect: opens a data socket
-    to (rank, lane) on another host, unless its last argument returns true meanwhile; None on one
-    host.
+    leaders of hosts. sockets: how many connect two ranks. direct_hosts: up to how many hosts all
+    talk to each other. object_key: from which the keys that vouch for objects between hosts follow,
+    another one in every world; None on one host. connect: opens a data socket to (rank, lane) on
+    another host, unless its last argument returns true meanwhile; None on one host.
     why_broken: what ended a connection to a rank, "" where nobody knows. begin: tells `connect`
     that it now serves another engine, the so many-th. close: releases what `connect` needs.
     """
@@ -79,6 +80,7 @@ class Joined:
     local_links: list[tuple[int, int]] = field(default_factory=list)
     host_links: list[ControlLink] = field(default_factory=list, repr=False)
     sockets: int = 1
+    direct_hosts: int = 8
     object_key: bytes | None = field(default=None, repr=False)
     connect: Callable[[int, int, Callable[[], bool]], int] | None = None
     why_broken: Callable[[int], str] | None = None
@@ -170,6 +172,7 @@ def _own_record(settings: Settings, topology: Topology, lobby: Lobby) -> RankRec
         version=own_identity().version,
         endpoints=lobby.endpoints,
         sockets=settings.sockets,
+        direct_hosts=settings.direct_hosts,
     )
 
 
@@ -194,7 +197,14 @@ def _place(world: WorldRecord, rank: int) -> Joined:
     names = [record.name for record in world.ranks]
     boots = [record.boot for record in world.ranks]
     sharing_cores = boots.count(boots[rank])
-    return Joined(topology, host_of, names, sharing_cores, sockets=world.ranks[0].sockets)
+    return Joined(
+        topology,
+        host_of,
+        names,
+        sharing_cores,
+        sockets=world.ranks[0].sockets,
+        direct_hosts=world.ranks[0].direct_hosts,
+    )
 
 
 def _share_memory(

@@ -18,7 +18,7 @@ class RankRecord:
     """One rank: its place as far as it knows, where it runs and where it listens.
 
     local_rank and local_size are -1 and 0 where nobody has told them. sockets: how many it would
-    have between two ranks.
+    have between two ranks. direct_hosts: how many hosts it would have talk to each other directly.
     """
 
     rank: int
@@ -32,6 +32,7 @@ class RankRecord:
     version: str
     endpoints: list[Endpoint]
     sockets: int = 1
+    direct_hosts: int = 8
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,8 @@ def parse(data: bytes) -> WorldRecord:
 
 
 def _parse_rank(found: dict[str, Any]) -> RankRecord:
-    numbers = {
-        name: found[name] for name in ("rank", "size", "local_rank", "local_size", "sockets")
-    }
+    counts = ("rank", "size", "local_rank", "local_size", "sockets", "direct_hosts")
+    numbers = {name: found[name] for name in counts}
     texts = {name: found[name] for name in ("host", "machine", "boot", "name", "version")}
     endpoints = [(host, port) for host, port in found["endpoints"]]
     good = (
