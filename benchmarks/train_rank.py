@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,7 @@ BARRIER = "barrier only"
 AFTER = "Sirtaki, after backward"
 DDP = "DDP, Gloo"
 OURS = "Sirtaki"
+BF16 = "Sirtaki, bf16"
 RAW_GLOO = "all_reduce, Gloo"
 COALESCED = "all_reduce_coalesced, Gloo"
 RAW_OURS = "allreduce_async_, Sirtaki"
@@ -57,6 +59,7 @@ def measure_steps(
         AFTER: _then(task.model(), batch, _reduce_gradients),
         DDP: _ddp(task.model(), batch),
         OURS: with_horovod(task.model(), batch),
+        BF16: with_horovod(task.model(), batch, hvd.Compression.bf16),
     }
     with torch.device("meta"):  # shapes without memory
         parameters = list(task.model().parameters())
@@ -110,9 +113,11 @@ def _ddp(model: nn.Module, batch: Batch) -> Run:
     return training_step(wrapped, sgd(model), batch)
 
 
-def with_horovod(model: nn.Module, batch: Batch) -> Run:
+def with_horovod(model: nn.Module, batch: Batch, compression: Any = hvd.Compression.none) -> Run:
     """Training with hvd.DistributedOptimizer."""
-    optimizer = hvd.DistributedOptimizer(sgd(model), named_parameters=model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(
+        sgd(model), named_parameters=model.named_parameters(), compression=compression
+    )
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     return training_step(model, optimizer, batch)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from sirtaki import _core
-from sirtaki.core import handles, kinds
+from sirtaki.core import handles, kinds, wires
 from sirtaki.core.dtypes import FLOATING
 from sirtaki.core.membership import number_of, rank_of
 from sirtaki.core.process_sets import ProcessSet
@@ -71,8 +71,12 @@ class Collectives(Generic[T]):
         name: str | None,
         reduction: Combination,
         waits: bool = False,
+        wire: int = wires.NONE,
     ) -> int:
-        """Reduce over all members; `outputs` may be the inputs, None makes new tensors."""
+        """Reduce over all members; `outputs` may be the inputs, None makes new tensors.
+
+        wire: what float32 numbers are rounded to on their way, of `sirtaki.core.wires`.
+        """
         world = self._world()
         inputs = [self._tensors.contiguous(tensor) for tensor in tensors]
         if outputs is None:
@@ -97,6 +101,7 @@ class Collectives(Generic[T]):
             set=number_of(process_set),
             prescale=prescale_factor,
             postscale=postscale_factor,
+            wire=wire,
             shapes=shapes,
             inputs=pointers,
             outputs=targets,

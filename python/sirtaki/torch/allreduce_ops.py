@@ -9,11 +9,12 @@ import torch
 from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
+from sirtaki.core import wires
 from sirtaki.core.collectives import Collectives
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum, Average, Sum
 from sirtaki.core.reduction import Reduction, resolve_op
-from sirtaki.torch.compression import Compression, Compressor
+from sirtaki.torch.compression import Compression, Compressor, compress_for, wire_of
 from sirtaki.torch.device.routes import devices
 from sirtaki.torch.handles import (
     collectives,
@@ -37,12 +38,17 @@ def start_allreduce(
     in_place: bool,
     runner: Collectives[torch.Tensor],
     waits: bool = False,
+    wire: int = wires.NONE,
 ) -> int:
-    """Start the reduction of tensors staged for the runner; for `handles.wait`."""
+    """Start the reduction of tensors staged for the runner; for `handles.wait`.
+
+    wire: what the engine is to round those of float32 to on their way.
+    """
 
     def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
         outputs = part if in_place else None
-        return runner.allreduce_async(part, outputs, part_name, reduction, waits)
+        part_wire = wire if part[0].dtype == torch.float32 else wires.NONE
+        return runner.allreduce_async(part, outputs, part_name, reduction, waits, part_wire)
 
     return start(tensors, name) if len(tensors) == 1 else start_group(tensors, name, start)
 
@@ -54,13 +60,16 @@ def _submit(
     *,
     single: bool,
     waits: bool = False,
+    wire: int = wires.NONE,
 ) -> int:
     for tensor in tensors:
         check_reducible(tensor)
     check_one_device(tensors)
     runner = runner_of(tensors, "allreduce", reduction.op)
     staged = stage_inputs(tensors, runner)
-    handle = start_allreduce(staged, name, reduction, in_place=False, runner=runner, waits=waits)
+    handle = start_allreduce(
+        staged, name, reduction, in_place=False, runner=runner, waits=waits, wire=wire
+    )
     return return_outputs(handle, tensors, single=single)
 
 
@@ -85,14 +94,20 @@ def _submit_in_place(
 
 
 def _submit_one(
-    tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
+    tensor: torch.Tensor,
+    name: str | None,
+    reduction: Reduction,
+    *,
+    wire: int = wires.NONE,
+    waits: bool = False,
 ) -> int:
     """Do what `_submit` does, with as little Python as possible in the usual case."""
     if not isinstance(tensor, torch.Tensor) or not (
         tensor.is_cpu and tensor.dtype in REDUCIBLE and devices["cpu"] is None
     ):
-        return _submit((tensor,), name, reduction, single=True, waits=waits)
-    return collectives.allreduce_async((tensor,), None, name, reduction, waits)
+        return _submit((tensor,), name, reduction, single=True, waits=waits, wire=wire)
+    wire = wire if tensor.dtype == torch.float32 else wires.NONE
+    return collectives.allreduce_async((tensor,), None, name, reduction, waits, wire)
 
 
 def _submit_one_in_place(
@@ -109,10 +124,13 @@ def _submit_one_in_place(
 
 
 def run(
-    tensors: Sequence[torch.Tensor], name: str | None, reduction: Reduction
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    wire: int = wires.NONE,
 ) -> list[torch.Tensor]:
     """Return the reductions of a group of tensors, whatever autograd may want to know."""
-    handle = _submit(tensors, name, reduction, single=False, waits=True)
+    handle = _submit(tensors, name, reduction, single=False, waits=True, wire=wire)
     return cast("list[torch.Tensor]", synchronize(handle))
 
 
@@ -121,17 +139,17 @@ class _Allreduce(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        name: str | None, reduction: Reduction, *tensors: torch.Tensor
+        name: str | None, reduction: Reduction, wire: int, *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        return tuple(run(tensors, name, reduction))
+        return tuple(run(tensors, name, reduction, wire))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.reduction = inputs[1]
+        _, ctx.reduction, ctx.wire, *_ = inputs
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return None, None, *_reduce(grads, None, ctx.reduction)
+        return None, None, None, *_reduce(grads, None, ctx.reduction, ctx.wire)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[torch.Tensor, ...]:
@@ -139,29 +157,34 @@ class _Allreduce(torch.autograd.Function):
             raise NotImplementedError(
                 "allreduce: only op=Average and op=Sum have forward-mode derivatives"
             )
-        return tuple(_reduce(tangents[2:], None, ctx.reduction))
+        return tuple(_reduce(tangents[3:], None, ctx.reduction, ctx.wire))
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], name: str | None, reduction: Reduction, *tensors: Any
+        info: Any,
+        in_dims: tuple[Any, ...],
+        name: str | None,
+        reduction: Reduction,
+        wire: int,
+        *tensors: Any,
     ) -> tuple[Any, Any]:
         if reduction.op == Adasum:
             raise NotImplementedError("allreduce: torch.vmap cannot map op=Adasum")
-        moved, out_dims = batch_at(0, tensors, in_dims[2:])
-        return _Allreduce.apply(name, reduction, *moved), out_dims
+        moved, out_dims = batch_at(0, tensors, in_dims[3:])
+        return _Allreduce.apply(name, reduction, wire, *moved), out_dims
 
 
 def _reduce(
-    tensors: Sequence[torch.Tensor], name: str | None, reduction: Reduction
+    tensors: Sequence[torch.Tensor], name: str | None, reduction: Reduction, wire: int
 ) -> list[torch.Tensor]:
     if is_compiling():
         return cast(
             "list[torch.Tensor]",
-            torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers),
+            torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers, wire),
         )
     if wants_grad(tensors):
-        return list(_Allreduce.apply(name, reduction, *tensors))
-    return run(tensors, name, reduction)
+        return list(_Allreduce.apply(name, reduction, wire, *tensors))
+    return run(tensors, name, reduction, wire)
 
 
 def allreduce(
@@ -196,11 +219,12 @@ def allreduce(
         HorovodInternalError: the ranks disagree on shape, dtype or op, or a rank was lost.
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
-    compressed, ctx = compression.compress(tensor)
+    wire = wire_of(compression, (tensor,), reduction.op)
+    compressed, ctx = compress_for(wire, compression, tensor)
     if is_compiling() or wants_grad((check_reducible(compressed),)):
-        (output,) = _reduce((compressed,), name, reduction)
+        (output,) = _reduce((compressed,), name, reduction, wire)
     else:
-        output = synchronize(_submit_one(compressed, name, reduction, waits=True))
+        output = synchronize(_submit_one(compressed, name, reduction, wire=wire, waits=True))
     return compression.decompress(output, ctx)
 
 
@@ -233,7 +257,7 @@ def allreduce_(
     """Do `allreduce` in place and return the tensor; not differentiable."""
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if is_compiling():
-        (output,) = torch.ops.sirtaki.allreduce([tensor], name, *reduction.numbers)
+        (output,) = torch.ops.sirtaki.allreduce([tensor], name, *reduction.numbers, wires.NONE)
         return tensor.copy_(output)
     handle = _submit_one_in_place(tensor, name, reduction, waits=True)
     return cast("torch.Tensor", synchronize(handle))
@@ -273,8 +297,9 @@ def grouped_allreduce(
     group is reduced before all ranks have given all of it.
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
-    compressed = [compression.compress(tensor) for tensor in tensors]
-    outputs = _reduce([check_reducible(tensor) for tensor, _ in compressed], name, reduction)
+    wire = wire_of(compression, tensors, reduction.op)
+    compressed = [compress_for(wire, compression, tensor) for tensor in tensors]
+    outputs = _reduce([check_reducible(tensor) for tensor, _ in compressed], name, reduction, wire)
     return [
         compression.decompress(output, ctx)
         for output, (_, ctx) in zip(outputs, compressed, strict=True)
@@ -307,7 +332,7 @@ def grouped_allreduce_(
     """Do `grouped_allreduce` in place and return the tensors; not differentiable."""
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if is_compiling():
-        outputs = torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers)
+        outputs = torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers, wires.NONE)
         return [t.copy_(output) for t, output in zip(tensors, outputs, strict=True)]
     handle = _submit_in_place(tensors, name, reduction, single=False, waits=True)
     return cast("list[torch.Tensor]", synchronize(handle))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
 
 import torch
+from torch.compiler import is_compiling
+
+from sirtaki.core import wires
+from sirtaki.core.reduce_ops import Adasum
+from sirtaki.torch.device.routes import devices
 
 
 class Compressor:
@@ -40,7 +46,11 @@ class NoneCompressor(Compressor):
 
 
 class _CastCompressor(Compressor):
-    """Sends floating point tensors in a narrower type; leaves all others alone."""
+    """Sends floating point tensors in a narrower type; leaves all others alone.
+
+    An allreduce of float32 in CPU memory needs no cast: there the engine rounds what it sends, and
+    sums it up in float32.
+    """
 
     dtype: ClassVar[torch.dtype]
 
@@ -75,3 +85,28 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+# Exactly these: what a class derived from them does is its own.
+_WIRES: Final[dict[type[Compressor], int]] = {
+    FP16Compressor: wires.F16,
+    BF16Compressor: wires.BF16,
+}
+
+
+def wire_of(compression: type[Compressor], tensors: Sequence[torch.Tensor], op: int) -> int:
+    """Return what the engine is to round float32 tensors to in place of this compression."""
+    wire = _WIRES.get(compression, wires.NONE)
+    if wire == wires.NONE or op == Adasum:
+        return wires.NONE
+    served = is_compiling() or devices["cpu"] is None
+    return wire if served and all(tensor.is_cpu for tensor in tensors) else wires.NONE
+
+
+def compress_for(
+    wire: int, compression: type[Compressor], tensor: torch.Tensor
+) -> tuple[torch.Tensor, Any]:
+    """Return what to give the engine that rounds to `wire`, and a context for `decompress`."""
+    if wire != wires.NONE and tensor.dtype == torch.float32:
+        return tensor, tensor.dtype
+    return compression.compress(tensor)

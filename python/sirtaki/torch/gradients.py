@@ -12,7 +12,7 @@ import torch
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.reduction import Reduction
 from sirtaki.torch.allreduce_ops import start_allreduce
-from sirtaki.torch.compression import Compressor
+from sirtaki.torch.compression import Compressor, compress_for, wire_of
 from sirtaki.torch.gradient_slots import Bucket, Slot
 from sirtaki.torch.handles import runner_of, stage_in_place, wait
 from sirtaki.torch.layouts import agree_on_layouts
@@ -115,21 +115,25 @@ class GradientReducer:
             raise
 
     def _start_parts(self, bucket: Bucket, slots: Sequence[Slot]) -> None:
-        tensors = []
+        dense = []
         for slot in slots:
             grad = slot.gradient(self._sparse_as_dense)
             if grad.layout is not torch.strided:
                 bucket.sparse.append((slot, self._start_sparse(slot, grad)))
-                continue
-            tensor, context = self._compression.compress(grad)
+            else:
+                dense.append((slot, grad))
+        if not dense:
+            return
+        wire = wire_of(self._compression, [grad for _, grad in dense], self._reduction.op)
+        tensors = []
+        for slot, grad in dense:
+            tensor, context = compress_for(wire, self._compression, grad)
             tensors.append(tensor)
             bucket.dense.append((slot, grad, context))
-        if not tensors:
-            return
         runner = runner_of(tensors, "allreduce", self._reduction.op)
         bucket.staged = stage_in_place(tensors, runner)
         bucket.handle = start_allreduce(
-            bucket.staged, bucket.name, self._reduction, in_place=True, runner=runner
+            bucket.staged, bucket.name, self._reduction, in_place=True, runner=runner, wire=wire
         )
 
     def _start_sparse(self, slot: Slot, grad: torch.Tensor) -> Any:

@@ -69,7 +69,8 @@ def _unknown_rows() -> torch.SymInt:
 
 
 def _allreduce(tensors: list[Tensor], name: str | None, *how: Any) -> list[Tensor]:
-    return allreduce_ops.run(tensors, name, Reduction.from_numbers(*how))
+    *numbers, wire = how
+    return allreduce_ops.run(tensors, name, Reduction.from_numbers(*numbers), wire)
 
 
 def _allreduce_fake(tensors: list[Tensor], *_: Any) -> list[Tensor]:
@@ -77,7 +78,7 @@ def _allreduce_fake(tensors: list[Tensor], *_: Any) -> list[Tensor]:
 
 
 def _allreduce_grad(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
-    return _ops.allreduce(grads, None, *ctx.arguments[1:]), None, None, None, None, None
+    return _ops.allreduce(grads, None, *ctx.arguments[1:]), *[None] * 6
 
 
 # ---- allgather ----
@@ -198,7 +199,7 @@ def _reducescatter_back_fake(
 # ---- All operators ----
 
 _define(
-    f"allreduce(Tensor[] tensors, str? name, {_REDUCTION}) -> Tensor[]",
+    f"allreduce(Tensor[] tensors, str? name, {_REDUCTION}, int wire) -> Tensor[]",
     _allreduce,
     _allreduce_fake,
     _allreduce_grad,

@@ -10,7 +10,7 @@ import pytest
 
 import sirtaki as hvd
 from sirtaki import _core
-from sirtaki.core import dtypes, kinds, state
+from sirtaki.core import dtypes, kinds, state, wires
 
 pytestmark = pytest.mark.usefixtures("mpi", "world")
 
@@ -121,6 +121,7 @@ def submit(
     outputs: list[np.ndarray],
     root: int,
     op: int = hvd.Sum,
+    wire: int = wires.NONE,
 ) -> _core.Handle:
     code = CODES[arrays[0].dtype.type]
     return state.current_world().engine.submit(
@@ -129,12 +130,27 @@ def submit(
             dtype=code,
             reduce=op,
             root=root,
+            wire=wire,
             shapes=[array.shape for array in (arrays[:1] if kind == kinds.SCATTER else arrays)],
             inputs=[array.ctypes.data for array in arrays],
             outputs=[array.ctypes.data for array in outputs],
             waits=True,
         )
     )
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_what_is_rounded_on_its_way_is_reduced_as_16_bit_floats(op: int) -> None:
+    if hvd.size() == 1:
+        pytest.skip("a result is rounded again only where there is a way")
+    for count in (0, 5, 4099):
+        parts = [values(np.float32, count, rank) for rank in range(hvd.size())]
+        mine = parts[hvd.rank()]
+        found = np.empty_like(mine)
+        submit(kinds.ALLREDUCE, [mine], [found], 0, op, wires.F16)
+        rounded = [part.astype(np.float16) for part in parts]
+        wanted = expected(rounded, op, 1.0, 1.0).astype(np.float32)
+        np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.bool_, np.int64])
