@@ -20,6 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sirtaki.core import memory
+from sirtaki.core.config import Config
+
 DEPTH, BATCH = 3, 32
 SMALL, LARGE = 8, 1 << 20  # elements of what is reduced alone
 RATE = 1e-4
@@ -28,6 +31,7 @@ Params = list[tuple[Any, Any]]
 
 
 def main(mode: str, folder: str, steps: int, width: int) -> None:
+    memory.keep(Config.from_env())
     timings = measure_ours(steps, width) if mode == "ours" else measure_peer(steps, width)
     if timings is not None:
         (Path(folder) / f"{mode}.json").write_text(json.dumps(timings))

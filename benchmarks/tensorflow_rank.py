@@ -17,6 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 import sirtaki.tensorflow as hvd
+from sirtaki.core import memory
+from sirtaki.core.config import Config
 
 DEPTH, BATCH = 3, 32
 MANY_WIDTH, MANY_DEPTH, MANY_BATCH = 64, 50, 64  # 100 tensors, 0.8 MB
@@ -30,6 +32,7 @@ Shapes = dict[str, tuple[int, int, int]]
 
 
 def main(mode: str, folder: str, steps: int, width: int) -> None:
+    memory.keep(Config.from_env())
     # A core a process, alone or not.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

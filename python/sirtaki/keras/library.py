@@ -23,7 +23,7 @@ def _import() -> Any:
             ) from error
     try:
         module = importlib.import_module("keras")
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:  # the latter of Keras 2 on a TensorFlow of now
         raise ImportError("sirtaki.keras needs Keras 3: pip install 'keras>=3'") from error
     version = getattr(module, "__version__", "?")
     if not version.partition(".")[0].isdigit() or int(version.partition(".")[0]) < 3:

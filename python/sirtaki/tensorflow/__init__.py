@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-try:
-    import tensorflow as _tf
-except ImportError as error:
-    raise ImportError(
-        "sirtaki.tensorflow needs TensorFlow 2.16 or later: pip install 'tensorflow>=2.16'"
-    ) from error
+from sirtaki.tensorflow import requirement as _requirement  # noqa: F401
+
+# isort: split
+import tensorflow as _tf
 
 from sirtaki.core.errors import (
     CollectiveTimeoutError,

@@ -122,34 +122,6 @@ def test_without_a_world_calls_say_so(call: str, error: str) -> None:
     assert "has not been initialized; use hvd.init()" in told
 
 
-def imported_with(folder: Path) -> str:
-    """What an import says that finds this folder's `jax`."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import sirtaki.jax"],
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    return done.stderr.strip().splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("module", "told"),
-    [
-        ("raise ImportError('no jax')", "pip install 'jax>=0.6'"),
-        ("__version__ = '0.4.38'\n__version_info__ = (0, 4, 38)", "here is JAX 0.4.38"),
-    ],
-    ids=["missing", "too_old"],
-)
-def test_what_is_needed_is_said(tmp_path: Path, module: str, told: str) -> None:
-    (tmp_path / "jax.py").write_text(module)
-    line = imported_with(tmp_path)
-    assert line.startswith("ImportError: sirtaki.jax needs JAX 0.6 or later")
-    assert told in line
-
-
 def test_without_optax_the_optimizer_is_a_pair_of_functions(tmp_path: Path) -> None:
     (tmp_path / "optax.py").write_text("raise ImportError('no optax')")
     code = """
