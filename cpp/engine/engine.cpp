@@ -9,6 +9,7 @@
 #include "engine/checks.h"
 #include "engine/driving.h"
 #include "engine/kinds.h"
+#include "transport/own_heap.h"
 
 namespace sirtaki {
 namespace {
@@ -450,6 +451,9 @@ void Engine::log_start() const {
                                    " bytes, cache of " + std::to_string(options_.cache_capacity) +
                                    " operations, autotuning " +
                                    (options_.autotune.enabled ? "on" : "off"));
+  const HeapLine heap = describe_heap();
+  // Once a host: what fails there fails for all of its ranks.
+  log_.write(heap.failed && place_ == 0 ? LogLevel::kWarning : LogLevel::kInfo, heap.text);
 }
 
 void Engine::log_run(const Flight& flight) const {

@@ -89,6 +89,12 @@ bool Arena::map(uint64_t span) {
     errno = EFBIG;
     return fail("a file in memory of the arena's size is more than ulimit -f allows");
   }
+  rlimit addresses;
+  if (limits_.span == 0 && getrlimit(RLIMIT_AS, &addresses) == 0 &&
+      addresses.rlim_cur != RLIM_INFINITY) {
+    errno = ENOMEM;
+    return fail("addresses are limited (ulimit -v); SIRTAKI_HEAP_SPAN=BYTES says how many to take");
+  }
   const int file = make_file(span);
   if (file < 0) return fail("the file in memory cannot be made");
   const auto granules = static_cast<uint32_t>(span / kGranule);

@@ -6,6 +6,7 @@ namespace sirtaki {
 
 /// One function for each file of bindings.
 void bind_engine(nanobind::module_& m);
+void bind_heap(nanobind::module_& m);
 void bind_math(nanobind::module_& m);
 void bind_numbers(nanobind::module_& m);
 

@@ -60,6 +60,7 @@ NB_MODULE(_core, m) {
   bind_completions(m);
   bind_launches(m);
   bind_engine(m);
+  bind_heap(m);
   bind_math(m);
   bind_numbers(m);
 }

@@ -16,14 +16,32 @@ const sirtaki_heap* preloaded() {
   return heap != nullptr && heap->version == SIRTAKI_HEAP_VERSION ? heap : nullptr;
 }
 
+const sirtaki_heap* preloaded_once() {
+  static const sirtaki_heap* const found = preloaded();
+  return found;
+}
+
 }  // namespace
 
 const sirtaki_heap* own_heap() {
-  static const sirtaki_heap* const found = preloaded();
   const sirtaki_heap* heap = given.load(std::memory_order_acquire);
-  return heap != nullptr ? heap : found;
+  return heap != nullptr ? heap : preloaded_once();
 }
 
 void use_heap(const sirtaki_heap* heap) { given.store(heap, std::memory_order_release); }
+
+HeapLine describe_heap() {
+  const sirtaki_heap* const heap = own_heap();
+  if (heap == nullptr) return {"shared heap: none", false};
+  void* base = nullptr;
+  uint64_t span = 0;
+  int fd = -1;
+  const bool exists = heap->arena(&base, &span, &fd) == 0;
+  const std::string why = heap->reason();
+  std::string text = "shared heap: ";
+  text += exists ? "an arena of " + std::to_string(span >> 20) + " MiB" : "none";
+  if (!why.empty()) text += "; " + why;
+  return {text, !why.empty() && heap == preloaded_once()};
+}
 
 }  // namespace sirtaki

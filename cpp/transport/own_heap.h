@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "heap/heap.h"
 
 namespace sirtaki {
@@ -10,5 +12,12 @@ const sirtaki_heap* own_heap();
 
 /// From now on `own_heap` is this one; null: the one that was preloaded, if any.
 void use_heap(const sirtaki_heap* heap);
+
+/// One line on it for the log. failed: it was preloaded and is not what its user expects.
+struct HeapLine {
+  std::string text;
+  bool failed;
+};
+HeapLine describe_heap();
 
 }  // namespace sirtaki

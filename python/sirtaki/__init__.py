@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         grouped_reducescatter,
         grouped_reducescatter_async,
     )
+    from sirtaki.numpy_memory import empty
     from sirtaki.numpy_ops import (
         allgather,
         allgather_async,
@@ -133,6 +134,7 @@ _MODULES = {
         "grouped_reducescatter",
         "grouped_reducescatter_async",
     ),
+    "sirtaki.numpy_memory": ("empty",),
     "sirtaki.numpy_ops": (
         "allgather",
         "allgather_async",
@@ -210,6 +212,7 @@ __all__ = [
     "broadcast_object",
     "cross_rank",
     "cross_size",
+    "empty",
     "gather",
     "gather_async",
     "global_process_set",

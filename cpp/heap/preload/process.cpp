@@ -32,19 +32,26 @@ bool same_object(const void* one, const void* other) {
   return object_of(one).dli_fbase == object_of(other).dli_fbase;
 }
 
+/// What the whole process knows by a name; RTLD_DEFAULT would ask ourselves too.
+void* global(const char* name) {
+  void* const process = dlopen(nullptr, RTLD_LAZY);
+  return dlsym(process, name);
+}
+
+bool is_preloaded() { return global("sirtaki_heap_v1") != nullptr; }
+
 /// Another allocator before or behind us wins: its users chose it.
 void decide() {
-  const void* const used = dlsym(RTLD_DEFAULT, "malloc");
-  const void* const behind = reinterpret_cast<const void*>(next().malloc);
-  const void* const library = dlsym(RTLD_DEFAULT, "getpid");
-  const bool first = same_object(used, &why);
-  const void* const other = first ? behind : used;
-  if (!same_object(other, library)) {
-    std::snprintf(why.data(), why.size(), "malloc is that of %s", object_of(other).dli_fname);
-  } else if (!first) {
+  if (!is_preloaded()) {
     std::snprintf(why.data(), why.size(), "it is not preloaded");
-  } else {
-    serving = true;
+    return;
+  }
+  const void* const used = global("malloc");
+  const void* const behind = reinterpret_cast<const void*>(next().malloc);
+  const void* const other = same_object(used, &why) ? behind : used;
+  serving = same_object(other, global("getpid"));
+  if (!serving) {
+    std::snprintf(why.data(), why.size(), "malloc is that of %s", object_of(other).dli_fname);
   }
 }
 
@@ -100,7 +107,7 @@ void leave_preload() {
 }
 
 /// A rank is a Python process; what comes before it, as a shell or numactl, hands us on to it.
-bool is_python() { return dlsym(RTLD_DEFAULT, "Py_BytesMain") != nullptr; }
+bool is_python() { return global("Py_BytesMain") != nullptr; }
 
 __attribute__((constructor)) void start() {
   decide();
@@ -110,7 +117,7 @@ __attribute__((constructor)) void start() {
   arena.set_limits(limits);
   pthread_atfork([] { arena.before_fork(); }, [] { arena.after_fork_in_parent(); },
                  [] { arena.after_fork_in_child(); });
-  if (is_python()) leave_preload();
+  if (is_preloaded() && is_python()) leave_preload();
 }
 
 }  // namespace

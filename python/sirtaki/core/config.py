@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sirtaki.rendezvous.started_by import Start, find_start
 from sirtaki.rendezvous.topology import Topology
 
-__all__ = ["Autotune", "Config", "Topology"]
+__all__ = ["Autotune", "Config", "Topology", "heap_mode"]
 
 _TOPOLOGY = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 _TRUE = frozenset(("1", "true", "yes", "on"))
@@ -73,6 +73,7 @@ class Config:
     staged: frozenset[str] = frozenset()
     thread_affinity: tuple[int, ...] = ()
     keep_memory: bool = True
+    shared_heap: bool = True
     malloc_settings: tuple[str, ...] = ()
 
     @staticmethod
@@ -123,8 +124,21 @@ class Config:
             thread_affinity=env.integers("THREAD_AFFINITY"),
             mpi_threads=not env.flag("MPI_THREADS_DISABLE"),
             keep_memory=env.flag("KEEP_MEMORY", default=True),
+            shared_heap=heap_mode(env.text("SHARED_HEAP", "")) != "off",
             malloc_settings=env.malloc_settings(),
         )
+
+
+def heap_mode(text: str) -> str | None:
+    """Return what SIRTAKI_SHARED_HEAP says: ``on``, ``off``, ``auto``, or None for nothing.
+
+    Raises:
+        ValueError: It says something else.
+    """
+    word = text.strip().lower()
+    if word and word not in _TRUE | _FALSE | {"auto"}:
+        raise ValueError(f"SIRTAKI_SHARED_HEAP={text!r} must be 1, 0 or auto")
+    return ("on" if word in _TRUE else "off" if word in _FALSE else "auto") if word else None
 
 
 class _Reader:

@@ -10,6 +10,7 @@ import ctypes
 import os
 
 from sirtaki.core.config import Config
+from sirtaki.core.shared_heap import LIBRARY
 
 # Names of <malloc.h>.
 _M_TRIM_THRESHOLD = -1
@@ -49,7 +50,8 @@ def why_left_alone(config: Config) -> str | None:
     if not hasattr(library, "gnu_get_libc_version"):
         return "the C library, which is not glibc"
     allocator = _file_with(library, "malloc")
-    if allocator != _file_with(library, "gnu_get_libc_version"):
+    # The shared heap takes large blocks, and leaves the others to the C library.
+    if allocator not in (_file_with(library, "gnu_get_libc_version"), str(LIBRARY)):
         return f"malloc, which is that of {allocator}"
     return None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sirtaki import _core
 from sirtaki.backends import mpi
-from sirtaki.core import accelerators, memory
+from sirtaki.core import accelerators, memory, shared_heap
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.links import Links
@@ -63,6 +63,7 @@ def init(
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(f'process_sets={process_sets!r} must be a list of sets or "dynamic"')
     memory.keep(config)
+    shared_heap.load(config)
     library = start_mpi(config)
     if topology.size > 1:
         meeting_of_start(config)

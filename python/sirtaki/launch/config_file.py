@@ -10,13 +10,15 @@ import yaml
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.options import CONTROLLERS, KNOBS, LOG_TIME, SWITCHES
+from sirtaki.launch.shared_heap import shared_heap
 from sirtaki.launch.shares import bind_to
 
 _KNOBS = {knob.key: knob for knob in KNOBS}
 _SWITCHES = {switch.key: switch for switch in (*SWITCHES, LOG_TIME)}
 _CONTROLLER = "controller"
 _BIND_TO = "bind_to"
-_KEYS = (*_KNOBS, *_SWITCHES, _CONTROLLER, _BIND_TO)
+_SHARED_HEAP = "shared_heap"
+_KEYS = (*_KNOBS, *_SWITCHES, _CONTROLLER, _BIND_TO, _SHARED_HEAP)
 
 
 def read_config(path: str) -> dict[str, str | bool]:
@@ -63,7 +65,7 @@ def _nearest(key: str) -> str:
 
 
 def _dest(key: str) -> str:
-    if key in (_CONTROLLER, _BIND_TO):
+    if key in (_CONTROLLER, _BIND_TO, _SHARED_HEAP):
         return key
     return _KNOBS[key].dest if key in _KNOBS else _SWITCHES[key].dest
 
@@ -73,6 +75,9 @@ def _converted(key: str, value: object) -> str | bool:
         if not isinstance(value, bool):
             raise argparse.ArgumentTypeError(f"{value!r} is not true or false")
         return value
+    if key == _SHARED_HEAP:
+        # To YAML the words on and off are true and false.
+        return shared_heap({True: "on", False: "off"}.get(value, str(value)))  # type: ignore[call-overload]
     if key == _BIND_TO:
         if not isinstance(value, str):
             # YAML reads 1:2 as the number 62.

@@ -62,7 +62,7 @@ def examine() -> dict[str, Any]:
         "frameworks": [_plain(found[name]) for name in probe.FRAMEWORKS],
         "backends": [_plain(finding) for finding in probe.backends(core)],
         "scheduler": probe.schedulers(),
-        "system": [_plain(finding) for finding in probe.system()],
+        "system": [_plain(finding) for finding in (*probe.system(), probe.shared_heap(core))],
     }
 
 

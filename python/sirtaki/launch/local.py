@@ -19,6 +19,7 @@ from sirtaki.launch import open_files
 from sirtaki.launch.binding import default_threads, describe_share, shares_here
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.events import Event
+from sirtaki.launch.shared_heap import described, with_heap
 from sirtaki.launch.torch_variables import complete, free_port
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -81,7 +82,8 @@ class LocalProcesses:
     environment of all. environments: what each of the ranks has in addition. defaults: what each
     has where neither sets it. bind_to: as --bind-to says, None where it says nothing. secret: the
     job's. grace: seconds from one signal that asks to end to the next. The guardian ends everything
-    when this process dies, even by SIGKILL. Raises LaunchError for CPUs that are not there.
+    when this process dies, even by SIGKILL. Raises LaunchError for CPUs that are not there, and a
+    SIRTAKI_SHARED_HEAP that is no value of it.
     """
 
     def __init__(
@@ -110,6 +112,9 @@ class LocalProcesses:
             # That of the ranks: ours may be raised before they start.
             "open_files": open_files.limit(),
         }
+        for own in environments.values():
+            # What is wrong with it is said before anything is started.
+            with_heap({**base, **own})
         self._grace = grace
         self._sessions: set[int] = set()
         self._control: socket.socket | None = None
@@ -142,11 +147,14 @@ class LocalProcesses:
     def _complete_environments(self, master_port: int) -> list[dict[str, str]]:
         port = {"MASTER_PORT": str(master_port)}
         return [
-            complete(
-                self._base,
-                own,
-                {**self._defaults[rank], **port, **default_threads(self._shares[rank])},
-            )
+            {
+                **complete(
+                    self._base,
+                    own,
+                    {**self._defaults[rank], **port, **default_threads(self._shares[rank])},
+                ),
+                **with_heap({**self._base, **own}),
+            }
             for rank, own in self._environments.items()
         ]
 
@@ -188,6 +196,7 @@ class LocalProcesses:
         if kind == "started":
             self._sessions.add(message["pid"])
             share = describe_share(self._shares[rank], self._base)
+            share += described({**self._base, **self._environments[rank]})
             return [Event(kind, rank, pid=message["pid"], streams=streams, text=share)]
         return [Event(kind, rank, code=message["errno"] if kind == "failed" else message["code"])]
 

@@ -19,6 +19,7 @@ from sirtaki.launch.environment import base_environment, sent_environment
 from sirtaki.launch.errors import NOT_FOUND, LaunchError
 from sirtaki.launch.output import create_directory
 from sirtaki.launch.settings import MpiArguments, Settings
+from sirtaki.launch.shared_heap import through_shell, why_not
 from sirtaki.rendezvous.started_by import JOB
 
 _VERSION_SECONDS = 60.0
@@ -249,6 +250,9 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> MpiLaunch:
     environment = base_environment(environ, variables)
     passed = sorted({*sent_environment(environ, variables), *settings.forwarded})
     allocated = any(name in environ for name in _ALLOCATIONS)
+    most = max(slot.local_size for slot in settings.slots)
+    if why_not({**environment, "HOROVOD_LOCAL_SIZE": str(most)}) is None:
+        settings = replace(settings, command=through_shell(list(settings.command)))
     launch = compose(kind, mpirun, settings, passed, allocated)
     if settings.output_directory is not None and not settings.dry_run:
         create_directory(settings.output_directory)

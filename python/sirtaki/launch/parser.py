@@ -20,6 +20,7 @@ from sirtaki.launch.options import (
     decimal,
     whole,
 )
+from sirtaki.launch.shared_heap import shared_heap
 from sirtaki.launch.shares import bind_to
 
 _LAST_PORT = 65535
@@ -140,6 +141,25 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         "the NUMA nodes or packages of these (numa, socket), to CPUs listed for each (0-3:4-7), or "
         "not at all (none)",
     )
+    _add_shared_heap(group)
+
+
+def _add_shared_heap(group: argparse._ArgumentGroup) -> None:
+    """Add a flag whose value may be missing, and is never the word behind it: the command."""
+    flag = "--shared-heap"
+    for value in ("on", "off", "auto"):
+        spellings = (flag, f"{flag}=on") if value == "on" else (f"{flag}={value}",)
+        group.add_argument(
+            *spellings,
+            dest="shared_heap",
+            action="store_const",
+            const=shared_heap(value),
+            help="give the ranks large blocks of memory that their host's other ranks read and "
+            "write, so that tensors are not copied (=off, the default; =auto: where a host has "
+            "several ranks and no other allocator)"
+            if value == "on"
+            else argparse.SUPPRESS,
+        )
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,7 @@ from sirtaki.launch.hosts import Slot, is_local
 from sirtaki.launch.local import LocalProcesses
 from sirtaki.launch.remote import RemoteProcesses
 from sirtaki.launch.settings import Settings, uses_tls
+from sirtaki.launch.shared_heap import described
 from sirtaki.launch.ssh import explain_end, ssh_command
 from sirtaki.launch.torch_variables import torch_environment
 from sirtaki.rendezvous.store import LAUNCHED_HOSTS_KEY, UnixStoreServer
@@ -142,6 +143,7 @@ def _shares(plan: HostPlan, settings: Settings) -> list[str]:
     shares = shares_here(len(plan.slots), settings.bind_to, environ)
     return [
         f"rank {slot.rank} on {plan.host}: {describe_share(share, environ)}"
+        + described({**environ, **rank_environment(slot, "")})
         for slot, share in zip(plan.slots, shares, strict=True)
     ]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import sirtaki
 from sirtaki.core import memory
+from sirtaki.core import shared_heap as heap
 from sirtaki.core.config import Config
 from sirtaki.interface import second_owner_of_horovod
 from sirtaki.rendezvous import local_socket
@@ -214,6 +215,13 @@ def _locked_memory() -> str:
 def _freed_memory() -> str:
     why = memory.why_left_alone(Config.from_env())
     return "kept for the next gradients" if why is None else f"left alone because of {why}"
+
+
+def shared_heap(core: Finding) -> Finding:
+    """Say whether this process has a shared heap, given what was found about the core library."""
+    if not core.works:
+        return Finding("shared heap", False, "needs the core library, which does not load")
+    return _tried("shared heap", lambda: heap.describe(Config.from_env()))
 
 
 def _name_of_horovod() -> str:

@@ -28,6 +28,7 @@ from sirtaki.launch.guardian import descendants, pass_on
 from sirtaki.launch.local import enter_folder, require_command
 from sirtaki.launch.outcome import PASSED_ON
 from sirtaki.launch.output import Outputs
+from sirtaki.launch.shared_heap import with_heap
 from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.task_folder import Log, Record, read_job
 from sirtaki.launch.torch_variables import complete
@@ -121,7 +122,7 @@ class Task:
         job = self._job
         base = {**os.environ, **job["environment"]}
         own, defaults = job["environments"][self._rank], job["defaults"][self._rank]
-        environment = {**base, **complete(base, own, defaults)}
+        environment = {**base, **complete(base, own, defaults), **with_heap({**base, **own})}
         enter_folder(job["directory"])
         require_command(job["command"], path=environment.get("PATH"))
         out, err = self._open_outputs()

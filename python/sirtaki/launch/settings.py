@@ -12,6 +12,7 @@ from sirtaki.launch.environment import forwarded_variables, take_assignments
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts import Host, Slot, allocate, join_local, parse_hosts, read_hostfile
 from sirtaki.launch.options import KNOBS, LOG_TIME, SWITCHES, decimal
+from sirtaki.launch.shared_heap import VARIABLE as SHARED_HEAP
 from sirtaki.launch.shares import cpu_lists
 from sirtaki.launch.ssh import Ssh
 
@@ -187,6 +188,8 @@ def knob_variables(values: Mapping[str, object]) -> dict[str, str]:
     for switch in (*SWITCHES, LOG_TIME):
         if values.get(switch.dest) is not None:
             variables[switch.variable] = switch.value(bool(values[switch.dest]))
+    if values.get("shared_heap") is not None:
+        variables[SHARED_HEAP] = str(values["shared_heap"])
     if "HOROVOD_TIMELINE" not in variables:
         variables.pop("HOROVOD_TIMELINE_MARK_CYCLES", None)
     if values.get("controller") == "gloo":

@@ -73,6 +73,7 @@ from sirtaki.torch.exchange_ops import (
 )
 from sirtaki.torch.functions import allgather_object, broadcast_object, broadcast_parameters
 from sirtaki.torch.handles import barrier, join, poll, synchronize
+from sirtaki.torch.memory import empty
 from sirtaki.torch.optimizer import DistributedOptimizer
 from sirtaki.torch.optimizer_state import broadcast_optimizer_state
 from sirtaki.torch.reducescatter_ops import (
@@ -124,6 +125,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "empty",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

@@ -1,0 +1,230 @@
+#include <doctest/doctest.h>
+
+#include <map>
+#include <random>
+#include <vector>
+
+#include "heap/runs.h"
+
+namespace sirtaki::heap {
+namespace {
+
+/// Runs over memory of their own.
+class Book {
+ public:
+  explicit Book(uint32_t granules) : memory_(Runs::bytes_for(granules) / sizeof(uint64_t) + 1) {
+    runs.start(memory_.data(), granules);
+  }
+
+  uint32_t take(uint32_t granules, uint32_t alignment = 1) {
+    const auto taken = runs.take(granules, alignment);
+    return taken ? taken->at : Bins::kNone;
+  }
+  bool is_fresh(uint32_t granules) {
+    const auto taken = runs.take(granules, 1);
+    REQUIRE(taken);
+    return taken->fresh;
+  }
+  void return_all() {
+    for (;;) {
+      const Runs::Range range = runs.begin_return(Bins::kNone);
+      if (range.granules == 0) return;
+      runs.end_return(range, State::kFresh);
+    }
+  }
+
+ private:
+  std::vector<uint64_t> memory_;
+
+ public:
+  Runs runs;
+};
+
+/// The runs by their beginnings, as a walk over all of them finds them.
+std::map<uint32_t, Run> walk(const Runs& runs) {
+  std::map<uint32_t, Run> found;
+  for (uint32_t at = 0; at < runs.size(); at += runs[at].granules) {
+    found[at] = runs[at];
+  }
+  return found;
+}
+
+TEST_CASE("heap runs: what was freed is used again before fresh granules are") {
+  Book book(1000);
+  const uint32_t first = book.take(20), second = book.take(20);
+  book.runs.give(first);
+  CHECK(book.take(20) == first);
+  CHECK(book.take(20) > second);
+}
+
+TEST_CASE("heap runs: the tightest of the dirty runs is taken") {
+  Book book(1000);
+  const uint32_t wide = book.take(40);
+  book.take(1);
+  const uint32_t tight = book.take(35);
+  book.take(1);
+  book.runs.give(wide);
+  book.runs.give(tight);
+  CHECK(book.take(34) == tight);
+}
+
+TEST_CASE("heap runs: dirty neighbours become one run") {
+  Book book(60);
+  const uint32_t a = book.take(20), b = book.take(20), c = book.take(20);
+  book.runs.give(a);
+  book.runs.give(c);
+  CHECK(book.take(60) == Bins::kNone);
+  book.runs.give(b);
+  CHECK(book.take(60) == a);
+}
+
+TEST_CASE("heap runs: no run is fresh in one part and dirty in another") {
+  Book book(60);
+  book.runs.give(book.take(30));
+  CHECK(book.take(40) == Bins::kNone);
+  book.return_all();
+  CHECK(book.is_fresh(40));
+}
+
+TEST_CASE("heap runs: granules never used, and those given back, are fresh") {
+  Book book(100);
+  const auto taken = book.runs.take(10, 1);
+  REQUIRE(taken);
+  CHECK(taken->fresh);
+  book.runs.give(taken->at);
+  CHECK_FALSE(book.is_fresh(10));
+  book.runs.give(0);
+  book.return_all();
+  CHECK(book.is_fresh(10));
+}
+
+TEST_CASE("heap runs: what the system refuses to take back stays dirty") {
+  Book book(100);
+  book.runs.give(book.take(10));
+  const Runs::Range range = book.runs.begin_return(100);
+  CHECK(book.runs.dirty() == 0);
+  book.runs.end_return(range, State::kDirty);
+  CHECK(book.runs.dirty() == 10);
+}
+
+TEST_CASE("heap runs: no more is returned than was asked for, from the end") {
+  Book book(100);
+  book.runs.give(book.take(50));
+  const Runs::Range range = book.runs.begin_return(8);
+  CHECK(range.at == 42);
+  CHECK(range.granules == 8);
+  CHECK(book.runs.dirty() == 42);
+}
+
+TEST_CASE("heap runs: a run begins where its alignment says, and nothing around it is lost") {
+  Book book(256);
+  CHECK(book.take(1) == 0);
+  CHECK(book.take(5, 32) == 32);
+  CHECK(book.take(31) == 1);
+  CHECK(book.take(256 - 37) == 37);
+  CHECK(book.take(1) == Bins::kNone);
+}
+
+TEST_CASE("heap runs: a run grows into a free neighbour, and no further") {
+  Book book(100);
+  const uint32_t at = book.take(10), wall = book.take(1);
+  CHECK_FALSE(book.runs.resize(at, 11));
+  book.runs.give(wall);
+  CHECK(book.runs.resize(at, 11));
+  CHECK(book.runs.resize(at, 100));
+  CHECK_FALSE(book.runs.resize(at, 101));
+}
+
+TEST_CASE("heap runs: what a run loses at its end is free") {
+  Book book(100);
+  const uint32_t at = book.take(100);
+  CHECK(book.runs.resize(at, 30));
+  CHECK(book.runs.dirty() == 70);
+  CHECK(book.take(70) == 30);
+}
+
+TEST_CASE("heap runs: the beginning of a run is found from all of its granules") {
+  Book book(1000);
+  book.take(3);
+  const uint32_t at = book.take(500);
+  book.take(10);
+  CHECK(book.runs.begin_of(at) == at);
+  CHECK(book.runs.begin_of(at + 1) == at);
+  CHECK(book.runs.begin_of(at + 499) == at);
+  CHECK(book.runs.begin_of(at + 500) == at + 500);
+  CHECK(book.runs.begin_of(0) == 0);
+}
+
+TEST_CASE("heap runs: nothing, and more than there is, cannot be had") {
+  Book book(10);
+  CHECK(book.take(0) == Bins::kNone);
+  CHECK(book.take(11) == Bins::kNone);
+  CHECK(book.take(UINT32_MAX) == Bins::kNone);
+  CHECK(book.take(10) == 0);
+}
+
+/// Does something at random with the book, and the same with the model of live runs.
+void step(Book& book, std::map<uint32_t, uint32_t>& live, std::mt19937& random) {
+  const uint32_t granules = 1 + random() % (random() % 8 == 0 ? 300 : 40);
+  const uint32_t what = random() % 8;
+  if (what < 4 || live.empty()) {
+    const uint32_t alignment = 1U << (random() % 6);
+    const uint32_t at = book.take(granules, alignment);
+    if (at == Bins::kNone) return;
+    CHECK(at % alignment == 0);
+    live[at] = granules;
+    return;
+  }
+  const auto chosen = std::next(live.begin(), static_cast<long>(random() % live.size()));
+  if (what < 6) {
+    book.runs.give(chosen->first);
+    live.erase(chosen);
+  } else if (what == 6) {
+    if (book.runs.resize(chosen->first, granules)) chosen->second = granules;
+  } else {
+    const Runs::Range range = book.runs.begin_return(granules);
+    if (range.granules > 0) book.runs.end_return(range, State::kFresh);
+  }
+}
+
+TEST_CASE("heap runs: after any sequence the runs cover the arena, and live ones are the model's") {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    Book book(2000);
+    std::map<uint32_t, uint32_t> live;
+    for (int count = 0; count < 2000; ++count) {
+      step(book, live, random);
+      uint64_t dirty = 0, fresh = 0;
+      std::map<uint32_t, uint32_t> found;
+      State before = State::kInner;
+      bool merged = true;
+      for (const auto& [at, run] : walk(book.runs)) {
+        if (run.state == State::kLive) found[at] = run.granules;
+        if (run.state == State::kDirty) dirty += run.granules;
+        if (run.state == State::kFresh) fresh += run.granules;
+        // Two free neighbours of a kind would be one run.
+        merged = merged && (run.state == State::kLive || run.state != before);
+        before = run.state;
+      }
+      REQUIRE(merged);
+      REQUIRE(found == live);
+      REQUIRE(dirty == book.runs.dirty());
+      REQUIRE(fresh == book.runs.fresh());
+    }
+  }
+}
+
+TEST_CASE("heap runs: when all is given back the arena is one run again") {
+  std::mt19937 random(1);
+  Book book(5000);
+  std::map<uint32_t, uint32_t> live;
+  for (int count = 0; count < 5000; ++count) step(book, live, random);
+  for (const auto& [at, granules] : live) book.runs.give(at);
+  book.return_all();
+  CHECK(walk(book.runs).size() == 1);
+  CHECK(book.take(5000) == 0);
+}
+
+}  // namespace
+}  // namespace sirtaki::heap
