@@ -31,7 +31,7 @@ Task slots_allgather(Group& group, const Op& op, const Segments& in, const Strea
 }
 
 Task allgather(Group& group, const Op& op, const Segments& in, const Streams& out) {
-  if (is_met(group, op.longest)) return direct_allgather(group, op, in, out);
+  if (is_met(group, op, op.longest)) return direct_allgather(group, op, in, out);
   return slots_allgather(group, op, in, out);
 }
 

@@ -190,15 +190,13 @@ Task slots_reduce(Group& group, const Op& op, const Segments& in, const Segments
 }
 
 Task allreduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
-  // Numbers that are rounded on their way go that way.
-  const bool goes_as_it_is = op.wire == WireFormat::kOwn;
-  if (goes_as_it_is && is_met(group, in.bytes())) return direct_reduce(group, op, in, &out);
+  if (is_met(group, op, in.bytes())) return direct_reduce(group, op, in, &out);
   return slots_reduce(group, op, in, &out);
 }
 
 Task reduce(Group& group, const Op& op, const Segments& in, const Segments& out) {
   const Segments* target = group.rank() == op.root ? &out : nullptr;
-  if (is_met(group, in.bytes())) return direct_reduce(group, op, in, target);
+  if (is_met(group, op, in.bytes())) return direct_reduce(group, op, in, target);
   return slots_reduce(group, op, in, target);
 }
 

@@ -37,7 +37,7 @@ Task slots_alltoall(Group& group, const Op& op, const Streams& in, const Streams
 }
 
 Task alltoall(Group& group, const Op& op, const Streams& in, const Streams& out) {
-  if (is_met(group, op.longest * in.size())) return direct_alltoall(group, op, in, out);
+  if (is_met(group, op, op.longest * in.size())) return direct_alltoall(group, op, in, out);
   return slots_alltoall(group, op, in, out);
 }
 

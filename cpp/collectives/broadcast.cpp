@@ -45,7 +45,7 @@ Task slots_broadcast(Group& group, const Op& op, const Segments& in, const Segme
 }
 
 Task broadcast(Group& group, const Op& op, const Segments& in, const Segments& out) {
-  if (is_met(group, op.longest)) return direct_broadcast(group, op, in, out);
+  if (is_met(group, op, op.longest)) return direct_broadcast(group, op, in, out);
   return slots_broadcast(group, op, in, out);
 }
 

@@ -25,7 +25,7 @@ Task fetch(Group& group, const Ranges& parts, const Segments& theirs, const Segm
 
 Task direct_broadcast(Group& group, const Op& op, const Segments& in, const Segments& out) {
   const bool sends = group.rank() == op.root;
-  Meeting meeting(group);
+  Meeting meeting(group, op, op.longest);
   std::vector<const Segments*> shows;
   if (sends) shows.push_back(&in);
   co_await meeting.meet(std::move(shows), -1);
@@ -54,7 +54,7 @@ Task direct_broadcast(Group& group, const Op& op, const Segments& in, const Segm
 }
 
 Task direct_allgather(Group& group, const Op& op, const Segments& in, const Streams& out) {
-  Meeting meeting(group);
+  Meeting meeting(group, op, op.longest);
   std::vector<const Segments*> shows{&in};
   co_await meeting.meet(std::move(shows), -1);
   if (meeting.declined()) {
@@ -92,7 +92,7 @@ Task direct_allgather(Group& group, const Op& op, const Segments& in, const Stre
 Task direct_alltoall(Group& group, const Op& op, const Streams& in, const Streams& out) {
   const auto own = static_cast<size_t>(group.rank());
   const Segments nothing;
-  Meeting meeting(group);
+  Meeting meeting(group, op, op.longest * in.size());
   std::vector<const Segments*> shows;
   for (size_t m = 0; m < in.size(); ++m) shows.push_back(m == own ? &nothing : &in[m]);
   co_await meeting.meet(std::move(shows), -1);

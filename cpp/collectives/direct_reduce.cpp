@@ -66,7 +66,7 @@ std::vector<const Segments*> given(const Group& group, const Meeting& meeting, i
 // Each member reduces a slice of what is shared and writes it wherever it goes: nobody else reads
 // or writes that slice anywhere, so results may replace what they are made of.
 Task direct_reduce(Group& group, const Op& op, const Segments& in, const Segments* out) {
-  Meeting meeting(group);
+  Meeting meeting(group, op, in.bytes());
   std::vector<const Segments*> own{&in};
   if (out != nullptr) own.push_back(out);
   co_await meeting.meet(std::move(own), out != nullptr ? 1 : -1);
@@ -96,7 +96,7 @@ Task direct_reduce(Group& group, const Op& op, const Segments& in, const Segment
 Task direct_reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
   const auto own = static_cast<size_t>(group.rank());
   const Segments nothing;
-  Meeting meeting(group);
+  Meeting meeting(group, op, op.longest * in.size());
   std::vector<const Segments*> shows;
   for (size_t m = 0; m < in.size(); ++m) shows.push_back(m == own ? &nothing : &in[m]);
   co_await meeting.meet(std::move(shows), -1);

@@ -72,12 +72,15 @@ Task Meeting::part(size_t bytes) {
   group_.publish();
   co_await group_.all_published(2);
   group_.heaps()->count(bytes);
-  leave();
+  end(true);
 }
 
-void Meeting::leave() {
+void Meeting::leave() { end(false); }
+
+void Meeting::end(bool shared) {
   open_ = false;
   group_.end();
+  group_.meetings().met(kind_, bytes_, shared);
 }
 
 void Meeting::show(const std::vector<const Segments*>& own, std::byte* table) const {

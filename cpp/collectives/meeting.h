@@ -13,7 +13,12 @@ namespace sirtaki {
 /// Where a stream lies is told by segments: what lies in no shared heap has a null pointer.
 class Meeting {
  public:
-  explicit Meeting(Group& group) : group_(group), seen_(static_cast<size_t>(group.size())) {}
+  /// `bytes`: as `is_met` was asked.
+  Meeting(Group& group, const Op& op, size_t bytes)
+      : group_(group),
+        kind_(static_cast<uint32_t>(op.kind)),
+        bytes_(bytes),
+        seen_(static_cast<size_t>(group.size())) {}
   /// If the members have not parted, a peer may write late: it no longer reaches `written`.
   ~Meeting();
   Meeting(const Meeting&) = delete;
@@ -45,19 +50,23 @@ class Meeting {
   bool list(const std::vector<const Segments*>& own, std::vector<uint64_t>& words) const;
   bool maps_all() const;
   void read(int member, const std::byte* table);
+  void end(bool shared);
 
   Group& group_;
+  const uint32_t kind_;
+  const size_t bytes_;
   std::vector<std::vector<Segments>> seen_;  ///< [member][stream]
   int written_ = -1;
   bool open_ = false;
   bool declined_ = false;
 };
 
-/// Whether a collective of so many bytes a member, equal on all, begins with a meeting. Shared heaps
-/// serve no smaller allocations.
-inline bool is_met(const Group& group, size_t bytes) {
+/// Whether a collective of so many bytes a member, equal on all, begins with a meeting. Shared
+/// heaps serve no smaller allocations, and numbers that are rounded on their way have to go one.
+inline bool is_met(Group& group, const Op& op, size_t bytes) {
   constexpr size_t kLeast = 1 << 20;
-  return bytes >= kLeast && group.heaps() != nullptr;
+  if (bytes < kLeast || group.heaps() == nullptr || op.wire != WireFormat::kOwn) return false;
+  return group.meetings().is_due(static_cast<uint32_t>(op.kind), bytes);
 }
 
 }  // namespace sirtaki

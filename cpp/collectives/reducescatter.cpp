@@ -37,7 +37,7 @@ Task slots_reducescatter(Group& group, const Op& op, const Streams& in, const Se
 }
 
 Task reducescatter(Group& group, const Op& op, const Streams& in, const Segments& out) {
-  if (is_met(group, op.longest * in.size())) return direct_reducescatter(group, op, in, out);
+  if (is_met(group, op, op.longest * in.size())) return direct_reducescatter(group, op, in, out);
   return slots_reducescatter(group, op, in, out);
 }
 

@@ -20,6 +20,7 @@ struct Arrived {
   std::unique_ptr<std::byte[]> data{};  ///< none if it was only offered
   bool offered = false;
   uint64_t key = 0;
+  bool shown = false;  ///< in the sender's shared heap
   uint64_t address = 0;
 };
 

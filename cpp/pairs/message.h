@@ -49,6 +49,7 @@ inline std::string describe(const Transfer& transfer) {
 enum class Note : uint32_t {
   kEager,   ///< a message, which follows
   kOffer,   ///< a message that the sender keeps until it is asked for
+  kShow,    ///< the same of one that lies in the sender's shared heap
   kPulled,  ///< the receiver has, or does not want, what was offered
   kAsk,     ///< the receiver wants what was offered
   kPart,    ///< the next part of it, which follows
@@ -63,7 +64,7 @@ struct Header {
   int64_t tag;
   uint64_t bytes;    ///< of the message, or of the part
   uint64_t key;      ///< the sender's number of what it offered
-  uint64_t address;  ///< of what is offered, in the sender's process
+  uint64_t address;  ///< of what is offered, in the sender's process, or shown, in its heap
 };
 
 }  // namespace sirtaki

@@ -67,8 +67,18 @@ void Pairs::start_send(Transfer send) {
   header.note = Note::kOffer;
   header.key = next_key_++;
   header.address = reinterpret_cast<uint64_t>(send.data);
+  if (const auto shared = shared_offset(peer, send)) {
+    header.note = Note::kShow;
+    header.address = *shared;
+  }
   peer.offered.emplace(header.key, std::move(send));
   write(peer, {header});
+}
+
+/// Where in the own shared heap the peer can read it; none: nowhere.
+std::optional<uint64_t> Pairs::shared_offset(const Peer& peer, const Transfer& send) const {
+  if (peer.place < 0 || endpoint_.heaps == nullptr) return std::nullopt;
+  return endpoint_.heaps->offset_of(send.data, send.bytes);
 }
 
 /// A message to oneself that nobody waits for is copied, whatever its size: no thread could wait
@@ -149,9 +159,9 @@ void Pairs::fetch(std::unique_ptr<Transfer> receive, const Arrived& offer) {
     return note(peer, Note::kPulled, offer.key);
   }
   std::byte* to = receive->data;
-  auto incoming = std::make_unique<Incoming>(
-      Incoming{std::move(receive), offer.source, offer.key, offer.address, offer.bytes, to});
-  if (peer.place < 0 || !single_copy_) return ask(std::move(incoming));
+  auto incoming = std::make_unique<Incoming>(Incoming{std::move(receive), offer.source, offer.key,
+                                                      offer.shown, offer.address, offer.bytes, to});
+  if (peer.place < 0 || (!single_copy_ && !offer.shown)) return ask(std::move(incoming));
   pulls_.push_back(std::move(incoming));
 }
 
@@ -169,7 +179,7 @@ bool Pairs::advance_pulls() {
   for (size_t i = 0; i < pulls_.size();) {
     if (pull(*pulls_[i])) {
       pulls_.erase(pulls_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else if (pulls_[i]->got == 0) {  // the kernel refuses
+    } else if (pulls_[i]->got == 0) {  // it cannot be read
       std::unique_ptr<Incoming> refused = std::move(pulls_[i]);
       pulls_.erase(pulls_.begin() + static_cast<std::ptrdiff_t>(i));
       ask(std::move(refused));
@@ -184,9 +194,7 @@ bool Pairs::advance_pulls() {
 /// that cannot be copied nothing is got.
 bool Pairs::pull(Incoming& incoming) {
   Peer& peer = peer_of(incoming.source);
-  const size_t wanted = std::min<uint64_t>(kStep, incoming.bytes - incoming.got);
-  const size_t got = single_copy_->copy(peer.place, incoming.address + incoming.got,
-                                        incoming.to + incoming.got, wanted);
+  const size_t got = copy(peer, incoming);
   incoming.got = got == 0 ? 0 : incoming.got + got;
   if (incoming.got < incoming.bytes) return false;
   // Who leaves says so before its memory is used for something else.
@@ -194,9 +202,22 @@ bool Pairs::pull(Incoming& incoming) {
     incoming.got = 0;
     return false;
   }
+  if (incoming.shown) endpoint_.heaps->count(incoming.bytes);
   finish(*incoming.receive, {incoming.source, incoming.receive->tag, incoming.bytes});
   note(peer, Note::kPulled, incoming.key);
   return true;
+}
+
+/// Copies the next step; how much that was.
+size_t Pairs::copy(const Peer& peer, const Incoming& incoming) {
+  const size_t wanted = std::min<uint64_t>(kStep, incoming.bytes - incoming.got);
+  const uint64_t at = incoming.address + incoming.got;
+  std::byte* const to = incoming.to + incoming.got;
+  if (!incoming.shown) return single_copy_->copy(peer.place, at, to, wanted);
+  const std::byte* heap = endpoint_.heaps->base(peer.place);
+  if (heap == nullptr) return 0;
+  std::memcpy(to, heap + at, wanted);
+  return wanted;
 }
 
 // ---- Making progress ----

@@ -31,8 +31,9 @@ namespace sirtaki {
 ///
 /// Small messages go at once and wait at the receiver until they are wanted. Large ones are
 /// offered, and move when they are wanted: on one host by a single copy out of the sender's memory
-/// where the kernel allows it, else in parts over the same stream as everything else. Streams are
-/// always read, so no order of sends and receives that is legal can block two ranks for ever.
+/// where that is shared or the kernel allows it, else in parts over the same stream as everything
+/// else. Streams are always read, so no order of sends and receives that is legal can block two
+/// ranks for ever.
 ///
 /// Only the driver calls it, except where it says otherwise.
 class Pairs {
@@ -96,6 +97,7 @@ class Pairs {
     std::unique_ptr<Transfer> receive;
     int source;
     uint64_t key;
+    bool shown;  ///< the address is one in the sender's shared heap
     uint64_t address;
     uint64_t bytes;
     std::byte* to;
@@ -147,6 +149,7 @@ class Pairs {
   void start(Transfer transfer);
   void start_send(Transfer send);
   void start_receive(Transfer receive);
+  std::optional<uint64_t> shared_offset(const Peer& peer, const Transfer& send) const;
   void send_to_self(Transfer send);
   bool take_posted();
   bool look();
@@ -157,6 +160,7 @@ class Pairs {
   void fetch(std::unique_ptr<Transfer> receive, const Arrived& offer);
   bool advance_pulls();
   bool pull(Incoming& incoming);
+  size_t copy(const Peer& peer, const Incoming& incoming);
   void ask(std::unique_ptr<Incoming> incoming);
   void fail_all(const Error& error);
 
@@ -182,6 +186,7 @@ class Pairs {
   void end(Peer& peer, const Header& header);
   void end_eager(Peer& peer, const Header& header);
   void end_part(Peer& peer);
+  bool is_in_heap(const Peer& peer, const Header& header) const;
   void take_offer(Peer& peer, const Header& header);
   void take_answer(Peer& peer, const Header& header);
   void take_credit(Peer& peer, const Header& header);

@@ -301,6 +301,7 @@ void Pairs::end(Peer& peer, const Header& header) {
       if (peer.part != nullptr) peer.part->got += header.bytes;
       return end_part(peer);
     case Note::kOffer:
+    case Note::kShow:
       return take_offer(peer, header);
     case Note::kPulled:
     case Note::kAsk:
@@ -339,14 +340,23 @@ void Pairs::end_part(Peer& peer) {
   note_streaming();
 }
 
+bool Pairs::is_in_heap(const Peer& peer, const Header& header) const {
+  if (peer.place < 0 || endpoint_.heaps == nullptr) return false;
+  const uint64_t room = endpoint_.heaps->bytes(peer.place);
+  return header.bytes <= room && header.address <= room - header.bytes;
+}
+
 void Pairs::take_offer(Peer& peer, const Header& header) {
   if (header.bytes > kMostBytes) throw Lie("a message of an impossible size");
   if (header.tag < 0) throw Lie("a negative tag");
+  const bool shown = header.note == Note::kShow;
+  if (shown && !is_in_heap(peer, header)) throw Lie("a message outside its shared heap");
   if (ended_) return;
   auto offer =
       std::make_unique<Arrived>(Arrived{peer.rank, header.communicator, header.tag, header.bytes});
   offer->offered = true;
   offer->key = header.key;
+  offer->shown = shown;
   offer->address = header.address;
   auto receive = matching_.take_posted(peer.rank, header.communicator, header.tag);
   if (receive == nullptr) return matching_.keep(std::move(offer));

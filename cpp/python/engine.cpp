@@ -128,16 +128,6 @@ std::shared_ptr<nb::object> shared_object(nb::object object) {
           }};
 }
 
-/// This process's shared heap, as `make_links` takes it; its descriptor stays the heap's.
-std::pair<int, uint64_t> heap_memory() {
-  const sirtaki_heap* heap = own_heap();
-  void* base = nullptr;
-  uint64_t bytes = 0;
-  int fd = -1;
-  if (heap == nullptr || heap->arena(&base, &bytes, &fd) != 0) return {-1, 0};
-  return {fd, bytes};
-}
-
 /// Descriptor and bytes of the shared heap of each rank of this host.
 using Heaps = std::vector<std::pair<int, uint64_t>>;
 
@@ -524,7 +514,6 @@ void bind_engine(nb::module_& m) {
         set_current_engine(engine == nullptr ? nullptr : engine->shared());
       },
       "engine"_a.none());
-  m.def("heap_memory", &heap_memory);
   m.def("ffi_address", [] { return reinterpret_cast<uintptr_t>(&ffi_table()); });
   m.def("ffi_capsule", [] { return nb::capsule(&ffi_table(), "sirtaki.ffi"); });
 }

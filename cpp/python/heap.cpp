@@ -3,12 +3,14 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "python/bindings.h"
@@ -63,11 +65,23 @@ std::map<std::string, uint64_t> figures() {
           {"huge_pages", found.huge_pages}};
 }
 
+/// Descriptor and bytes of the heap's memory; the descriptor stays the heap's. (-1, 0): there is
+/// none.
+std::pair<int, uint64_t> memory() {
+  const sirtaki_heap* heap = own_heap();
+  void* base = nullptr;
+  uint64_t bytes = 0;
+  int fd = -1;
+  if (heap == nullptr || heap->arena(&base, &bytes, &fd) != 0) return {-1, 0};
+  return {fd, bytes};
+}
+
 }  // namespace
 
 void bind_heap(nb::module_& m) {
   m.def("load_heap", &load, "path"_a, "Loads the shared heap unless this process has one.");
   m.def("heap_line", [] { return describe_heap().text; }, "What the log says of the shared heap.");
+  m.def("heap_memory", &memory, "What the other ranks of the host are to have of it.");
   m.def("heap_figures", &figures, "What the shared heap holds; empty: there is none.");
   m.def("heap_allocate", &allocate, "bytes"_a,
         "A block of the shared heap, freed with the array; None: there is no room.");

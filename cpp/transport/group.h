@@ -7,6 +7,7 @@
 #include "transport/doorbell.h"
 #include "transport/exchange_rules.h"
 #include "transport/hosts.h"
+#include "transport/meeting_policy.h"
 #include "transport/peer_heaps.h"
 
 namespace sirtaki {
@@ -138,6 +139,7 @@ class Group {
   FramePool& frame_pool() const { return endpoint_.frames; }
   /// The shared heaps; null where some member has none.
   PeerHeaps* heaps() const { return heaps_; }
+  MeetingPolicy& meetings() { return meetings_; }
 
   /// Awaited, begins a collective that writes the small slots; gives which of the two.
   auto begin_small() { return Begin(*this, collective_ % 2); }
@@ -199,6 +201,7 @@ class Group {
   std::vector<int> peers_;   // places of the other members
   int rank_;
   PeerHeaps* heaps_ = nullptr;
+  MeetingPolicy meetings_;
   std::vector<Counters*> counters_;
   std::vector<std::byte*> slots_;
   uint64_t collective_ = 0;  // number of the current or next collective

@@ -548,6 +548,7 @@ TEST_CASE("a rank that says what no rank says is lost, with the reason") {
   expect_refused({Note::kEager, 0, -1, 0, 0, 0}, "a negative tag");
   expect_refused({Note::kOffer, 0, 0, kHuge, 1, 0}, "impossible size");
   expect_refused({Note::kOffer, 0, -1, 5, 1, 0}, "a negative tag");
+  expect_refused({Note::kShow, 0, 0, 5, 1, 0}, "outside its shared heap");
   expect_refused({Note::kPart, 0, 0, 5, 1, 0}, "not asked for", 5);
   expect_refused({Note::kAsk, 0, 0, 0, 5, 0}, "not made");
   expect_refused({Note::kPulled, 0, 0, 0, 5, 0}, "not made");

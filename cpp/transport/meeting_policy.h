@@ -1,0 +1,44 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace sirtaki {
+
+/// How often members ask one another what lies in their shared heaps: seldom about operations like
+/// those of which nothing did. A plain state machine, the same on all members of a group.
+class MeetingPolicy {
+ public:
+  static constexpr uint32_t kMostSkipped = 15;
+
+  /// Whether to meet for this operation of a kind of so many bytes.
+  bool is_due(uint32_t kind, size_t bytes) {
+    Like& like = like_[index(kind, bytes)];
+    if (like.skip == 0) return true;
+    --like.skip;
+    return false;
+  }
+  /// What came of it.
+  void met(uint32_t kind, size_t bytes, bool shared) {
+    Like& like = like_[index(kind, bytes)];
+    like.pause = shared ? 0 : std::min(2 * like.pause + 1, kMostSkipped);
+    like.skip = like.pause;
+  }
+
+ private:
+  struct Like {
+    uint32_t skip = 0;
+    uint32_t pause = 0;
+  };
+  static constexpr size_t kLikes = 64;
+
+  static size_t index(uint32_t kind, size_t bytes) {
+    return (bytes * 0x9e3779b97f4a7c15u + kind * 0x85ebca6bu) >> 58;
+  }
+
+  std::array<Like, kLikes> like_{};
+};
+
+}  // namespace sirtaki
