@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from output import RESULTS, write_result
-from targets import Check, check_hosts
+from targets import Check, check_hosts, check_many
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.report import aligned, show_bytes, show_rate, show_seconds
@@ -32,6 +32,9 @@ _LIMIT = 600.0
 _MIDDLE = "2gbit"
 _SLOW = "1gbit"
 _SLOW_BYTES_PER_SECOND = 1e9 / 8
+_MANY = "16 hosts at 100 Mbit/s"
+_SLOWEST = "100mbit"
+_SLOWEST_BYTES_PER_SECOND = 1e8 / 8
 _HOROVODRUN = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
 
 Result = dict[str, Any]
@@ -40,19 +43,26 @@ Result = dict[str, Any]
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (7)")
+    parser.add_argument("--only-many", action="store_true", help=f"only {_MANY}")
     parser.add_argument("--output", default=str(RESULTS), help="folder of hosts.json")
     args = parser.parse_args(arguments)
     if (reason := reason_to_skip()) is not None:
         raise SystemExit(f"no bed of virtual hosts here: {reason}")
     facts = machine_facts()
+    many = {_MANY: measure_many(args.rounds)}
+    checks = check_many(many[_MANY], _SLOWEST_BYTES_PER_SECOND)
+    if args.only_many:
+        print("\n".join(show(many, checks)))
+        return 0
     cases = {
         "allreduce, 2 hosts": measure(2, 1, None, ["allreduce", args.rounds]),
         "hierarchy, 2 hosts of 2 ranks": measure(2, 2, None, ["hierarchy", args.rounds]),
         "hierarchy, 2 hosts of 2 ranks at 2 Gbit/s": measure(2, 2, _MIDDLE, ["hierarchy", 2]),
         "training, 3 hosts at 1 Gbit/s": measure(3, 1, _SLOW, ["training", args.rounds]),
         "start, 16 ranks on 4 hosts": measure_start(),
+        **many,
     }
-    checks = check_hosts(cases, _SLOW_BYTES_PER_SECOND)
+    checks = check_hosts(cases, _SLOW_BYTES_PER_SECOND) + checks
     print("\n".join(show(cases, checks)))
     result = {
         "benchmark": "hosts",
@@ -93,6 +103,15 @@ def measure(hosts: int, per_host: int, rate: str | None, arguments: Sequence[obj
     with bed_of(hosts, rate) as (bed, folder):
         command = [sys.executable, str(HERE / "hosts_rank.py"), str(folder)]
         launch(bed, per_host, *command, *map(str, arguments))
+        result: Result = json.loads((folder / "result.json").read_text())
+        return result
+
+
+def measure_many(rounds: int) -> Result:
+    """Run many_hosts_rank.py on as many hosts as no longer all talk to each other."""
+    with bed_of(16, _SLOWEST) as (bed, folder):
+        command = [sys.executable, str(HERE / "many_hosts_rank.py"), str(folder), str(rounds)]
+        launch(bed, 1, *command)
         result: Result = json.loads((folder / "result.json").read_text())
         return result
 

@@ -137,6 +137,18 @@ def check_hosts(cases: dict[str, Any], bytes_per_second: float) -> list[Check]:
     ]
 
 
+def check_many(case: dict[str, Any], bytes_per_second: float) -> list[Check]:
+    """Return the targets of sums over 16 hosts, each of whose links has that rate."""
+    sums = case["sums"]
+    small = {name: quantiles["median"] for name, quantiles in sums["4"].items()}
+    large = sums[str(16 * _MIB)]["chosen"]["median"]
+    bound = 2 * 15 / 16 * 16 * _MIB / (bytes_per_second * 1448 / 1514)
+    return [
+        at_most("16 hosts: 16 MiB against the links' bound", 1.15, large / bound),
+        at_most("16 hosts: 4 B against all with all", 0.4, small["chosen"] / small["direct"]),
+    ]
+
+
 def check_pairs(cases: dict[str, Any]) -> list[Check]:
     """Return the targets of messages that were measured, on one host and on two."""
     checks = []

@@ -9,7 +9,7 @@ namespace sirtaki {
 // The collectives of process sets that span hosts; contracts as in collectives.h.
 //
 // Sums of one host's members travel in the operation's dtype: 16-bit floats are accumulated in
-// float32 within a host and again among the hosts, and rounded once in between.
+// float32 within a host and rounded once, and again among the hosts, as their Exchange tells.
 
 Task allreduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
 Task reduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
