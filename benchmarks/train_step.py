@@ -16,7 +16,7 @@ from pathlib import Path
 from models import Convolutions, ManySmall, Mlp, Task
 from output import RESULTS, write_result
 from targets import GIVEN_BACK, KEPT, check_train_step
-from train_rank import AFTER, ALONE, DDP, OURS, Turns, measure_steps
+from train_rank import AFTER, ALONE, BF16, DDP, OURS, Turns, measure_steps
 
 from sirtaki.launch.api import run
 from sirtaki.observe.machine import machine_facts
@@ -74,7 +74,8 @@ def measure_case(task: Task, turns: Turns, bare: bool, ranks: int) -> dict[str, 
 
 def efficiencies(seconds: dict[str, Quantiles]) -> dict[str, float]:
     """Return a step of one process alone divided by one of several; 1 is perfect."""
-    return {name: seconds[ALONE]["median"] / seconds[name]["median"] for name in (AFTER, DDP, OURS)}
+    trained = (AFTER, DDP, OURS, BF16)
+    return {name: seconds[ALONE]["median"] / seconds[name]["median"] for name in trained}
 
 
 def case_table(name: str, case: dict) -> list[str]:

@@ -66,6 +66,7 @@ Request some_request(Data& data) {
   request.kind = static_cast<Kind>(data.ConsumeIntegralInRange(0, 14));
   request.dtype = static_cast<Dtype>(data.ConsumeIntegralInRange(0, 10));
   request.reduce = static_cast<ReduceOp>(data.ConsumeIntegralInRange(0, kReduceOpCount));
+  request.wire = static_cast<WireFormat>(data.ConsumeIntegralInRange(0, kWireCount));
   request.root = data.ConsumeIntegralInRange(-1, 4);
   request.set = data.ConsumeIntegralInRange(-1, 3);
   request.name = data.PickValueInArray(kNames);
