@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sirtaki.rendezvous import local_socket
 from sirtaki.rendezvous.local_meeting import Meeting
@@ -21,6 +21,8 @@ _HELLO = struct.Struct("!IIQ1024s")  # local rank, local size, bytes of the regi
 _VERDICT = struct.Struct("!IQ?")  # the leader's local size, bytes of its region, a core for each
 _CORES = 8192
 _READY = b"\x01"
+_MORE = b"\x02"
+_BATCH = 250  # descriptors that one message can carry: the kernel's limit is 253
 
 
 @dataclass
@@ -29,12 +31,14 @@ class HostLinks:
 
     memfd: the shared region. core_each: whether all ranks of this host can run at a time, each on
     another core. links: on the leader one socket a member, index i for local rank i + 1; on a
-    member one socket, to the leader. All are close-on-exec; the sockets are non-blocking.
+    member one socket, to the leader. bells: where asked for, an eventfd by local rank, which is the
+    same on all. All are close-on-exec; sockets and bells are non-blocking.
     """
 
     memfd: int
     core_each: bool
     links: list[int]
+    bells: list[int] = field(default_factory=list)
 
 
 def join_host(
@@ -45,14 +49,15 @@ def join_host(
     region_bytes: int,
     timeout: float,
     secret: bytes | None = None,
+    bells: bool = False,
 ) -> HostLinks:
     """Meet the other ranks of this host; every one of them calls it.
 
     prefix: of the store's keys, used once only, by this host only. region_bytes: size of the shared
-    memory, equal on all. timeout: seconds. secret: the job's, where it has one. Returns the
-    descriptors. Raises ValueError for contradicting arguments, OSError where the host has not so
-    much memory, TimeoutError or ConnectionError naming the local ranks that did not come, died or
-    gave up; then nothing stays open.
+    memory, equal on all. timeout: seconds. secret: the job's, where it has one. bells: whether to
+    have any, equal on all. Returns the descriptors. Raises ValueError for contradicting arguments,
+    OSError where the host has not so much memory, TimeoutError or ConnectionError naming the local
+    ranks that did not come, died or gave up; then nothing stays open.
     """
     if not 0 <= local_rank < local_size:
         raise ValueError(f"local rank {local_rank} does not exist among {local_size} ranks")
@@ -61,11 +66,12 @@ def join_host(
     deadline = time.monotonic() + timeout
     meeting = Meeting(store, f"{prefix}/leader", secret)
     if local_rank == 0:
-        return _lead(meeting, local_size, region_bytes, deadline)
+        return _lead(meeting, local_size, region_bytes, deadline, local_size if bells else 0)
     with _naming(
         f"local rank {local_rank}: local rank 0", "during the meeting of this host's ranks"
     ):
-        return _follow(meeting, local_rank, local_size, region_bytes, deadline)
+        count = local_size if bells else 0
+        return _follow(meeting, local_rank, local_size, region_bytes, deadline, count)
 
 
 @contextlib.contextmanager
@@ -79,10 +85,16 @@ def _naming(who: str, what: str) -> Iterator[None]:
         raise ConnectionError(f"{who} closed its connection {what} ({error})") from error
 
 
-def _lead(meeting: Meeting, local_size: int, region_bytes: int, deadline: float) -> HostLinks:
+def _lead(
+    meeting: Meeting, local_size: int, region_bytes: int, deadline: float, count: int
+) -> HostLinks:
     with contextlib.ExitStack() as undo:
         memfd = _create_region(region_bytes)
         undo.callback(os.close, memfd)
+        bells: list[int] = []
+        for _ in range(count):
+            bells.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            undo.callback(os.close, bells[-1])
         links: list[int] = []
         core_each = True
         if local_size > 1:
@@ -92,10 +104,10 @@ def _lead(meeting: Meeting, local_size: int, region_bytes: int, deadline: float)
                 cores = _gather(listener, members, local_size, region_bytes, deadline)
             core_each = _core_each([_own_cores(), *cores])
             verdict = _VERDICT.pack(local_size, region_bytes, core_each)
-            _share(members, memfd, verdict, deadline)
+            _share(members, memfd, bells, verdict, deadline)
             links = [_detach(members[rank]) for rank in range(1, local_size)]
         undo.pop_all()
-        return HostLinks(memfd, core_each, links)
+        return HostLinks(memfd, core_each, links, bells)
 
 
 def _own_cores() -> int:
@@ -187,20 +199,33 @@ def _gather(
     return all_cores
 
 
-def _share(members: dict[int, socket.socket], memfd: int, verdict: bytes, deadline: float) -> None:
-    """Hand the region to every member and wait until each has it."""
+def _share(
+    members: dict[int, socket.socket],
+    memfd: int,
+    bells: Sequence[int],
+    verdict: bytes,
+    deadline: float,
+) -> None:
+    """Hand region and bells to every member and wait until each has them."""
     what = "during the meeting of this host's ranks"
     for rank, sock in sorted(members.items()):
         with _naming(f"local rank 0: local rank {rank}", what):
             local_socket.set_deadline(sock, deadline)
             socket.send_fds(sock, [verdict], [memfd])
+            for start in range(0, len(bells), _BATCH):
+                socket.send_fds(sock, [_MORE], bells[start : start + _BATCH])
     for rank, sock in sorted(members.items()):
         with _naming(f"local rank 0: local rank {rank}", what):
             local_socket.receive_exactly(sock, len(_READY), deadline)
 
 
 def _follow(
-    meeting: Meeting, local_rank: int, local_size: int, region_bytes: int, deadline: float
+    meeting: Meeting,
+    local_rank: int,
+    local_size: int,
+    region_bytes: int,
+    deadline: float,
+    count: int,
 ) -> HostLinks:
     with contextlib.ExitStack() as undo:
         sock = meeting.connect(deadline)
@@ -217,21 +242,21 @@ def _follow(
             )
         if memfd is None or os.fstat(memfd).st_size != region_bytes:
             raise ConnectionError("local rank 0 did not hand over the shared memory")
+        bells: list[int] = []
+        while len(bells) < count:
+            more = _receive_bells(sock)
+            for bell in more:
+                undo.callback(os.close, bell)
+            bells += more
         sock.sendall(_READY)
         undo.pop_all()
-        return HostLinks(memfd, core_each, [_detach(sock)])
+        return HostLinks(memfd, core_each, [_detach(sock)], bells)
 
 
 def _receive_region(sock: socket.socket, deadline: float) -> tuple[int | None, int, int, bool]:
     """Read the leader's verdict, behind the memfd if one came along."""
     local_socket.set_deadline(sock, deadline)
-    room = socket.CMSG_SPACE(struct.calcsize("i"))
-    data, ancillary, _flags, _address = sock.recvmsg(_VERDICT.size, room, socket.MSG_CMSG_CLOEXEC)
-    descriptors = [
-        struct.unpack("i", payload[: struct.calcsize("i")])[0]
-        for level, kind, payload in ancillary
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-    ]
+    data, descriptors = _receive_descriptors(sock, _VERDICT.size, 1)
     memfd = descriptors[0] if descriptors else None
     try:
         data += local_socket.receive_exactly(sock, _VERDICT.size - len(data), deadline)
@@ -241,6 +266,29 @@ def _receive_region(sock: socket.socket, deadline: float) -> tuple[int | None, i
         raise
     size, bytes_, core_each = _VERDICT.unpack(data)
     return memfd, size, bytes_, core_each
+
+
+def _receive_bells(sock: socket.socket) -> list[int]:
+    """Read a message with some descriptors."""
+    _, bells = _receive_descriptors(sock, len(_MORE), _BATCH)
+    if not bells:
+        raise ConnectionError("local rank 0 did not hand over the bells")
+    return bells
+
+
+def _receive_descriptors(sock: socket.socket, size: int, most: int) -> tuple[bytes, list[int]]:
+    """Read at most so many bytes and what came with them; `socket.recv_fds` ignores its flags."""
+    width = struct.calcsize("i")
+    data, ancillary, _flags, _address = sock.recvmsg(
+        size, socket.CMSG_SPACE(most * width), socket.MSG_CMSG_CLOEXEC
+    )
+    descriptors = [
+        number
+        for level, kind, payload in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        for (number,) in struct.iter_unpack("i", payload[: len(payload) // width * width])
+    ]
+    return data, descriptors
 
 
 def _detach(sock: socket.socket) -> int:

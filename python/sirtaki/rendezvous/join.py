@@ -56,8 +56,9 @@ class Joined:
     host of each rank, numbered from 0 by their lowest ranks. hostnames: of each rank's host.
     sharing_cores: how many ranks run on this machine, those in other containers too. core_each:
     whether the ranks of this host can run at a time, each on another core. memfd: the host's shared
-    region, -1 in a world of one. local_links: (rank, Unix socket) from the host's leader to its
-    other ranks and back. host_links: TCP sockets from rank 0 to the other hosts' leaders and back.
+    region, -1 in a world of one. bells: what ends a poll of each of the host's ranks, where there
+    are several hosts. local_links: (rank, Unix socket) from the host's leader to its other ranks
+    and back. host_links: TCP sockets from rank 0 to the other hosts' leaders and back.
     sockets: how many connect two ranks. object_key: from which the keys that vouch for objects
     between hosts follow, another one in every world; None on one host. connect: opens a data socket
     to (rank, lane) on another host, unless its last argument returns true meanwhile; None on one
@@ -72,6 +73,7 @@ class Joined:
     sharing_cores: int = 1
     core_each: bool = True
     memfd: int = -1
+    bells: list[int] = field(default_factory=list)
     local_links: list[tuple[int, int]] = field(default_factory=list)
     host_links: list[ControlLink] = field(default_factory=list, repr=False)
     sockets: int = 1
@@ -204,8 +206,10 @@ def _share_memory(
         region_bytes(topology.local_size),
         timeout,
         settings.secret,
+        bells=max(joined.host_of) > 0,
     )
     joined.memfd = met.memfd
+    joined.bells = met.bells
     joined.core_each = met.core_each
     others = here[1:] if topology.local_rank == 0 else here[:1]
     joined.local_links = list(zip(others, met.links, strict=True))
@@ -238,6 +242,7 @@ def _reachable(record: RankRecord, machine: str) -> list[Endpoint]:
 
 def _close_descriptors(joined: Joined) -> None:
     local = [descriptor for _, descriptor in joined.local_links]
-    for descriptor in [joined.memfd, *local, *(link.descriptor for link in joined.host_links)]:
+    between = [link.descriptor for link in joined.host_links]
+    for descriptor in [joined.memfd, *joined.bells, *local, *between]:
         if descriptor >= 0:
             os.close(descriptor)
