@@ -184,7 +184,7 @@ bool Pairs::advance_pulls() {
 /// that cannot be copied nothing is got.
 bool Pairs::pull(Incoming& incoming) {
   Peer& peer = peer_of(incoming.source);
-  const size_t wanted = std::min<uint64_t>(kStep, incoming.bytes - incoming.got);
+  const size_t wanted = std::min<uint64_t>(kCopy, incoming.bytes - incoming.got);
   const size_t got = single_copy_->copy(peer.place, incoming.address + incoming.got,
                                         incoming.to + incoming.got, wanted);
   incoming.got = got == 0 ? 0 : incoming.got + got;
