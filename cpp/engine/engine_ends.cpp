@@ -24,6 +24,7 @@ bool Engine::shutdown() {
     wait(closed_);
     stop_.store(true);
     endpoint_.doorbell.ring_engine();
+    if (watcher_ != nullptr && relay_ == nullptr) watcher_->stop();  // both threads end at a time
     thread_.join();
     driver_.lock();  // whoever drives ends now, and nobody begins again
     driver_.unlock();

@@ -210,7 +210,7 @@ bool Pairs::pull(Incoming& incoming) {
 
 /// Copies the next step; how much that was.
 size_t Pairs::copy(const Peer& peer, const Incoming& incoming) {
-  const size_t wanted = std::min<uint64_t>(kStep, incoming.bytes - incoming.got);
+  const size_t wanted = std::min<uint64_t>(kCopy, incoming.bytes - incoming.got);
   const uint64_t at = incoming.address + incoming.got;
   std::byte* const to = incoming.to + incoming.got;
   if (!incoming.shown) return single_copy_->copy(peer.place, at, to, wanted);

@@ -136,6 +136,7 @@ class Pairs {
   static constexpr uint64_t kMessageCost = 256;  ///< besides its bytes
   static constexpr uint64_t kMostBytes = uint64_t{1} << 48;
   static constexpr size_t kStep = 1 << 20;  ///< bytes that are moved at a time
+  static constexpr size_t kCopy = 4 << 20;  ///< the same by a single copy: each has its price
   static constexpr size_t kPart = 2 << 20;
 
   static uint64_t cost_of(uint64_t bytes) { return bytes + kMessageCost; }

@@ -139,15 +139,19 @@ std::unique_ptr<PeerHeaps> peer_heaps(int place, const Heaps& heaps) {
 }
 
 std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
-                                  const FdPairs& local_links, const SealedFds& host_links,
-                                  nb::object connect, nb::object why_broken, double patience,
-                                  const Heaps& heaps) {
+                                  const std::vector<int>& bells, const FdPairs& local_links,
+                                  const SealedFds& host_links, nb::object connect,
+                                  nb::object why_broken, double patience, const Heaps& heaps) {
   HostMap hosts(std::move(host_of));
   const int local = static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size());
   std::unique_ptr<PeerHeaps> shared = peer_heaps(hosts.place_of(rank), heaps);
   std::vector<Link> here = links_of(local_links);
   std::vector<Link> between = links_of(host_links);
-  auto region = memfd >= 0 ? Region::map(Fd(memfd), local) : Region::anonymous(local);
+  std::vector<Fd> polled(bells.begin(), bells.end());
+  const size_t needed = memfd >= 0 && hosts.hosts() > 1 ? static_cast<size_t>(local) : 0;
+  if (polled.size() != needed) throw nb::value_error("each rank of a host needs a bell");
+  auto region = memfd >= 0 ? Region::map(Fd(memfd), local, Bells(std::move(polled)))
+                           : Region::anonymous(local);
   Connect opener;
   if (!connect.is_none()) {
     opener = connect_by(shared_object(std::move(connect)), shared_object(std::move(why_broken)));
@@ -459,8 +463,9 @@ void bind_engine(nb::module_& m) {
       .def_ro("waits_since_ns", &Recorded::waits_since_ns);
 
   nb::class_<Links>(m, "Links")
-      .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "local_links"_a, "host_links"_a,
-           "connect"_a.none(), "why_broken"_a.none(), "patience"_a, "heaps"_a = Heaps(),
+      .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "bells"_a, "local_links"_a,
+           "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "patience"_a,
+           "heaps"_a = Heaps(),
            "Takes ownership of the descriptors; memfd -1 is a host of one rank.")
       .def("renew", &renew, "timeout"_a,
            "Agrees with the other ranks to go on, when their engines have ended in good order.")

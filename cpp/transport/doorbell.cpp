@@ -16,6 +16,7 @@ void Doorbell::abort(const Loss& loss) const {
   for (int r = 0; r < region_->ranks(); ++r) {
     region_->rank(r).engine.wake();
     region_->rank(r).caller.wake();
+    region_->bells().ring(r);
   }
 }
 
@@ -27,11 +28,17 @@ uint32_t Doorbell::data_sleeps() const {
   return static_cast<uint32_t>(sum / static_cast<uint64_t>(region_->ranks()));
 }
 
-void Doorbell::doze(const Sleep& sleep, int64_t nap_ns) {
+void Doorbell::ring_engine() const {
+  engine().wake();
+  region_->bells().ring(place_);  // it may drive, and poll
+}
+
+void Doorbell::sleep_in_poll(const Sleep& sleep) const {
   std::vector<pollfd> polled = sleep.polled;
-  const timespec nap{0, nap_ns};
+  polled.push_back({region_->bells().descriptor(place_), POLLIN, 0});
   // Whatever ended it, the caller looks again.
-  ppoll(polled.data(), polled.size(), &nap, nullptr);
+  poll(polled.data(), polled.size(), static_cast<int>(kSleepNs / 1'000'000));
+  region_->bells().silence(place_);
 }
 
 }  // namespace sirtaki

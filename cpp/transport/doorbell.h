@@ -37,7 +37,8 @@ struct Sleep {
   /// As it is written into the rank's block.
   uint32_t news() const {
     const uint32_t whose = peer == kNobody ? RankBlock::kAnyPeer : static_cast<uint32_t>(peer);
-    return data ? messages | kData | whose << RankBlock::kPeerShift : messages;
+    const uint32_t how = polled.empty() ? 0U : kPolls;
+    return data ? messages | how | kData | whose << RankBlock::kPeerShift : messages | how;
   }
 };
 
@@ -52,8 +53,8 @@ class Doorbell {
   /// sequentially consistently.
   void ring(int peer, News news) const {
     RankBlock& block = region_->rank(peer);
-    ring(block.engine, news);
-    ring(block.caller, news);
+    ring(peer, block.engine, news);
+    ring(peer, block.caller, news);
   }
 
   /// The same for several peers.
@@ -65,7 +66,7 @@ class Doorbell {
   void ring_own(News news) const { ring(place_, news); }
 
   /// Wakes the own engine thread whatever it sleeps for.
-  void ring_engine() const { engine().wake(); }
+  void ring_engine() const;
 
   /// Says who drives from now on, hence who sleeps and how long it polls before.
   void drive_as_caller(bool caller) { caller_ = caller; }
@@ -117,10 +118,8 @@ class Doorbell {
   static constexpr int kPollsPerClock = 16;
   static constexpr int64_t kSleepNs = 100'000'000;  // a missed abort is seen at the latest then
   static constexpr int64_t kYieldNs = 100'000;
-  static constexpr int64_t kShortestNapNs = 200'000;
-  static constexpr int64_t kLongestNapNs = 2'000'000;
 
-  void ring(Parking& parking, News news) const {
+  void ring(int peer, Parking& parking, News news) const {
     const uint32_t wanted = parking.wants();
     if ((wanted & news) == 0) return;
     // Only the peer that is waited for wakes a sleeper: with more ranks than cores, waking it to
@@ -128,7 +127,7 @@ class Doorbell {
     const uint32_t awaited = wanted >> RankBlock::kPeerShift;
     if (news == kData && awaited != static_cast<uint32_t>(place_) && awaited != RankBlock::kAnyPeer)
       return;
-    parking.wake();
+    (wanted & kPolls) != 0 ? region_->bells().ring(peer) : parking.wake();
   }
 
   /// Where more ranks than cores take turns, gives the core away for a while; true if that was
@@ -153,22 +152,13 @@ class Doorbell {
     region_->rank(place_).data_sleeps.fetch_add(1, std::memory_order_relaxed);
   }
 
-  static void doze(const Sleep& sleep, int64_t nap_ns);
+  void sleep_in_poll(const Sleep& sleep) const;
 
   template <class Ready, class Prepare>
   void sleep_until(Ready ready, Prepare prepare) const {
     Parking& parking = caller_ ? region_->rank(place_).caller : engine();
-    const int64_t yields_until = now_ns() + kYieldNs;
-    int64_t nap = kShortestNapNs;
     for (;;) {
       const Sleep sleep = prepare();
-      // No bell ends a sleep in which descriptors are polled.
-      if (sleep.data && !sleep.polled.empty() && now_ns() < yields_until) {
-        sched_yield();
-        if (ready()) return;
-        check_abort();
-        continue;
-      }
       const Parking::Ticket ticket = parking.ticket();
       parking.park(sleep.news());
       if (!ready() && !aborted()) {
@@ -176,8 +166,7 @@ class Doorbell {
           if (sleep.data) count_data_sleep();
           parking.sleep(ticket, kSleepNs);
         } else {
-          doze(sleep, nap);
-          if (!sleep.data) nap = std::min(2 * nap, kLongestNapNs);
+          sleep_in_poll(sleep);
         }
       }
       parking.unpark();

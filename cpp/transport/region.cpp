@@ -48,7 +48,7 @@ Region::Layout::Layout(int rank_count) {
 
 size_t Region::bytes(int ranks) { return Layout(ranks).total; }
 
-std::shared_ptr<Region> Region::map(Fd memfd, int ranks) {
+std::shared_ptr<Region> Region::map(Fd memfd, int ranks, Bells bells) {
   struct stat info{};
   if (fstat(memfd.get(), &info) != 0 || static_cast<size_t>(info.st_size) < bytes(ranks)) {
     throw Error(ErrorCode::kInternal,
@@ -63,14 +63,15 @@ std::shared_ptr<Region> Region::map(Fd memfd, int ranks) {
                 "shared memory is not sealed against a change of its size: do all ranks run the "
                 "same version?");
   }
-  return std::shared_ptr<Region>(new Region(memfd.get(), ranks));
+  return std::shared_ptr<Region>(new Region(memfd.get(), ranks, std::move(bells)));
 }
 
 std::shared_ptr<Region> Region::anonymous(int ranks) {
-  return std::shared_ptr<Region>(new Region(-1, ranks));
+  return std::shared_ptr<Region>(new Region(-1, ranks, Bells::make(ranks)));
 }
 
-Region::Region(int fd, int ranks) : layout_(ranks), ranks_(ranks) {
+Region::Region(int fd, int ranks, Bells bells)
+    : layout_(ranks), ranks_(ranks), bells_(std::move(bells)) {
   const int flags = fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS;
   void* memory = mmap(nullptr, layout_.total, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (memory == MAP_FAILED) {

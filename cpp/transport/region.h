@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/frames.h"
 #include "base/parking.h"
+#include "transport/bells.h"
 #include "transport/byte_ring.h"
 #include "transport/flight_record.h"
 #include "transport/pair_ring.h"
@@ -25,6 +26,7 @@ enum News : uint32_t {
   kControl = 2,  ///< a message of the sequencer
   kRequest = 4,  ///< a message to the sequencer
   kPair = 16,    ///< something in a pair ring
+  kPolls = 32,   ///< nothing new: it sleeps in poll(), which its bell ends
 };
 
 /// Why a world ends early.
@@ -108,8 +110,8 @@ class Region {
   /// Bytes of memory for `ranks` ranks; the memfd must be at least that long.
   static size_t bytes(int ranks);
 
-  /// Maps the memfd of a host.
-  static std::shared_ptr<Region> map(Fd memfd, int ranks);
+  /// Maps the memfd of a host; `bells`, where its ranks sleep in poll().
+  static std::shared_ptr<Region> map(Fd memfd, int ranks, Bells bells = {});
   /// Memory for ranks that are threads of this process.
   static std::shared_ptr<Region> anonymous(int ranks);
 
@@ -118,6 +120,7 @@ class Region {
   Region& operator=(const Region&) = delete;
 
   int ranks() const { return ranks_; }
+  const Bells& bells() const { return bells_; }
   /// Of the engines that use it, as this process knows; frames in the rings carry it.
   uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }
   void begin(uint32_t generation) { generation_.store(generation, std::memory_order_relaxed); }
@@ -173,7 +176,7 @@ class Region {
   /// Of one rank's words, on cache lines of their own.
   size_t flag_bytes() const { return (pair_flag_words() * sizeof(uint64_t) + 127) / 128 * 128; }
 
-  Region(int fd, int ranks);
+  Region(int fd, int ranks, Bells bells);
 
   template <class T>
   T* at(size_t offset) const {
@@ -182,6 +185,7 @@ class Region {
 
   Layout layout_;
   int ranks_;
+  const Bells bells_;
   std::byte* base_;
   std::atomic<uint32_t> generation_{kFirstGeneration};
   std::mutex loss_mutex_;  ///< among the threads of this process

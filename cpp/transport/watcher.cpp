@@ -54,9 +54,12 @@ Watcher::Watcher(std::span<const Link> links, std::function<void(int)> lost, Ser
 }
 
 Watcher::~Watcher() {
-  stop_.store(true);
-  wake();
+  stop();
   thread_.join();
+}
+
+void Watcher::stop() {
+  if (!stop_.exchange(true)) wake();
 }
 
 void Watcher::wake() const {

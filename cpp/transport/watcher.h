@@ -46,6 +46,8 @@ class Watcher {
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
+  /// Lets the thread end, which the destructor waits for.
+  void stop();
   /// Makes the thread look after its service now.
   void wake() const;
   /// Does the same to the watchers at the other ends of the links.

@@ -122,6 +122,7 @@ class Links:
         rank: int,
         host_of: list[int],
         memfd: int,
+        bells: list[int],
         local_links: list[tuple[int, int]],
         host_links: Sequence[tuple[int, int, bytes, bytes]],
         connect: Callable[[int, int, Callable[[], bool]], int] | None,

@@ -34,8 +34,9 @@ ends = [end.detach() for end in socket.socketpair()]
 engines = [
     _core.Engine(
         _core.Links(
-            rank=rank, host_of=[0, 0], memfd=os.dup(memfd), local_links=[(1 - rank, ends[rank])],
-            host_links=[], connect=None, why_broken=None, patience=30,
+            rank=rank, host_of=[0, 0], memfd=os.dup(memfd), bells=[],
+            local_links=[(1 - rank, ends[rank])], host_links=[], connect=None, why_broken=None,
+            patience=30,
         ),
         options=_core.EngineOptions(), backend=Backend(),
     )
@@ -72,6 +73,7 @@ def test_memory_that_another_process_could_cut_off_is_refused(seals: int) -> Non
             rank=0,
             host_of=[0, 0],
             memfd=memfd,  # they close it
+            bells=[],
             local_links=[],
             host_links=[],
             connect=None,

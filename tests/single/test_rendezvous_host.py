@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from sirtaki.launch.topology import parse_cpus
-from sirtaki.rendezvous import local_socket
+from sirtaki.rendezvous import host, local_socket
 from sirtaki.rendezvous.heaps import HeapMemory
 from sirtaki.rendezvous.host import HostLinks, join_host
 from sirtaki.rendezvous.store import MemoryStore, UnixStore, UnixStoreServer
@@ -35,11 +35,10 @@ def open_descriptors() -> int:
 
 
 def close_links(joined: HostLinks) -> None:
-    os.close(joined.memfd)
+    for descriptor in (joined.memfd, *joined.links, *joined.bells):
+        os.close(descriptor)
     for heap in joined.heaps:
         heap.close()
-    for link in joined.links:
-        os.close(link)
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +48,13 @@ def nothing_leaks() -> Iterator[None]:
     assert open_descriptors() == before
 
 
-def meet(size: int, region: Callable[[int], int] = lambda rank: REGION) -> list[Future[HostLinks]]:
+def meet(
+    size: int, region: Callable[[int], int] = lambda rank: REGION, bells: bool = False
+) -> list[Future[HostLinks]]:
     store = MemoryStore()
     with ThreadPoolExecutor(size) as pool:
         return [
-            pool.submit(join_host, store, "meeting", rank, size, region(rank), TIMEOUT)
+            pool.submit(join_host, store, "meeting", rank, size, region(rank), TIMEOUT, bells=bells)
             for rank in range(size)
         ]
 
@@ -332,6 +333,21 @@ def test_processes_meet_through_the_unix_store() -> None:
                 os._exit(code)
             children.append(pid)
         assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * size
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_every_rank_has_the_bell_of_every_rank(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_BATCH", 2)  # several messages
+    joined = [future.result() for future in meet(size, bells=True)]
+    for links in joined:
+        assert len(links.bells) == size
+        assert not any(map(os.get_blocking, links.bells))
+        assert not any(map(os.get_inheritable, links.bells))
+    for rank in range(size):
+        os.eventfd_write(joined[rank].bells[size - 1 - rank], 5)
+        assert os.eventfd_read(joined[-1].bells[size - 1 - rank]) == 5
+    for links in joined:
+        close_links(links)
 
 
 def _say_hello_and_hang(name: str) -> None:

@@ -88,7 +88,8 @@ class Config:
             ValueError: A value cannot be parsed, or the description of the world is incomplete or
                 contradicts itself; the message lists what was found.
         """
-        env = _Reader(os.environ if environ is None else environ)
+        # A copy: os.environ encodes and decodes at each look, of which there are a hundred.
+        env = _Reader(dict(os.environ if environ is None else environ))
         start = _read_start(env)
         warning = env.number("STALL_CHECK_TIME_SECONDS", _DEFAULT_STALL_WARNING_SECONDS)
         return Config(

@@ -62,6 +62,7 @@ class Links:
             rank=joined.topology.rank,
             host_of=joined.host_of,
             memfd=joined.memfd,
+            bells=joined.bells,
             local_links=joined.local_links,
             host_links=joined.host_links,
             connect=joined.connect,

@@ -7,6 +7,7 @@ clears new pages for the gradients of every step.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 
 from sirtaki.core.config import Config
@@ -34,7 +35,7 @@ def keep(config: Config) -> None:
     """Let the C library keep what is freed from now on, unless there is a reason not to."""
     if why_left_alone(config) is not None:
         return
-    library = ctypes.CDLL(None)
+    library = _c_library()
     # Blocks of their own are unmapped when they are freed; the heap holds blocks of any size. A
     # higher M_MMAP_THRESHOLD would do the same, but older versions refuse one above 32 MiB.
     library.mallopt(_M_MMAP_MAX, 0)
@@ -50,7 +51,18 @@ def why_left_alone(config: Config) -> str | None:
         return "SIRTAKI_KEEP_MEMORY=0"
     if config.malloc_settings:
         return f"{', '.join(config.malloc_settings)} in the environment"
-    library = ctypes.CDLL(None)
+    return _other_allocator()
+
+
+@functools.cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+@functools.cache
+def _other_allocator() -> str | None:
+    """What else than glibc gives this process its memory, as a reason; None if nothing."""
+    library = _c_library()
     if not hasattr(library, "gnu_get_libc_version"):
         return "the C library, which is not glibc"
     allocator = _file_with(library, "malloc")

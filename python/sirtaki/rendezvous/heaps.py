@@ -38,5 +38,5 @@ def send(sock: socket.socket, heap: HeapMemory, deadline: float) -> None:
 
 def receive(sock: socket.socket, deadline: float) -> HeapMemory:
     """Return what `send` has sent; the descriptor belongs to the caller."""
-    data, descriptor = local_socket.receive_with_descriptor(sock, _BYTES.size, deadline)
-    return HeapMemory(-1 if descriptor is None else descriptor, _BYTES.unpack(data)[0])
+    data, descriptors = local_socket.receive_with_descriptors(sock, _BYTES.size, 1, deadline)
+    return HeapMemory(descriptors[0] if descriptors else -1, _BYTES.unpack(data)[0])

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sirtaki.rendezvous import heaps, local_socket
 from sirtaki.rendezvous.cpu_quota import own_quota
@@ -24,6 +24,8 @@ _VERDICT = struct.Struct("!IQ?")  # the leader's local size, bytes of its region
 _CORES = 8192
 _NO_HEAP = HeapMemory()
 _MEETING = "during the meeting of this host's ranks"
+_MORE = b"\x02"
+_BATCH = 250  # descriptors that one message can carry: the kernel's limit is 253
 
 
 @dataclass
@@ -33,13 +35,15 @@ class HostLinks:
     memfd: the shared region. core_each: whether all ranks of this host can run at a time, each on
     another core, without a pause that its control group makes. links: on the leader one socket a
     member, index i for local rank i + 1; on a member one socket, to the leader. heaps: the ranks'
-    shared heaps, by local rank. All are close-on-exec; the sockets are non-blocking.
+    shared heaps, by local rank. bells: where asked for, an eventfd by local rank, which is the same
+    on all. All are close-on-exec; sockets and bells are non-blocking.
     """
 
     memfd: int
     core_each: bool
     links: list[int]
     heaps: list[HeapMemory]
+    bells: list[int] = field(default_factory=list)
 
 
 def join_host(
@@ -51,15 +55,16 @@ def join_host(
     timeout: float,
     secret: bytes | None = None,
     heap: HeapMemory = _NO_HEAP,
+    bells: bool = False,
 ) -> HostLinks:
     """Meet the other ranks of this host; every one of them calls it.
 
     prefix: of the store's keys, used once only, by this host only. region_bytes: size of the shared
     memory, equal on all. timeout: seconds. secret: the job's, where it has one. heap: what the
-    others are to have of this rank's shared heap; its descriptor stays the caller's. Returns the
-    descriptors. Raises ValueError for contradicting arguments, OSError where the host has not so
-    much memory, TimeoutError or ConnectionError naming the local ranks that did not come, died or
-    gave up; then nothing stays open.
+    others are to have of this rank's shared heap; its descriptor stays the caller's. bells: whether
+    to have any, equal on all. Returns the descriptors. Raises ValueError for contradicting
+    arguments, OSError where the host has not so much memory, TimeoutError or ConnectionError naming
+    the local ranks that did not come, died or gave up; then nothing stays open.
     """
     if not 0 <= local_rank < local_size:
         raise ValueError(f"local rank {local_rank} does not exist among {local_size} ranks")
@@ -68,9 +73,10 @@ def join_host(
     deadline = time.monotonic() + timeout
     meeting = Meeting(store, f"{prefix}/leader", secret)
     if local_rank == 0:
-        return _lead(meeting, local_size, region_bytes, heap, deadline)
+        return _lead(meeting, local_size, region_bytes, heap, deadline, local_size if bells else 0)
     with _naming(f"local rank {local_rank}: local rank 0", _MEETING):
-        return _follow(meeting, local_rank, local_size, region_bytes, heap, deadline)
+        count = local_size if bells else 0
+        return _follow(meeting, local_rank, local_size, region_bytes, heap, deadline, count)
 
 
 @contextlib.contextmanager
@@ -85,11 +91,20 @@ def _naming(who: str, what: str) -> Iterator[None]:
 
 
 def _lead(
-    meeting: Meeting, local_size: int, region_bytes: int, heap: HeapMemory, deadline: float
+    meeting: Meeting,
+    local_size: int,
+    region_bytes: int,
+    heap: HeapMemory,
+    deadline: float,
+    count: int,
 ) -> HostLinks:
     with contextlib.ExitStack() as undo:
         memfd = _create_region(region_bytes)
         undo.callback(os.close, memfd)
+        bells: list[int] = []
+        for _ in range(count):
+            bells.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            undo.callback(os.close, bells[-1])
         links: list[int] = []
         all_heaps = [HeapMemory(bytes=heap.bytes)]
         core_each = _time_for_all(local_size)
@@ -100,11 +115,11 @@ def _lead(
                 cores = _gather(listener, members, local_size, region_bytes, deadline)
             core_each = core_each and _core_each([_own_cores(), *cores])
             verdict = _VERDICT.pack(local_size, region_bytes, core_each)
-            _share(members, memfd, verdict, deadline)
+            _share(members, memfd, bells, verdict, deadline)
             all_heaps += _exchange_heaps(members, heap, deadline, undo)
             links = [_detach(members[rank]) for rank in range(1, local_size)]
         undo.pop_all()
-        return HostLinks(memfd, core_each, links, all_heaps)
+        return HostLinks(memfd, core_each, links, all_heaps, bells)
 
 
 def _own_cores() -> int:
@@ -202,12 +217,20 @@ def _gather(
     return all_cores
 
 
-def _share(members: dict[int, socket.socket], memfd: int, verdict: bytes, deadline: float) -> None:
-    """Hand the region to every member."""
+def _share(
+    members: dict[int, socket.socket],
+    memfd: int,
+    bells: Sequence[int],
+    verdict: bytes,
+    deadline: float,
+) -> None:
+    """Hand region and bells to every member."""
     for rank, sock in sorted(members.items()):
         with _naming(f"local rank 0: local rank {rank}", _MEETING):
             local_socket.set_deadline(sock, deadline)
             socket.send_fds(sock, [verdict], [memfd])
+            for start in range(0, len(bells), _BATCH):
+                socket.send_fds(sock, [_MORE], bells[start : start + _BATCH])
 
 
 def _exchange_heaps(
@@ -216,7 +239,7 @@ def _exchange_heaps(
     deadline: float,
     undo: contextlib.ExitStack,
 ) -> list[HeapMemory]:
-    """Wait until each member has the region and hands over its heap; pass on the others' heaps."""
+    """Wait until each member has all that, and hands over its heap; pass on the others' heaps."""
     theirs: list[HeapMemory] = []
     for rank, sock in sorted(members.items()):
         with _naming(f"local rank 0: local rank {rank}", _MEETING):
@@ -236,6 +259,7 @@ def _follow(
     region_bytes: int,
     heap: HeapMemory,
     deadline: float,
+    count: int,
 ) -> HostLinks:
     with contextlib.ExitStack() as undo:
         sock = meeting.connect(deadline)
@@ -252,20 +276,35 @@ def _follow(
             )
         if memfd is None or os.fstat(memfd).st_size != region_bytes:
             raise ConnectionError("local rank 0 did not hand over the shared memory")
+        bells: list[int] = []
+        while len(bells) < count:
+            more = _receive_bells(sock, deadline)
+            for bell in more:
+                undo.callback(os.close, bell)
+            bells += more
         heaps.send(sock, heap, deadline)
         all_heaps: list[HeapMemory] = []
         for _ in range(local_size):
             all_heaps.append(heaps.receive(sock, deadline))
             undo.callback(all_heaps[-1].close)
         undo.pop_all()
-        return HostLinks(memfd, core_each, [_detach(sock)], all_heaps)
+        return HostLinks(memfd, core_each, [_detach(sock)], all_heaps, bells)
 
 
 def _receive_region(sock: socket.socket, deadline: float) -> tuple[int | None, int, int, bool]:
     """Read the leader's verdict, behind the memfd if one came along."""
-    data, memfd = local_socket.receive_with_descriptor(sock, _VERDICT.size, deadline)
+    data, descriptors = local_socket.receive_with_descriptors(sock, _VERDICT.size, 1, deadline)
+    memfd = descriptors[0] if descriptors else None
     size, bytes_, core_each = _VERDICT.unpack(data)
     return memfd, size, bytes_, core_each
+
+
+def _receive_bells(sock: socket.socket, deadline: float) -> list[int]:
+    """Read a message with some descriptors."""
+    _, bells = local_socket.receive_with_descriptors(sock, len(_MORE), _BATCH, deadline)
+    if not bells:
+        raise ConnectionError("local rank 0 did not hand over the bells")
+    return bells
 
 
 def _detach(sock: socket.socket) -> int:

@@ -60,12 +60,13 @@ class Joined:
     host of each rank, numbered from 0 by their lowest ranks. hostnames: of each rank's host.
     sharing_cores: how many ranks run on this machine, those in other containers too. core_each:
     whether the ranks of this host can run at a time, each on another core. memfd: the host's shared
-    region, -1 in a world of one. heaps: of its ranks, by local rank. local_links: (rank, Unix
-    socket) from the host's leader to its other ranks and back. host_links: TCP sockets between
-    leaders of hosts. sockets: how many connect two ranks. direct_hosts: up to how many hosts all
-    talk to each other. object_key: from which the keys that vouch for objects between hosts follow,
-    another one in every world; None on one host. connect: opens a data socket to (rank, lane) on
-    another host, unless its last argument returns true meanwhile; None on one host.
+    region, -1 in a world of one. heaps: of its ranks, by local rank. bells: what ends a poll of
+    each of the host's ranks, where there are several hosts. local_links: (rank, Unix socket) from
+    the host's leader to its other ranks and back. host_links: TCP sockets between leaders of hosts.
+    sockets: how many connect two ranks. direct_hosts: up to how many hosts all talk to each other.
+    object_key: from which the keys that vouch for objects between hosts follow, another one in
+    every world; None on one host. connect: opens a data socket to (rank, lane) on another host,
+    unless its last argument returns true meanwhile; None on one host.
     why_broken: what ended a connection to a rank, "" where nobody knows. begin: tells `connect`
     that it now serves another engine, the so many-th. close: releases what `connect` needs.
     """
@@ -77,6 +78,7 @@ class Joined:
     core_each: bool = True
     memfd: int = -1
     heaps: list[HeapMemory] = field(default_factory=list)
+    bells: list[int] = field(default_factory=list)
     local_links: list[tuple[int, int]] = field(default_factory=list)
     host_links: list[ControlLink] = field(default_factory=list, repr=False)
     sockets: int = 1
@@ -229,9 +231,11 @@ def _share_memory(
         timeout,
         settings.secret,
         heap,
+        bells=max(joined.host_of) > 0,
     )
     joined.memfd = met.memfd
     joined.heaps = met.heaps
+    joined.bells = met.bells
     joined.core_each = met.core_each
     others = here[1:] if topology.local_rank == 0 else here[:1]
     joined.local_links = list(zip(others, met.links, strict=True))
@@ -268,7 +272,8 @@ def _reachable(record: RankRecord, machine: str) -> list[Endpoint]:
 
 def _close_descriptors(joined: Joined) -> None:
     local = [descriptor for _, descriptor in joined.local_links]
-    for descriptor in [joined.memfd, *local, *(link.descriptor for link in joined.host_links)]:
+    between = [link.descriptor for link in joined.host_links]
+    for descriptor in [joined.memfd, *joined.bells, *local, *between]:
         if descriptor >= 0:
             os.close(descriptor)
     for heap in joined.heaps:

@@ -96,29 +96,32 @@ def set_deadline(sock: socket.socket, deadline: float) -> None:
     sock.settimeout(remaining)
 
 
-def receive_with_descriptor(
-    sock: socket.socket, count: int, deadline: float
-) -> tuple[bytes, int | None]:
-    """Read `count` bytes, and the descriptor that came along with them; None if there was none.
+def receive_with_descriptors(
+    sock: socket.socket, count: int, most: int, deadline: float
+) -> tuple[bytes, list[int]]:
+    """Read `count` bytes, and the descriptors, `most` of them, that came along with them.
 
     Raises as `receive_exactly` does; then no descriptor stays open.
     """
     set_deadline(sock, deadline)
-    room = socket.CMSG_SPACE(struct.calcsize("i"))
-    data, ancillary, _flags, _address = sock.recvmsg(count, room, socket.MSG_CMSG_CLOEXEC)
+    width = struct.calcsize("i")
+    # `socket.recv_fds` ignores its flags.
+    data, ancillary, _flags, _address = sock.recvmsg(
+        count, socket.CMSG_SPACE(most * width), socket.MSG_CMSG_CLOEXEC
+    )
     descriptors = [
-        struct.unpack("i", payload[: struct.calcsize("i")])[0]
+        number
         for level, kind, payload in ancillary
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        for (number,) in struct.iter_unpack("i", payload[: len(payload) // width * width])
     ]
-    descriptor = descriptors[0] if descriptors else None
     try:
         data += receive_exactly(sock, count - len(data), deadline)
     except BaseException:
-        if descriptor is not None:
+        for descriptor in descriptors:
             os.close(descriptor)
         raise
-    return data, descriptor
+    return data, descriptors
 
 
 def receive_exactly(sock: socket.socket, count: int, deadline: float) -> bytes:
