@@ -11,10 +11,6 @@ namespace {
 
 }  // namespace
 
-bool has_sizes(Kind kind) {
-  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
-}
-
 std::optional<std::pair<Pending*, bool>> Reports::pending_for(Stretch who, const Request& request,
                                                               int64_t now_ns) {
   uint64_t ordinal = 0;
@@ -83,7 +79,7 @@ void Reports::merge(Pending& pending, Stretch who, const Request& request) {
                         ? mismatch(pending.base, pending.first_rank, request, rank)
                         : mismatch(request, rank, pending.base, pending.first_rank);
   }
-  if (!has_sizes(request.kind)) return;
+  if (!has_sizes(request)) return;
   pending.requests.resize(static_cast<size_t>(pending.members));
   for (int place = who.begin; place < who.end; ++place) {
     const int member = sets_.index(pending.set, members.rank_at(place));
