@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import allreduce
+import control_plane
 import hosts
 import overheads
 import pairs
@@ -51,6 +52,7 @@ def main() -> int:
     torch_distributed.main(output)
     wait_until_quiet()
     overheads.main(output)
+    control_plane.main(output)
     if hosts.reason_to_skip() is None:
         wait_until_quiet()
         hosts.main(output)

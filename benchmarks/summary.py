@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from control_plane import rows as control_plane_rows
 from torch_distributed import rows
 
 from sirtaki.observe.report import show_bytes, show_rate, show_seconds
@@ -36,6 +37,9 @@ def write_summary(folder: Path) -> Path:
     overheads = folder / "overheads.json"
     if overheads.exists():
         lines += _overheads(json.loads(overheads.read_text()))
+    control_plane = folder / "control_plane.json"
+    if control_plane.exists():
+        lines += _control_plane(json.loads(control_plane.read_text()))
     hosts = folder / "hosts.json"
     if hosts.exists():
         lines += _hosts(json.loads(hosts.read_text()))
@@ -54,6 +58,12 @@ def _allreduce(result: Result) -> list[str]:
         rows.append([show_bytes(size), *cells])
     title = f"## Allreduce, {result['ranks']} ranks: median time, GB/s"
     return [title, "", *_markdown(rows), "", *_targets(result), "", *_origin(result)]
+
+
+def _control_plane(result: Result) -> list[str]:
+    table = _markdown(control_plane_rows(result["worlds"]))
+    title = "## Control plane: agreeing on one operation, 8 simulated ranks a host"
+    return [title, "", *table, "", *_targets(result), "", *_origin(result)]
 
 
 def _train_step(result: Result) -> list[str]:

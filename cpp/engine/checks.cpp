@@ -28,24 +28,6 @@ bool is_data_kind(Kind kind) {
   return kind != Kind::kJoin && kind != Kind::kAddSet && kind != Kind::kRemoveSet;
 }
 
-/// `rows` of the tensor, of several members together, can be.
-bool rows_fit(int64_t rows, const Shape& shape) {
-  return rows <= kMostElements / std::max<int64_t>(row_elements(shape), 1);
-}
-
-std::string wrong_splits(const Request& request, size_t members) {
-  if (request.splits.size() != members) {
-    return "alltoall splits has " + std::to_string(request.splits.size()) + " entries for " +
-           std::to_string(members) + " ranks";
-  }
-  int64_t rows = 0;
-  for (const int64_t split : request.splits) {
-    rows += split;
-    if (rows > request.shapes[0][0]) return "alltoall splits sum to more rows than there are";
-  }
-  return "";
-}
-
 /// Why a wire format does not fit.
 std::string not_rounded(const Request& request) {
   if (request.kind == Kind::kAllreduce && request.dtype == Dtype::kF32 && !request.launched() &&
@@ -73,6 +55,7 @@ std::string wrong_set(const Request& base, int world) {
 /// The numbers of rows: of each tensor and member, or for alltoall from each member to each.
 std::string wrong_sizes(const Response& response, const Request& own, size_t members,
                         size_t index) {
+  if (!has_sizes(own)) return response.sizes.empty() ? "" : "it has a wrong number of sizes";
   const bool exchanges = own.kind == Kind::kAlltoall;
   const size_t groups = exchanges ? members : own.shapes.size();
   const std::vector<int64_t>& sizes = response.sizes;
@@ -82,9 +65,9 @@ std::string wrong_sizes(const Response& response, const Request& own, size_t mem
     // Rows that arrive together: a tensor's of all members, or those that one member is sent.
     const size_t group = exchanges ? i % members : i / members;
     const Shape& shape = own.shapes[exchanges ? 0 : group];
-    if (sizes[i] < 0 || !rows_fit(sizes[i], shape)) return "it has an impossible number of rows";
+    if (sizes[i] < 0 || sizes[i] > most_rows(shape)) return "it has an impossible number of rows";
     total[group] += sizes[i];
-    if (!rows_fit(total[group], shape)) return "it has an impossible number of rows";
+    if (total[group] > most_rows(shape)) return "it has an impossible number of rows";
   }
   for (size_t i = 0; i < groups; ++i) {
     const int64_t asked = exchanges ? own.splits[i] : own.shapes[i][0];
@@ -137,6 +120,23 @@ std::string malformed(const Request& request) {
   return "";
 }
 
+int64_t most_rows(const Shape& shape) {
+  return kMostElements / std::max<int64_t>(row_elements(shape), 1);
+}
+
+std::string wrong_splits(const Request& request, size_t members) {
+  if (request.splits.size() != members) {
+    return "alltoall splits has " + std::to_string(request.splits.size()) + " entries for " +
+           std::to_string(members) + " ranks";
+  }
+  int64_t rows = 0;
+  for (const int64_t split : request.splits) {
+    rows += split;
+    if (rows > request.shapes[0][0]) return "alltoall splits sum to more rows than there are";
+  }
+  return "";
+}
+
 std::string unsupported(const Request& request, size_t members) {
   const KindTraits& traits = traits_of(request.kind);
   const std::string kind = traits.name;
@@ -159,7 +159,8 @@ std::string unsupported(const Request& request, size_t members) {
     return kind + ": " + name(request.reduce) + " needs integers or bools, not " +
            name(request.dtype);
   }
-  return request.kind == Kind::kAlltoall ? wrong_splits(request, members) : "";
+  const bool tells_splits = request.kind == Kind::kAlltoall && !request.tells_rows_with_data();
+  return tells_splits ? wrong_splits(request, members) : "";
 }
 
 std::string contradiction(const Response& response, const Request* own, const ProcessSets& sets,

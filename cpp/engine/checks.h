@@ -13,6 +13,12 @@ namespace sirtaki {
 /// What no rank asks for, whatever its world: an operation, a type or a shape that cannot be.
 std::string malformed(const Request& request);
 
+/// The most rows of a tensor, of several members together, that can be.
+int64_t most_rows(const Shape& shape);
+
+/// What is wrong with the splits of an alltoall among `members` ranks.
+std::string wrong_splits(const Request& request, size_t members);
+
 /// What `members` ranks cannot run although they agree on it.
 std::string unsupported(const Request& request, size_t members);
 

@@ -146,6 +146,7 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
       throw Error(ErrorCode::kInvalid, rank_text(rank_) + " is not a member of process set " +
                                            std::to_string(asked.set));
     }
+    require_splits(asked);
     Entry& added = negotiation_.add(std::move(entry));
     added.record = recorder_.submitted(added.request, added.ordinal);
     try {
@@ -156,6 +157,14 @@ std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
     }
   }
   return handle;
+}
+
+/// Before anybody is told: only this rank could find it.
+void Engine::require_splits(const Request& asked) const {
+  if (asked.kind != Kind::kAlltoall || asked.shapes[0].empty()) return;
+  const std::string why = wrong_splits(asked, sets_.ranks(asked.set).size());
+  if (why.empty()) return;
+  throw Error(ErrorCode::kInvalid, rank_text(rank_) + " asks for what cannot be: " + why);
 }
 
 /// Undoes what could not be announced, for its memory goes with the caller.

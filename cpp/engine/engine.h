@@ -143,6 +143,7 @@ class Engine {
   void check_open() const;
   std::shared_ptr<Handle> enqueue(Submission submission);
   void announce(const Entry& entry);
+  void require_splits(const Request& asked) const;
   void withdraw(const Entry& entry, const std::string& why);
   void sequence_own(std::string_view message);
   void collect_requests();

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "backends/immediate.h"
+#include "engine/checks.h"
+#include "engine/exchange.h"
 
 namespace sirtaki {
 namespace {
@@ -56,6 +58,14 @@ const std::byte* input(const Entry& entry, size_t t) {
   return static_cast<const std::byte*>(entry.inputs[t]);
 }
 
+/// Which kinds have a stream for each member, as Backend says.
+bool gives_each(Kind kind) {
+  return kind == Kind::kScatter || kind == Kind::kAlltoall || kind == Kind::kReducescatter;
+}
+bool takes_each(Kind kind) {
+  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
+}
+
 /// Streams hold writable memory; inputs are never written through them.
 std::byte* readable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
@@ -90,7 +100,8 @@ void Executor::start(Flight& flight) {
         return;
       }
       add_streams(flight);
-      flight.work = backend_.start(flight.op, flight.in, flight.out);
+      flight.work = base.kind == Kind::kAlltoall ? exchange(flight)
+                                                 : backend_.start(flight.op, flight.in, flight.out);
   }
 }
 
@@ -131,8 +142,8 @@ void Executor::add_streams(Flight& flight) {
   op.set = base.set;
   op.root = sets_.index(base.set, base.root);
   if (base.reduce == ReduceOp::kAverage) op.scale.post *= 1.0 / static_cast<double>(members);
-  flight.in.resize(members);
-  flight.out.resize(members);
+  flight.in.resize(gives_each(base.kind) ? members : 1);
+  flight.out.resize(takes_each(base.kind) ? members : 1);
   flight.zeros.reserve(flight.items.size());
   for (Item& item : flight.items) {
     switch (base.kind) {
@@ -141,7 +152,6 @@ void Executor::add_streams(Flight& flight) {
         add_allgather(flight, item);
         break;
       case Kind::kAlltoall:
-        add_alltoall(flight, item);
         break;
       case Kind::kReducescatter:
         add_reducescatter(flight, item);
@@ -196,27 +206,30 @@ void Executor::add_allgather(Flight& flight, Item& item) {
   }
 }
 
-void Executor::add_alltoall(Flight& flight, Item& item) {
-  Entry& entry = *item.entry;
-  const size_t members = flight.in.size();
-  const auto own = static_cast<size_t>(sets_.index(entry.request.set, rank_));
-  const std::vector<int64_t>& rows = item.response->sizes;
+WorkPtr Executor::exchange(Flight& flight) {
+  const Entry& entry = *flight.items[0].entry;
   const size_t row = row_bytes(entry.request, 0);
   const std::byte* from = input(entry, 0);
-  int64_t total = 0;
-  for (size_t m = 0; m < members; ++m) {
-    const size_t bytes = static_cast<size_t>(rows[own * members + m]) * row;
+  for (size_t m = 0; m < flight.in.size(); ++m) {
+    const size_t bytes = static_cast<size_t>(entry.request.splits[m]) * row;
     flight.in[m].add(readable(from), bytes);
     from += bytes;
-    entry.handle->received_splits.push_back(rows[m * members + own]);
-    total += rows[m * members + own];
   }
-  std::byte* to = new_output(entry, 0, total);
-  for (size_t m = 0; m < members; ++m) {
-    const size_t bytes = static_cast<size_t>(rows[m * members + own]) * row;
+  return std::make_unique<Exchange>(
+      backend_, flight.op, flight.in, flight.out,
+      Exchange::Plan{entry.request.splits, row, most_rows(entry.request.shapes[0]),
+                     [this, &flight](const auto& rows) { receive_rows(flight, rows); }});
+}
+
+void Executor::receive_rows(Flight& flight, const std::vector<int64_t>& rows) {
+  Entry& entry = *flight.items[0].entry;
+  std::byte* to = new_output(entry, 0, std::accumulate(rows.begin(), rows.end(), int64_t{0}));
+  for (size_t m = 0; m < rows.size(); ++m) {
+    const size_t bytes = static_cast<size_t>(rows[m]) * row_bytes(entry.request, 0);
     flight.out[m].add(to, bytes);
     to += bytes;
   }
+  entry.handle->received_splits = rows;
 }
 
 void Executor::add_reducescatter(Flight& flight, Item& item) {
@@ -249,28 +262,22 @@ void Executor::add_scatter(Flight& flight, Item& item) {
 
 void Executor::find_longest(Flight& flight) const {
   const Kind kind = flight.op.kind;
-  const size_t members = flight.in.size();
-  std::vector<size_t> streams(members);
-  for (const Item& item : flight.items) {
-    const Response& response = *item.response;
-    const bool gathers = kind == Kind::kAllgather || kind == Kind::kGather;
-    for (size_t t = 0; t < response.base.shapes.size(); ++t) {
-      const size_t row = row_bytes(response.base, t);
-      for (size_t m = 0; m < members; ++m) {
-        if (gathers) {
-          streams[m] += static_cast<size_t>(response.sizes[t * members + m]) * row;
-        } else if (kind == Kind::kAlltoall) {
-          const auto* rows = response.sizes.data() + m * members;
-          streams[m] = static_cast<size_t>(*std::max_element(rows, rows + members)) * row;
-        } else {
-          streams[m] = flight.in[m].bytes();
-        }
+  size_t& longest = flight.op.longest;
+  if (kind == Kind::kAllgather || kind == Kind::kGather) {
+    std::vector<size_t> streams(flight.out.size());
+    for (const Item& item : flight.items) {
+      const Response& response = *item.response;
+      for (size_t i = 0; i < response.sizes.size(); ++i) {
+        const size_t row = row_bytes(response.base, i / streams.size());
+        streams[i % streams.size()] += static_cast<size_t>(response.sizes[i]) * row;
       }
     }
+    longest = *std::max_element(streams.begin(), streams.end());
+    return;
   }
-  for (size_t bytes : streams) flight.op.longest = std::max(flight.op.longest, bytes);
+  for (const Segments& stream : flight.in) longest = std::max(longest, stream.bytes());
   // Of these kinds only some members hold data, but all know its size.
-  if (kind == Kind::kBroadcast || kind == Kind::kScatter) flight.op.longest = flight.out[0].bytes();
+  if (kind == Kind::kBroadcast || kind == Kind::kScatter) longest = flight.out[0].bytes();
 }
 
 }  // namespace sirtaki

@@ -35,7 +35,8 @@ class Executor {
   void add_streams(Flight& flight);
   void add_same_shape(Flight& flight, Item& item);
   void add_allgather(Flight& flight, Item& item);
-  void add_alltoall(Flight& flight, Item& item);
+  WorkPtr exchange(Flight& flight);
+  void receive_rows(Flight& flight, const std::vector<int64_t>& rows);
   void add_reducescatter(Flight& flight, Item& item);
   void add_scatter(Flight& flight, Item& item);
   void find_longest(Flight& flight) const;

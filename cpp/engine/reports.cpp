@@ -3,12 +3,9 @@
 #include <algorithm>
 
 namespace sirtaki {
+
 [[noreturn]] void refuse_report(int rank, const std::string& why) {
   throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
-}
-
-bool has_sizes(Kind kind) {
-  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
 }
 
 std::optional<std::pair<Pending*, bool>> Reports::pending_for(Stretch who, const Request& request,
@@ -79,7 +76,7 @@ void Reports::merge(Pending& pending, Stretch who, const Request& request) {
                         ? mismatch(pending.base, pending.first_rank, request, rank)
                         : mismatch(request, rank, pending.base, pending.first_rank);
   }
-  if (!has_sizes(request.kind)) return;
+  if (!has_sizes(request)) return;
   pending.requests.resize(static_cast<size_t>(pending.members));
   for (int place = who.begin; place < who.end; ++place) {
     const int member = sets_.index(pending.set, members.rank_at(place));

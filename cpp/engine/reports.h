@@ -33,7 +33,7 @@ struct Pending {
   Marks reported;  ///< by place in the set's roster
   int members;
   int absent = 0;                 ///< members that have joined without reporting it
-  std::vector<Request> requests;  ///< by member for kinds with sizes, else none
+  std::vector<Request> requests;  ///< by member where it has sizes, else none
   Request base;
   std::string error;
   ErrorCode error_code = ErrorCode::kMismatch;
@@ -102,8 +102,5 @@ class Reports {
   std::unordered_map<std::string, std::unique_ptr<Pending>> pending_;
   int awaited_ = 0;
 };
-
-/// Members of a kind's operation may give different sizes.
-bool has_sizes(Kind kind);
 
 }  // namespace sirtaki

@@ -6,10 +6,10 @@
 namespace sirtaki {
 namespace {
 
-std::string text_of(const Shape& shape) {
+std::string text_of(const Shape& shape, bool tells_rows = true) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+    text += (i > 0 ? ", " : "") + (i == 0 && !tells_rows ? "*" : std::to_string(shape[i]));
   }
   text += "]";
   return text;
@@ -44,14 +44,20 @@ std::string shape_mismatch(const Request& a, int rank_a, const Request& b, int r
                                    ? "tensor shapes"
                                    : "tensor shapes (only the first dimension may differ)";
       const std::string which = a.shapes.size() == 1 ? "" : " of tensor " + std::to_string(t);
-      return differ((what + which).c_str(), rank_a, text_of(a.shapes[t]), rank_b,
-                    text_of(b.shapes[t]));
+      const bool tells_rows = !a.tells_rows_with_data();
+      return differ((what + which).c_str(), rank_a, text_of(a.shapes[t], tells_rows), rank_b,
+                    text_of(b.shapes[t], tells_rows));
     }
   }
   return "";
 }
 
 }  // namespace
+
+bool has_sizes(const Request& request) {
+  return request.kind == Kind::kAllgather || request.kind == Kind::kGather ||
+         (request.kind == Kind::kAlltoall && !request.tells_rows_with_data());
+}
 
 int64_t elements(const Shape& shape) {
   int64_t count = 1;
@@ -73,8 +79,12 @@ void Request::encode(Writer& out) const {
   out.put(kind).put(dtype).put(reduce).put(wire).put(device).put(scale.pre).put(scale.post);
   out.put(root).put(set).put_string(name);
   out.put(static_cast<uint32_t>(shapes.size()));
-  for (const Shape& shape : shapes) out.put_vector(shape);
-  out.put_vector(splits);
+  const bool tells_rows = !tells_rows_with_data();
+  for (Shape shape : shapes) {
+    if (!tells_rows && !shape.empty()) shape[0] = 0;
+    out.put_vector(shape);
+  }
+  out.put_vector(tells_rows ? splits : std::vector<int64_t>{});
 }
 
 Request Request::decode(Reader& in) {

@@ -29,11 +29,18 @@ struct Request {
 
   /// The engine agrees on it only, and the caller moves the data.
   bool launched() const { return device != 0 && kind != Kind::kJoin; }
+  /// Its rows are known to who sends and who receives them, and only to them: they are told with
+  /// the data (see Exchange).
+  bool tells_rows_with_data() const { return kind == Kind::kAlltoall && !launched(); }
 
+  /// What its peers must know.
   void encode(Writer& out) const;
   /// Throws Error for what no rank asks for.
   static Request decode(Reader& in);
 };
+
+/// Members may give different sizes, which all of them must know.
+bool has_sizes(const Request& request);
 
 /// Elements of a tensor.
 int64_t elements(const Shape& shape);
@@ -57,9 +64,9 @@ std::string describe(const Request& request, uint64_t ordinal);
 
 /// An operation all its members agreed on, in full.
 struct Response {
-  Request base;  ///< as the lowest rank asked for it
-  std::vector<int64_t>
-      sizes;  ///< allgather, gather: rows [tensor × members]; alltoall: rows [member × destination]
+  Request base;                ///< as the lowest rank asked for it
+  std::vector<int64_t> sizes;  ///< allgather, gather: rows [tensor × members]; alltoall that the
+                               ///< caller launches: rows [member × destination]
   bool joined = false;  ///< some members take part with zeros
 
   void encode(Writer& out) const;

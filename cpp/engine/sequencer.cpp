@@ -307,11 +307,12 @@ Response Sequencer::respond(const Pending& pending) const {
   response.base = pending.base;
   response.joined = !pending.whole();
   const size_t members = pending.requests.size();
+  if (!has_sizes(pending.base)) return response;
   if (pending.base.kind == Kind::kAlltoall) {
     for (const Request& r : pending.requests) {
       response.sizes.insert(response.sizes.end(), r.splits.begin(), r.splits.end());
     }
-  } else if (has_sizes(pending.base.kind)) {
+  } else {
     for (size_t t = 0; t < pending.base.shapes.size(); ++t) {
       for (size_t m = 0; m < members; ++m) {
         response.sizes.push_back(pending.requests[m].shapes[t][0]);

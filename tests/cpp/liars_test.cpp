@@ -3,10 +3,12 @@
 #include <string>
 #include <vector>
 
+#include "backends/immediate.h"
 #include "base/frames.h"
 #include "doctest/doctest.h"
 #include "engine/checks.h"
 #include "engine/engine.h"
+#include "engine/exchange.h"
 #include "engine_hosts.h"
 #include "sequencer_fleet.h"
 
@@ -59,7 +61,10 @@ TEST_CASE("values that no rank asks for are refused where they are read") {
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{1 << 30, 1 << 30}}; });
   lie("one tensor", Kind::kAlltoall, [](Request& r) { r.shapes = {{1}, {1}}; });
   lie("one tensor", Kind::kScatter, [](Request& r) { r.shapes.clear(); });
-  lie("splits", Kind::kAlltoall, [](Request& r) { r.splits = {3, -1}; });
+  lie("splits", Kind::kAlltoall, [](Request& r) {
+    r.device = 1;
+    r.splits = {3, -1};
+  });
   lie("no tensor", Kind::kJoin, [](Request&) {});
   lie("without ranks", Kind::kAddSet, [](Request& r) { r.shapes.clear(); });
   lie("control character", Kind::kAllreduce, [](Request& r) { r.name = "\0025.x"; });
@@ -135,11 +140,11 @@ TEST_CASE("the sequencer refuses reports that no rank makes, and names who made 
   refused(0, asking(join), "rank 0 joins twice");
 }
 
-TEST_CASE("splits that disagree with the ranks or the rows are an error for all members") {
+TEST_CASE("launched splits that disagree with ranks or rows are an error for all members") {
   for (const std::vector<int64_t>& splits :
        {std::vector<int64_t>{1}, {1, 1, 1}, {3, 0}, {int64_t{1} << 47, 0}}) {
     Fleet fleet(2);
-    Request good = named(Kind::kAlltoall, "x", {2, 3});
+    Request good = testing::launched(named(Kind::kAlltoall, "x", {2, 3}));
     good.splits = {1, 1};
     Request bad = good;
     bad.splits = splits;
@@ -227,7 +232,7 @@ TEST_CASE("numbers of rows that cannot be are found before anything is run") {
   CHECK(contains(gathered({-5, 2}), "impossible"));
   CHECK(contains(gathered({int64_t{1} << 62, 2}), "impossible"));
   CHECK(contains(gathered({5, 1}), "another number of rows"));
-  Request parts = named(Kind::kAlltoall, "x", {4, 3});
+  Request parts = testing::launched(named(Kind::kAlltoall, "x", {4, 3}));
   parts.splits = {1, 3};
   const auto exchanged = [&](const std::vector<int64_t>& sizes) {
     return contradiction(decided(parts, sizes), &parts, sets, 1);
@@ -236,6 +241,56 @@ TEST_CASE("numbers of rows that cannot be are found before anything is run") {
   CHECK(contains(exchanged({7, 9, 1}), "wrong number of sizes"));
   CHECK(contains(exchanged({7, 9, 3, 1}), "another number of rows"));
   CHECK(contains(exchanged({7, int64_t{1} << 61, 1, 3}), "impossible"));
+  parts.device = 0;
+  CHECK(exchanged({}).empty());
+  CHECK(contains(exchanged({7, 9, 1, 3}), "wrong number of sizes"));
+}
+
+/// Moves nothing; the other member of two is played: it tells `rows` and `most` of an alltoall.
+class Teller : public Backend {
+ public:
+  Teller(int64_t rows, int64_t most) : told_{rows, most} {}
+
+  const char* name() const override { return "teller"; }
+  WorkPtr start(const Op& op, const Streams& in, const Streams& out) override {
+    return immediately([this, &op, &in, &out] {
+      if (op.dtype != Dtype::kI64) return;
+      for (size_t m = 0; m < 2; ++m) {
+        const void* from = m == 0 ? static_cast<const void*>(told_) : in[1].list()[0].data;
+        std::memcpy(out[m].list()[0].data, from, sizeof told_);
+      }
+    });
+  }
+  int lane_of(int32_t) const override { return 0; }
+  WorkPtr add_set(int32_t, const std::vector<int>&) override { return nullptr; }
+  WorkPtr remove_set(int32_t) override { return nullptr; }
+
+ private:
+  int64_t told_[2];
+};
+
+TEST_CASE("rows that a member of an alltoall cannot send end the world, with its name") {
+  constexpr int64_t kMost = 1000;
+  const auto exchanged = [](int64_t rows, int64_t most) {
+    Teller teller(rows, most);
+    Op op;
+    std::vector<int64_t> got;
+    const Streams nothing(2);
+    Exchange exchange(teller, op, nothing, nothing,
+                      {{1, 2}, 8, kMost, [&](const auto& received) { got = received; }});
+    while (!exchange.advance()) {
+    }
+    CHECK(op.longest == static_cast<size_t>(std::max<int64_t>(most, 2)) * 8);
+    return got;
+  };
+  CHECK(exchanged(3, 5) == std::vector<int64_t>{3, 2});
+  for (const auto& [rows, most] :
+       {std::pair<int64_t, int64_t>{-1, 5}, {6, 5}, {1, kMost + 1}, {kMost, kMost}}) {
+    CAPTURE(rows);
+    const Error error = error_of([&, r = rows, m = most] { exchanged(r, m); });
+    CHECK(error.code == ErrorCode::kPeerLost);
+    CHECK(contains(error.what(), "announced an impossible number of rows"));
+  }
 }
 
 TEST_CASE("a new process set has a number and ranks that can be") {
@@ -352,6 +407,23 @@ TEST_CASE("what cannot be is refused to who submits it, and the world goes on") 
     expect(error.code == ErrorCode::kInvalid, error.what());
     testing::sum(engine, "x", values);
     expect(values[0] == 2.0f, "the sum is right");
+  });
+}
+
+TEST_CASE("splits that cannot be are refused to who asks, before anybody is told") {
+  testing::run_engines(2, [](Engine& engine, int) {
+    Request request = named(Kind::kAlltoall, "x", {2});
+    const Floats sent(2, 1.0f);
+    for (const std::vector<int64_t>& splits :
+         {std::vector<int64_t>{1}, {1, 1, 1}, {2, 1}, {int64_t{1} << 47, 0}}) {
+      request.splits = splits;
+      const Error error = error_of([&] { engine.submit({request, {sent.data()}, {}}); });
+      expect(error.code == ErrorCode::kInvalid, error.what());
+      expect(contains(error.what(), "alltoall splits"), error.what());
+    }
+    request.splits = {1, 1};
+    const auto handle = engine.submit_and_wait({request, {sent.data()}, {}});
+    expect(!handle->error(), "the name is free, and the world goes on");
   });
 }
 

@@ -65,7 +65,7 @@ std::vector<Disagreement> disagreements() {
       {"tensor shapes (only the first dimension may differ)", named(Kind::kAllgather, "x", {2, 3}),
        [](Request& r) { r.shapes = {{2, 4}}; }, "rank 0 has [2, 3]", "rank 1 has [2, 4]"},
       {"tensor shapes (only the first dimension may differ)", named(Kind::kAlltoall, "x", {2, 3}),
-       [](Request& r) { r.shapes = {{2, 3, 1}}; }, "rank 0 has [2, 3]", "rank 1 has [2, 3, 1]"},
+       [](Request& r) { r.shapes = {{2, 3, 1}}; }, "rank 0 has [*, 3]", "rank 1 has [*, 3, 1]"},
       {"tensor shapes", named(Kind::kReducescatter, "x", {2, 3}),
        [](Request& r) { r.shapes = {{3, 3}}; }, "rank 0 has [2, 3]", "rank 1 has [3, 3]"},
       {"tensor shapes", named(Kind::kScatter, "x", {2, 3}), [](Request& r) { r.shapes = {{3, 3}}; },

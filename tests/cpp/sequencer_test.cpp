@@ -179,15 +179,37 @@ TEST_CASE("an allgather tells everybody the rows of every rank and tensor") {
   }
 }
 
-TEST_CASE("an alltoall tells everybody who sends how many rows to whom") {
+TEST_CASE("an alltoall that the caller launches tells everybody who sends how many rows to whom") {
   Fleet fleet(2);
   for (int r = 0; r < 2; ++r) {
-    Request request = named(Kind::kAlltoall, "t", {10, 3});
+    Request request = testing::launched(named(Kind::kAlltoall, "t", {10, 3}));
     request.splits = {r + 1, r + 5};
     fleet.submit(r, request);
   }
   fleet.settle();
   CHECK(fleet.client(1).batches.at(0).at(0).response.sizes == std::vector<int64_t>{1, 5, 2, 6});
+}
+
+TEST_CASE("what is said of an alltoall does not grow with its members") {
+  const auto bytes_said = [](int ranks) {
+    Fleet fleet(ranks);
+    Request request = named(Kind::kAlltoall, "t", {ranks, 3});
+    request.splits.assign(static_cast<size_t>(ranks), 1);
+    size_t most = 0;
+    for (int r = 0; r < ranks; ++r) {
+      const std::string message = fleet.client(r).submit(request);
+      most = std::max(most, message.size());
+      fleet.sequencer.receive(r, message, 0);
+    }
+    fleet.dispatch();
+    most = std::max(most, fleet.client(0).inbox.front().size());
+    fleet.settle();
+    CHECK(fleet.client(0).batches.at(0).at(0).response.sizes.empty());
+    return most;
+  };
+  const size_t few = bytes_said(2);
+  CHECK(few > 0);
+  CHECK(bytes_said(200) == few);
 }
 
 // ---- Shutdown ----

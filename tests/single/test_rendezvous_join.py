@@ -8,6 +8,7 @@ import os
 import pathlib
 import socket
 import struct
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from sirtaki import _core
 from sirtaki.rendezvous import auth, records
+from sirtaki.rendezvous import join as join_module
 from sirtaki.rendezvous.join import Joined, Settings, join_world
 from sirtaki.rendezvous.records import RankRecord, WorldRecord
 from sirtaki.rendezvous.store import MemoryStore, Store
@@ -201,6 +203,37 @@ def test_up_to_33_hosts_are_a_star_around_the_first_and_more_are_a_tree() -> Non
     assert _core.linked_hosts(33, 7) == [0]
     assert len(_core.linked_hosts(1250, 0)) == 32
     assert all(len(_core.linked_hosts(1250, host)) <= 33 for host in range(1250))
+
+
+def test_the_world_of_ten_thousand_ranks_takes_a_rank_a_few_mebibytes() -> None:
+    size = 10_000
+    message = records.pack_world(
+        WorldRecord(
+            [
+                RankRecord(
+                    rank,
+                    size,
+                    rank % 8,
+                    8,
+                    *(f"{what}-{rank // 8:032}" for what in ("host", "machine", "boot", "name")),
+                    "1.0.0",
+                    [(f"10.0.{rank // 2000}.{rank // 8 % 250}", 40_000), ("127.0.0.1", 40_000)],
+                )
+                for rank in range(size)
+            ]
+        )
+    )
+    tracemalloc.start()
+    try:
+        world = records.parse(message)
+        joined = join_module._place(world, 4321)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert joined.topology == Topology(4321, size, 1, 8, 540, 1250)
+    assert max(joined.host_of) == 1249
+    assert kept < 16 << 20
+    assert most < 32 << 20
 
 
 def test_ranks_that_share_a_host_without_being_told_need_no_network() -> None:

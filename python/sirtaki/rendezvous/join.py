@@ -109,8 +109,8 @@ def join_world(
     topology: this rank's place; which ranks share a host is found out where it does not say so.
     store: where the ranks meet, needed unless it is one rank alone. prefix: of the store's keys,
     used once only. region_bytes: the size of the memory that so many ranks of a host share.
-    linked_hosts: with which hosts' leaders one of so many hosts' is connected, those before it
-    first. heap: this rank's shared heap, for the others of its host.
+    linked_hosts: which hosts are linked with one of so many, those before it first. heap: this
+    rank's shared heap, for the others of its host.
 
     Raises TimeoutError naming who did not come in time, ConnectionError when one gave up or cannot
     be reached, ValueError for ranks that contradict each other or run different versions; then

@@ -202,6 +202,22 @@ def test_splits_say_how_many_rows_go_where_and_come_from_where() -> None:
     np.testing.assert_array_equal(rows[:, 0], np.repeat(np.arange(hvd.size()), expected))
 
 
+@pytest.mark.parametrize("width", [1, 5000])
+def test_an_alltoall_may_have_other_splits_each_time_under_one_name(width: int) -> None:
+    me, size = hvd.rank(), hvd.size()
+    for step in range(6):
+        # Rank a sends (a * step + b) % 4 rows to rank b; in the first step the last rank has none.
+        rows = [[(a * step + b) % 4 for b in range(size)] for a in range(size)]
+        if step == 0:
+            rows[-1] = [0] * size
+        mine = np.full((sum(rows[me]) + step, width), 100 * me + step, np.float32)
+        result, received = hvd.alltoall(mine, rows[me], name="varying")
+        assert list(received) == [rows[a][me] for a in range(size)]
+        senders = np.repeat(np.arange(size), [rows[a][me] for a in range(size)])
+        expected = np.repeat((100 * senders + step)[:, None], width, axis=1)
+        np.testing.assert_array_equal(result, expected.reshape(-1, width))
+
+
 def test_blocks_of_rows_are_scattered_and_the_first_ranks_get_one_more() -> None:
     count = 2 * hvd.size() + 1
     mine = np.arange(count * 3.0).reshape(count, 3) * (hvd.rank() + 1)
