@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-frameworks test-caffe fuzz fuzz-python fuzz-cpp mutants bench \
+.PHONY: help demo test test-cpp test-single test-parallel test-heap test-faults test-distributed test-hosts test-mpi test-frameworks test-caffe fuzz fuzz-python fuzz-cpp mutants bench \
         lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
@@ -65,7 +65,7 @@ docs: $(INSTALLED) $(VENV)/.requirements-docs $(VENV)/.requirements-frameworks
 
 # ---- Test ----
 
-test: test-cpp test-single test-parallel test-faults test-distributed test-hosts test-mpi test-frameworks test-caffe
+test: test-cpp test-single test-parallel test-heap test-faults test-distributed test-hosts test-mpi test-frameworks test-caffe
 
 # All three at once: while one is linked or waits for its threads, another uses the cores.
 test-cpp: $(REQUIREMENTS)
@@ -88,6 +88,15 @@ test-parallel: $(INSTALLED)
 	@set -e; for ranks in $(RANKS); do \
 	  echo "tests/parallel at $$ranks ranks"; \
 	  OMP_NUM_THREADS=1 $(BIN)/horovodrun -np $$ranks \
+	    $(BIN)/python -m pytest -p no:cacheprovider tests/parallel; \
+	done
+
+# The same once more with tensors where the other ranks can map them.
+HEAP_RANKS ?= 2 4
+test-heap: $(INSTALLED)
+	@set -e; for ranks in $(HEAP_RANKS); do \
+	  echo "tests/parallel at $$ranks ranks with the shared heap"; \
+	  OMP_NUM_THREADS=1 $(BIN)/horovodrun -np $$ranks --shared-heap \
 	    $(BIN)/python -m pytest -p no:cacheprovider tests/parallel; \
 	done
 
