@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from sirtaki.core.shared_heap import LIBRARY
 from sirtaki.launch import scheduled_task
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.scheduled_task import rank_and_size
@@ -219,6 +220,16 @@ def test_a_task_records_how_its_rank_ended(
         ("exited", 1, False),
     ]
     assert (records[1].event, records[1].code) == record
+
+
+def test_a_rank_that_a_scheduler_starts_preloads_the_heap(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    done = run_task(
+        folder,
+        ["sh", "-c", "echo $LD_PRELOAD"],
+        environment={"SIRTAKI_SHARED_HEAP": "1", "LD_PRELOAD": ""},
+    )
+    assert done.stdout == f"[0]<stdout>:{LIBRARY}\n"
 
 
 def failures(folder: Path) -> list[tuple[int, str]]:

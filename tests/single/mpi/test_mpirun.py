@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from sirtaki.core.shared_heap import LIBRARY
 from sirtaki.launch import mpi
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.mpi import Kind
 from sirtaki.launch.parser import make_parser
 from sirtaki.launch.settings import Settings, make_settings
+from sirtaki.launch.shared_heap import through_shell
 from tests.single.launching import Job
 
 HOSTS = ("-H", "node-a:2,node-b:2")
@@ -227,6 +231,27 @@ def test_its_output_and_exit_code_are_those_of_mpirun(mpirun: Path) -> None:
     assert "secret" not in done.stdout
     # The place in another job is not handed on.
     assert done.stderr == "-p 77,mpi,,secret\n"
+
+
+@pytest.mark.parametrize(("flag", "np", "times"), [("on", 1, 1), ("auto", 2, 1), ("auto", 1, 0)])
+def test_the_heap_is_preloaded_into_the_ranks_and_not_into_mpirun(
+    mpirun: Path, flag: str, np: int, times: int
+) -> None:
+    environ = {"PATH": str(mpirun.parent), "LD_PRELOAD": "/lib/own.so"}
+    launch = mpi.prepare(settings(f"--shared-heap={flag}", np=np), environ)
+    assert launch.variables["LD_PRELOAD"] == "/lib/own.so"
+    assert launch.argv.count(str(LIBRARY)) == times
+
+
+@pytest.mark.parametrize(("own", "expected"), [("", ""), ("/own.so", "/own.so:")])
+def test_a_rank_of_mpirun_preloads_the_heap_behind_what_its_host_preloads(
+    own: str, expected: str
+) -> None:
+    command = through_shell([sys.executable, "-c", "import os; print(os.environ['X'])"])
+    # What is preloaded takes itself out: another variable stands in for it.
+    command[2] = command[2].replace("LD_PRELOAD", "X")
+    done = subprocess.run(command, env={"X": own}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{expected}{LIBRARY}\n"
 
 
 def test_a_dry_run_only_prints_the_command(mpirun: Path) -> None:
