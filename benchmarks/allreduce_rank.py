@@ -18,8 +18,10 @@ from peers import GLOO, OPEN_MPI, gloo, join_gloo, open_mpi
 import sirtaki
 from sirtaki.launch.environment import rank_environment
 from sirtaki.launch.hosts import Slot
-from sirtaki.observe.contenders import own_contenders
+from sirtaki.observe.contenders import Array, Run, own_contenders
 from sirtaki.observe.measure import Plan, measure
+
+HEAP = "shared heap"
 
 # One thread calls MPI: let it leave out its locks.
 mpi4py.rc.thread_level = "funneled"
@@ -35,7 +37,13 @@ def main() -> None:
     sirtaki.init()
     join_gloo(folder / "gloo", world.rank, world.size)
     others = {name: Peer(folder, name, world.rank) for name in sys.argv[3:]}
-    contenders = {**own_contenders(), GLOO: gloo(), OPEN_MPI: open_mpi(world), **others}
+    contenders = {
+        **own_contenders(),
+        HEAP: heap,
+        GLOO: gloo(),
+        OPEN_MPI: open_mpi(world),
+        **others,
+    }
     timings = measure(plan, contenders)
     if world.rank == 0:
         libraries = [MPI.Get_library_version(), *(peer.library for peer in others.values())]
@@ -43,6 +51,20 @@ def main() -> None:
         result = {"timings": timings, "mpi": mpi}
         (folder / "timings.json").write_text(json.dumps(result))
     sirtaki.shutdown()
+
+
+def heap(data: Array) -> Run:
+    """Sum as the core does, in memory that the other ranks can map."""
+    array = sirtaki.empty(data.shape, data.dtype)
+    core = own_contenders()["core"](array)
+
+    def run(repeats: int) -> list[float]:
+        array[:] = data
+        seconds = core(repeats)
+        data[:] = array
+        return seconds
+
+    return run
 
 
 if __name__ == "__main__":

@@ -16,24 +16,18 @@ constexpr uint64_t kNowhere = UINT64_MAX;
 /// Reads a table that a peer wrote.
 class Table {
  public:
-  Table(const std::byte* words, int rank) : words_(words), rank_(rank) {}
+  explicit Table(const std::byte* words) : words_(words) {}
 
+  /// Behind the end: what no table has.
   uint64_t next() {
-    require(at_ < kWords);
+    if (at_ == kWords) return kDeclined;
     uint64_t word;
     std::memcpy(&word, words_ + at_++ * sizeof word, sizeof word);
     return word;
   }
-  void require(bool holds) const {
-    if (holds) return;
-    throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank_) +
-                                          " says of its tensors' places what cannot be: do all "
-                                          "ranks run the same version?");
-  }
 
  private:
   const std::byte* words_;
-  const int rank_;
   size_t at_ = 0;
 };
 
@@ -60,12 +54,16 @@ Task Meeting::meet(std::vector<const Segments*> own, int written) {
   }
 }
 
-const Segments& Meeting::seen(int member, size_t stream, size_t bytes) const {
+const Segments& Meeting::seen(int member, size_t stream) const {
   const auto& streams = seen_[static_cast<size_t>(member)];
-  if (stream < streams.size() && streams[stream].bytes() == bytes) return streams[stream];
-  throw Error(ErrorCode::kInternal,
-              "rank " + std::to_string(group_.world_ranks()[static_cast<size_t>(member)]) +
-                  " takes part with another number of bytes");
+  if (stream >= streams.size()) refuse(member);
+  return streams[stream];
+}
+
+const Segments& Meeting::seen(int member, size_t stream, size_t bytes) const {
+  const Segments& found = seen(member, stream);
+  if (found.bytes() != bytes) refuse(member);
+  return found;
 }
 
 Task Meeting::part(size_t bytes) {
@@ -119,22 +117,33 @@ bool Meeting::list(const std::vector<const Segments*>& own, std::vector<uint64_t
 
 void Meeting::read(int member, const std::byte* words) {
   const int place = group_.place(member);
-  Table table(words, group_.world_ranks()[static_cast<size_t>(member)]);
+  const uint64_t room = group_.heaps()->bytes(place);
+  Table table(words);
   const uint64_t streams = table.next();
   declined_ |= streams == kDeclined;
   if (declined_) return;
-  table.require(streams <= kWords);
+  if (streams > kWords) refuse(member);
   auto& seen = seen_[static_cast<size_t>(member)];
   seen.resize(streams);
   for (Segments& stream : seen) {
-    for (uint64_t left = table.next(); left > 0; --left) {
+    const uint64_t segments = table.next();
+    if (segments > kWords) refuse(member);
+    for (uint64_t s = 0; s < segments; ++s) {
       const uint64_t bytes = table.next();
       const uint64_t at = table.next();
-      const uint64_t room = group_.heaps()->bytes(place);
-      table.require(at == kNowhere || (bytes <= room && at <= room - bytes));
-      stream.add(at == kNowhere ? nullptr : group_.heaps()->base(place) + at, bytes);
+      const bool nowhere = at == kNowhere;
+      if (!nowhere && (bytes > room || at > room - bytes)) refuse(member);
+      stream.add(nowhere ? nullptr : group_.heaps()->base(place) + at, bytes);
     }
   }
+}
+
+/// What it shows is not what any member shows of this operation.
+void Meeting::refuse(int member) const {
+  throw Error(ErrorCode::kInternal,
+              "rank " + std::to_string(group_.world_ranks()[static_cast<size_t>(member)]) +
+                  " says what cannot be of where its tensors lie: do all ranks run the same "
+                  "version?");
 }
 
 }  // namespace sirtaki

@@ -33,10 +33,8 @@ class Meeting {
   /// touch another one's. The same on all members.
   bool declined() const { return declined_; }
 
-  /// A stream of a member, by its number there.
-  const Segments& seen(int member, size_t stream) const {
-    return seen_[static_cast<size_t>(member)][stream];
-  }
+  /// A stream of a member, by its number there. Throws if it has shown none.
+  const Segments& seen(int member, size_t stream) const;
   /// The same, of which such a length is known. Throws for another one.
   const Segments& seen(int member, size_t stream, size_t bytes) const;
 
@@ -50,6 +48,7 @@ class Meeting {
   bool list(const std::vector<const Segments*>& own, std::vector<uint64_t>& words) const;
   bool maps_all() const;
   void read(int member, const std::byte* table);
+  [[noreturn]] void refuse(int member) const;
   void end(bool shared);
 
   Group& group_;
@@ -65,8 +64,9 @@ class Meeting {
 /// heaps serve no smaller allocations, and numbers that are rounded on their way have to go one.
 inline bool is_met(Group& group, const Op& op, size_t bytes) {
   constexpr size_t kLeast = 1 << 20;
+  constexpr size_t kLarge = 4 << 20;  // next to these a meeting takes no time
   if (bytes < kLeast || group.heaps() == nullptr || op.wire != WireFormat::kOwn) return false;
-  return group.meetings().is_due(static_cast<uint32_t>(op.kind), bytes);
+  return bytes >= kLarge || group.meetings().is_due(static_cast<uint32_t>(op.kind), bytes);
 }
 
 }  // namespace sirtaki

@@ -44,6 +44,7 @@ std::shared_ptr<PeerHeaps> PeerHeaps::in_process(const sirtaki_heap* own, int pl
 }
 
 PeerHeaps::~PeerHeaps() {
+  if (mark_.forked()) return;  // it has not inherited the mappings, and may have others there
   for (const Heap& heap : heaps_) {
     if (heap.fd.get() >= 0 && heap.base != nullptr) munmap(heap.base, heap.bytes);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/fork_mark.h"
 #include "heap/heap.h"
 
 namespace sirtaki {
@@ -64,6 +65,7 @@ class PeerHeaps {
 
   const sirtaki_heap* own_;
   const int place_;
+  const ForkMark mark_;
   std::vector<Heap> heaps_;
   std::atomic<uint64_t> operations_{0};
   std::atomic<uint64_t> moved_{0};
