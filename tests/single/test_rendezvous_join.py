@@ -94,6 +94,15 @@ def read(descriptor: int, count: int) -> bytes:
         return sock.recv(count, socket.MSG_WAITALL)
 
 
+def test_how_many_hosts_talk_directly_is_what_rank_0_says() -> None:
+    def differ(rank: int, topology: Topology, settings: Settings) -> tuple[Topology, Settings]:
+        return topology, replace(settings, direct_hosts=3 + rank)
+
+    worlds = [future.result() for future in join([1, 1], None, differ)]
+    assert [world.direct_hosts for world in worlds] == [3, 3]
+    leave(worlds)
+
+
 @pytest.mark.parametrize("hosts", [[1, 1], [2, 1], [1, 2], [2, 2], [2, 1, 3]])
 @pytest.mark.parametrize("told", [True, False])
 def test_every_rank_gets_its_place_and_links_that_carry_bytes(hosts: list[int], told: bool) -> None:
