@@ -18,6 +18,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
 _NEVER = -1
+_FEW_CPUS = 8
 
 
 class _Symbol(ctypes.Structure):
@@ -41,8 +42,10 @@ def keep(config: Config) -> None:
     library.mallopt(_M_MMAP_MAX, 0)
     library.mallopt(_M_TRIM_THRESHOLD, _NEVER)
     # Only the first arena keeps all. Those of threads, where XLA and TensorFlow allocate, are made
-    # of heaps of 64 MiB, unmapped when empty; what is larger is mapped despite M_MMAP_MAX.
-    library.mallopt(_M_ARENA_MAX, 1)
+    # of heaps of 64 MiB, unmapped when empty; what is larger is mapped despite M_MMAP_MAX. Where
+    # many threads can run they need arenas of their own more.
+    if len(os.sched_getaffinity(0)) <= _FEW_CPUS:
+        library.mallopt(_M_ARENA_MAX, 1)
 
 
 def why_left_alone(config: Config) -> str | None:
