@@ -207,7 +207,7 @@ lint-aarch64: $(REQUIREMENTS)
 	  $(BIN)/cmake -S . -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	    -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	    -DCMAKE_CXX_COMPILER=$(AARCH64_CXX) --log-level=WARNING && \
-	  $(BIN)/cmake --build build/aarch64 --target sirtaki_core; \
+	  $(BIN)/cmake --build build/aarch64 --target sirtaki_core sirtaki_heap; \
 	fi
 
 format: $(REQUIREMENTS)

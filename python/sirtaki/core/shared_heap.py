@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from math import prod
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sirtaki.core.config import Config
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 LIBRARY = Path(__file__).parents[1] / "libsirtaki_heap.so"
 _MIB = 1 << 20
@@ -32,8 +28,8 @@ def _loaded_once() -> None:
     load(Config.from_env())
 
 
-def block(bytes: int) -> NDArray[np.uint8] | None:
-    """Return so many bytes of it, freed with the array.
+def block(bytes: int) -> Any:
+    """Return so many bytes of it, an array that frees them.
 
     None: nothing is asked for, there is no heap, or it has no room.
     """
