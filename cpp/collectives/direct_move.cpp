@@ -6,12 +6,14 @@
 #include "collectives/meeting.h"
 #include "collectives/pieces.h"
 
-// Members fetch what the others show; nobody writes another one's memory.
 namespace sirtaki {
 namespace {
 
+/// To all places behind the first.
 void copy(const std::vector<std::byte*>& at, size_t bytes, size_t) {
-  if (at[0] != at[1]) std::memcpy(at[1], at[0], bytes);
+  for (size_t to = 1; to < at.size(); ++to) {
+    if (at[to] != at[0]) std::memcpy(at[to], at[0], bytes);
+  }
 }
 
 /// Fetches the parts of `theirs` that are shown.
@@ -23,27 +25,31 @@ Task fetch(Group& group, const Ranges& parts, const Segments& theirs, const Segm
 
 }  // namespace
 
+// Each member copies a slice of what is shared to all who receive, so that all cores have a part.
 Task direct_broadcast(Group& group, const Op& op, const Segments& in, const Segments& out) {
   const bool sends = group.rank() == op.root;
   Meeting meeting(group, op, op.longest);
-  std::vector<const Segments*> shows;
-  if (sends) shows.push_back(&in);
-  co_await meeting.meet(std::move(shows), -1);
+  std::vector<const Segments*> shows{sends ? &in : &out};
+  co_await meeting.meet(std::move(shows), sends ? -1 : 0);
   if (meeting.declined()) {
     meeting.leave();
     co_await slots_broadcast(group, op, in, out);
     co_return;
   }
-  const Segments& shown = meeting.seen(op.root, 0, op.longest);
-  std::vector<const Segments*> streams{&shown};
-  const Split split(std::move(streams));
+  std::vector<const Segments*> streams{&meeting.seen(op.root, 0, op.longest)};
+  for (int m = 0; m < group.size(); ++m) {
+    if (m != op.root) streams.push_back(&meeting.seen(m, 0, op.longest));
+  }
+  const Split split(streams);
   if (split.shared.empty()) {
     meeting.leave();
   } else {
-    // The root may want no result.
-    const Segments& from = sends ? in : shown;
-    if (out.bytes() > 0) co_await fetch(group, split.shared, from, out);
-    co_await meeting.part(split.shared.bytes());
+    const size_t bytes = split.shared.bytes();
+    const Range slice = slice_of(bytes, group.size(), group.rank(), kPage);
+    Pieces pieces(group);
+    co_await pieces.walk(split.shared.part(slice), std::move(streams), copy);
+    if (sends && out.bytes() > 0) copy_stream(split.shared.of(in), split.shared.of(out));
+    co_await meeting.part(bytes);
   }
   if (split.rest.empty()) co_return;
   Op rest_op = op;
@@ -52,6 +58,8 @@ Task direct_broadcast(Group& group, const Op& op, const Segments& in, const Segm
   const Segments rest_out = out.bytes() > 0 ? split.rest.of(out) : Segments();
   co_await slots_broadcast(group, rest_op, rest_in, rest_out);
 }
+
+// Members fetch what the others show; nobody writes another one's memory.
 
 Task direct_allgather(Group& group, const Op& op, const Segments& in, const Streams& out) {
   Meeting meeting(group, op, op.longest);

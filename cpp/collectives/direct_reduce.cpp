@@ -8,9 +8,6 @@
 namespace sirtaki {
 namespace {
 
-/// Members write whole pages of a stream.
-constexpr size_t kPage = 4096;
-
 /// Reduces a piece of the members' streams; the streams behind those get the result.
 class Reduce {
  public:

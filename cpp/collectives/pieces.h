@@ -5,6 +5,9 @@
 
 namespace sirtaki {
 
+/// Members that write a slice each write whole pages of a stream.
+inline constexpr size_t kPage = 4096;
+
 /// Walks parts of streams in pieces that stay in the cache for as long as they are worked on, and
 /// lets others have their turn now and then.
 class Pieces {
