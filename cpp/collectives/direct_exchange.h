@@ -13,8 +13,8 @@ namespace sirtaki {
 ///
 /// A chunk goes through phases; `run` begins each once `awaited` has moved, and the chunk is done
 /// when what is awaited after the last has. Another way between hosts differs in nothing but such a
-/// class and how it cuts. What it sends and receives goes through one function each, in the dtype of
-/// the operation.
+/// class and how it cuts. What it sends and receives goes through one function each, in the dtype
+/// of the operation.
 class DirectExchange {
  public:
   static uint32_t phases() { return MemberCut::kPhases; }

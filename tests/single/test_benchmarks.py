@@ -89,6 +89,21 @@ def test_targets_of_torch_distributed_are_told_apart(targets: ModuleType) -> Non
     }
 
 
+def test_targets_of_many_hosts_compare_with_the_links_and_with_all_to_all(
+    targets: ModuleType,
+) -> None:
+    sums = {
+        "4": {"chosen": {"median": 1.0}, "direct": {"median": 2.4}},
+        # 30 MiB at 12.5 MB/s, and the headers of their frames, take 2.63 s.
+        str(16 << 20): {"chosen": {"median": 3.0}, "direct": {"median": 4.0}},
+    }
+    checks = {check.target: check.met for check in targets.check_many({"sums": sums}, 12.5e6)}
+    assert checks == {
+        "16 hosts: 16 MiB against the links' bound at most 1.15": True,
+        "16 hosts: 4 B against all with all at most 0.4": False,
+    }
+
+
 def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: ModuleType) -> None:
     output = ("--output", str(tmp_path))
     shown = benchmark("train_step.py", "--small-gradients", "--rounds=1", "--steps=1", *output)
