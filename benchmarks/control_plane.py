@@ -105,17 +105,12 @@ def checks(worlds: Sequence[dict[str, Any]]) -> list[Check]:
 def _build(folder: Path) -> Path:
     """Build the program that measures; returns where it is."""
     root = Path(__file__).resolve().parent.parent
-    subprocess.run(
-        ["cmake", "-S", root, "-B", folder, "-DSIRTAKI_BENCHMARKS=ON", "--log-level=WARNING"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    target = ["--target", "sirtaki_control_plane", "--parallel", "2"]
-    subprocess.run(
-        ["cmake", "--build", folder, *target],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    cmake = Path(sys.executable).with_name("cmake")
+    for step in (
+        ["-S", root, "-B", folder, "-DSIRTAKI_BENCHMARKS=ON", "--log-level=WARNING"],
+        ["--build", folder, "--target", "sirtaki_control_plane", "--parallel", "2"],
+    ):
+        subprocess.run([cmake, *step], check=True, stdout=subprocess.DEVNULL)
     return folder / "sirtaki_control_plane"
 
 

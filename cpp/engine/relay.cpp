@@ -60,6 +60,7 @@ void Relay::look() {
 
 int Relay::prepare(std::vector<pollfd>& polled) {
   const std::lock_guard lock(mutex_);
+  const Round round(*this);
   // Silence is measured from here: had this process been stopped, what came meanwhile is read
   // before its absence is judged.
   polled_ns_ = now_ns();
@@ -92,6 +93,7 @@ int Relay::prepare(std::vector<pollfd>& polled) {
 
 void Relay::serve(std::span<const pollfd> polled) {
   const std::lock_guard lock(mutex_);
+  const Round round(*this);
   region_->leader().relay.unpark();
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];

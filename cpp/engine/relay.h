@@ -91,8 +91,10 @@ class Relay : public Watcher::Service {
   Reporters read_reporters(const Peer& from, Reader& in) const;
   bool is_under(const Peer& peer, int rank) const;
   void require_under(const Peer& peer, int rank) const;
+  /// Under the lock. The thread itself looks again before it sleeps, and may run before its engine
+  /// can wake it.
   void wake() const {
-    if (wake_) wake_();
+    if (wake_ && !in_round_) wake_();
   }
 
   const HostMap& hosts_;
@@ -107,6 +109,13 @@ class Relay : public Watcher::Service {
   int64_t sleeps_until_ = 0;
 
  private:
+  /// The thread is at work.
+  struct Round {
+    explicit Round(Relay& relay) : relay(relay) { relay.in_round_ = true; }
+    ~Round() { relay.in_round_ = false; }
+    Relay& relay;
+  };
+
   bool receive_from(Peer& peer);
   void receive_loss(Reader& in);
   void check_silence(int64_t now_ns);
@@ -115,6 +124,7 @@ class Relay : public Watcher::Service {
   const int64_t timeout_ns_;
   const int64_t heartbeat_ns_;
   std::function<void()> wake_;
+  bool in_round_ = false;
   int64_t beaten_ns_ = 0;
   int64_t polled_ns_ = 0;
   std::condition_variable left_;

@@ -181,12 +181,15 @@ TEST_CASE("an operation that a remote rank does not submit names that rank and i
   options.stall_warning_seconds = 0;
   options.stall_shutdown_seconds = 0.5;
   std::atomic<int> failed{0};
-  run_hosts({0, 0, 1, 1}, options, [&](Engine& engine, int rank) {
-    while (rank == 3 && failed < 3) testing::sleep_ms(1);
-    if (rank != 3) {
+  run_hosts({0, 0, 1, 2, 2}, options, [&](Engine& engine, int rank) {
+    if (rank == 4) {
+      while (failed < 4) testing::sleep_ms(1);
+      failed = 0;
+    } else {
       const Error error = sum_error(engine, "x");
       expect(error.code == ErrorCode::kTimeout, "a timeout");
-      expect(contains(error.what(), "missing ranks: 3 (node1)"), error.what());
+      expect(contains(error.what(), "missing ranks: 4 (node2). Rank 4: in no operation; there was"),
+             error.what());
       ++failed;
     }
     testing::barrier(engine);
