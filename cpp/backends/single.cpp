@@ -1,18 +1,18 @@
 #include "backends/single.h"
 
 #include "collectives/cursor.h"
-#include "collectives/rounded_sum.h"
 
 namespace sirtaki {
 namespace {
 
 void reduce_one(const Op& op, const Segments& in, const Segments& out) {
-  if (op.wire != WireFormat::kOwn) return RoundedSum(op, in).deliver(out, op.scale);
   // Adasum of one vector is that vector.
   const ReduceOp reduce = op.reduce == ReduceOp::kAdasum ? ReduceOp::kSum : op.reduce;
-  const bool changes = op.scale.pre != 1.0 || op.scale.post != 1.0 || op.dtype == Dtype::kBool;
+  const bool rounds = op.wire != WireFormat::kOwn;
+  const bool changes =
+      rounds || op.scale.pre != 1.0 || op.scale.post != 1.0 || op.dtype == Dtype::kBool;
   if (!changes) return copy_stream(in, out);
-  const ReduceFn fn = reduce_fn(op.dtype, reduce);
+  const ReduceFn fn = rounds ? rounding_reduce_fn(op.wire, reduce) : reduce_fn(op.dtype, reduce);
   Cursor source(in);
   Cursor(out).walk({0, out.bytes()}, [&](std::byte* to, size_t bytes, size_t at) {
     source.walk({at, at + bytes}, [&](const std::byte* from, size_t piece, size_t position) {

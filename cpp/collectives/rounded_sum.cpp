@@ -17,12 +17,12 @@ RoundedSum::RoundedSum(const Op& op, const Segments& in) : op_(op), wire_(op.wir
   op_.longest = bytes;
 }
 
-void RoundedSum::deliver(const Segments& out, const Scale& scale) const {
+void RoundedSum::deliver(const Segments& out) const {
   const ReduceFn widen = widening_reduce_fn(wire_, ReduceOp::kSum);
   Cursor(out).walk({0, out.bytes()}, [&](std::byte* to, size_t bytes, size_t at) {
     const size_t count = bytes / sizeof(float);
     const void* const from[] = {numbers_.get() + at / sizeof(float) * kWireBytes};
-    widen(to, nullptr, from, 1, count, scale);
+    widen(to, nullptr, from, 1, count, {});
   });
 }
 

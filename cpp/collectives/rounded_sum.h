@@ -15,8 +15,8 @@ class RoundedSum {
   const Op& op() const { return op_; }
   /// To be reduced in place.
   const Segments& stream() const { return stream_; }
-  /// Writes the numbers where the result belongs, multiplied.
-  void deliver(const Segments& out, const Scale& scale = {}) const;
+  /// Writes the result where it belongs.
+  void deliver(const Segments& out) const;
 
  private:
   Op op_;

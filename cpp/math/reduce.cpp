@@ -81,9 +81,10 @@ const WireKernels& find(Level level, WireFormat wire) {
   return wires_of(level)[static_cast<size_t>(wire) - 1];
 }
 
-ReduceFn find(Level level, WireFormat wire, ReduceOp op) {
+/// Which of the kernels of a fold.
+size_t column_of(Level level, ReduceOp op) {
   if (is_bitwise(op)) find(level, Dtype::kF32, op);
-  return find(level, wire).reduce[static_cast<size_t>(fold_of(op))];
+  return static_cast<size_t>(fold_of(op));
 }
 
 DotFn find_dot(Level level, Dtype dtype) {
@@ -124,7 +125,12 @@ RoundFn round_fn_for_level(Level level, WireFormat wire) {
 
 ReduceFn widening_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op) {
   require(level);
-  return find(level, wire, op);
+  return find(level, wire).widening[column_of(level, op)];
+}
+
+ReduceFn rounding_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op) {
+  require(level);
+  return find(level, wire).rounding[column_of(level, op)];
 }
 
 DotFn dot_fn_for_level(Level level, Dtype dtype) {
@@ -139,6 +145,12 @@ ReduceFn reduce_fn(Dtype dtype, ReduceOp op) { return find(best_level(), dtype, 
 
 RoundFn round_fn(WireFormat wire) { return find(best_level(), wire).round; }
 
-ReduceFn widening_reduce_fn(WireFormat wire, ReduceOp op) { return find(best_level(), wire, op); }
+ReduceFn widening_reduce_fn(WireFormat wire, ReduceOp op) {
+  return find(best_level(), wire).widening[column_of(best_level(), op)];
+}
+
+ReduceFn rounding_reduce_fn(WireFormat wire, ReduceOp op) {
+  return find(best_level(), wire).rounding[column_of(best_level(), op)];
+}
 
 }  // namespace sirtaki

@@ -29,7 +29,8 @@ struct Kernels {
 
 struct WireKernels {
   RoundFn round;
-  ReduceFn reduce[kBitwiseFold];  ///< of its numbers into float32
+  ReduceFn widening[kBitwiseFold];
+  ReduceFn rounding[kBitwiseFold];
 };
 
 // Plain constants, so that nothing compiled for a newer processor runs before main.
@@ -55,6 +56,7 @@ ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op);
 // available.
 RoundFn round_fn_for_level(Level level, WireFormat wire);
 ReduceFn widening_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op);
+ReduceFn rounding_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op);
 
 // Of the best level; throws Error(kInvalid) unless the dtype is a floating point one.
 DotFn dot_fn(Dtype dtype);

@@ -24,10 +24,12 @@ constexpr const char* name(WireFormat wire) {
 // keeps the upper bits of its payload.
 using RoundFn = void (*)(void* to, const void* from, size_t count);
 
-// Both for the processor at hand, with the same bits on all; not for WireFormat::kOwn.
+// These are for the processor at hand, with the same bits on all; not for WireFormat::kOwn.
 RoundFn round_fn(WireFormat wire);
 // As reduce_fn of float32, but the sources are numbers of the wire. dst and copy overlap no source.
 // Throws Error(kInvalid) for what reduce_fn refuses.
 ReduceFn widening_reduce_fn(WireFormat wire, ReduceOp op);
+// The same of sources that are float32, whose numbers are rounded when they are read.
+ReduceFn rounding_reduce_fn(WireFormat wire, ReduceOp op);
 
 }  // namespace sirtaki

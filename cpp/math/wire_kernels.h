@@ -25,6 +25,11 @@ struct BrainWire {
     const auto bits = __builtin_bit_cast(Half::Bits, numbers);
     store(to, shortened(Half::Convert::f32_to_bf16(bits)));
   }
+
+  SIRTAKI_INLINE static Vec<float> rounded(Vec<float> numbers) {
+    const auto bits = Half::Convert::f32_to_bf16(__builtin_bit_cast(Half::Bits, numbers));
+    return __builtin_bit_cast(Vec<float>, bits << 16);
+  }
 };
 
 struct HalfWire {
@@ -38,6 +43,11 @@ struct HalfWire {
     const auto bits = __builtin_bit_cast(Half::Bits, numbers);
     store(to, shortened(Half::Convert::f32_to_f16(bits)));
   }
+
+  SIRTAKI_INLINE static Vec<float> rounded(Vec<float> numbers) {
+    const auto bits = Half::Convert::f32_to_f16(__builtin_bit_cast(Half::Bits, numbers));
+    return __builtin_bit_cast(Vec<float>, Half::Convert::f16_to_f32(bits));
+  }
 #else
   SIRTAKI_INLINE static Vec<float> read(const Byte* from) {
     return __builtin_bit_cast(Vec<float>, widen(load<Packed>(from)));
@@ -45,6 +55,11 @@ struct HalfWire {
 
   SIRTAKI_INLINE static void write(Byte* to, Vec<float> numbers) {
     store(to, narrow(__builtin_bit_cast(decltype(widen(Packed())), numbers)));
+  }
+
+  SIRTAKI_INLINE static Vec<float> rounded(Vec<float> numbers) {
+    const auto half = narrow(__builtin_bit_cast(decltype(widen(Packed())), numbers));
+    return __builtin_bit_cast(Vec<float>, widen(half));
   }
 #endif
 };
@@ -57,6 +72,16 @@ struct Widened : Float<float> {
   SIRTAKI_INLINE static Acc load_block(const Byte* from) {
     Acc acc;
     for (int i = 0; i < kVectors; ++i) acc.part[i] = Wire::read(from + i * sizeof(Shorts));
+    return acc;
+  }
+};
+
+// Sources of float32, of which each number is rounded when it is read.
+template <typename Wire>
+struct Rounded : Float<float> {
+  SIRTAKI_INLINE static Acc load_block(const Byte* from) {
+    Acc acc = Float<float>::load_block(from);
+    for (auto& part : acc.part) part = Wire::rounded(part);
     return acc;
   }
 };
@@ -87,11 +112,10 @@ void round(void* to, const void* from, size_t count) {
   }
 }
 
-#define SIRTAKI_WIRE_KERNELS                                  \
-  {                                                           \
-      {round<HalfWire>, SIRTAKI_FLOATS(Widened<HalfWire>)},   \
-      {round<BrainWire>, SIRTAKI_FLOATS(Widened<BrainWire>)}, \
-  }
+#define SIRTAKI_WIRE_KERNEL(Wire) \
+  {round<Wire>, SIRTAKI_FLOATS(Widened<Wire>), SIRTAKI_FLOATS(Rounded<Wire>)}
+
+#define SIRTAKI_WIRE_KERNELS {SIRTAKI_WIRE_KERNEL(HalfWire), SIRTAKI_WIRE_KERNEL(BrainWire)}
 
 }  // namespace
 }  // namespace sirtaki
