@@ -67,7 +67,7 @@ struct Response {
   Request base;                ///< as the lowest rank asked for it
   std::vector<int64_t> sizes;  ///< allgather, gather: rows [tensor × members]; alltoall that the
                                ///< caller launches: rows [member × destination]
-  bool joined = false;  ///< some members take part with zeros
+  bool joined = false;         ///< some members take part with zeros
 
   void encode(Writer& out) const;
   static Response decode(Reader& in);
