@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "collectives/collectives.h"
 #include "collectives/gather_scatter.h"
-#include "collectives/wide.h"
+#include "collectives/wide/wide.h"
 
 namespace sirtaki {
 namespace {

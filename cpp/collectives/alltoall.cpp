@@ -1,7 +1,7 @@
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
-#include "collectives/direct.h"
-#include "collectives/meeting.h"
+#include "collectives/direct/direct.h"
+#include "collectives/direct/meeting.h"
 #include "collectives/slots.h"
 
 namespace sirtaki {

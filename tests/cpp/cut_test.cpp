@@ -1,10 +1,10 @@
-#include "collectives/cut.h"
+#include "collectives/wide/cut.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "collectives/halving_exchange.h"
-#include "collectives/ring_exchange.h"
+#include "collectives/wide/halving_exchange.h"
+#include "collectives/wide/ring_exchange.h"
 #include "doctest/doctest.h"
 #include "virtual_hosts.h"
 

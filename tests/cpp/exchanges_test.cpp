@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "collective_case.h"
-#include "collectives/exchange_plan.h"
 #include "collectives/plan.h"
+#include "collectives/wide/exchange_plan.h"
 #include "doctest/doctest.h"
 #include "virtual_hosts.h"
 

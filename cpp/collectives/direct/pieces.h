@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/lockstep.h"
+#include "collectives/direct/lockstep.h"
 #include "transport/group.h"
 
 namespace sirtaki {

@@ -1,4 +1,4 @@
-#include "collectives/exchange_plan.h"
+#include "collectives/wide/exchange_plan.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include "collectives/cursor.h"
 #include "collectives/place.h"
 #include "collectives/slots.h"
-#include "collectives/wide.h"
+#include "collectives/wide/wide.h"
 
 namespace sirtaki {
 namespace {

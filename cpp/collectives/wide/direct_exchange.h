@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/host_stage.h"
+#include "collectives/wide/host_stage.h"
 
 namespace sirtaki {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "collectives/exchange_plan.h"
 #include "collectives/op.h"
+#include "collectives/wide/exchange_plan.h"
 #include "transport/wide_group.h"
 
 namespace sirtaki {

@@ -1,6 +1,6 @@
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
-#include "collectives/wide.h"
+#include "collectives/wide/wide.h"
 
 namespace sirtaki {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/cut.h"
-#include "collectives/host_stage.h"
-#include "collectives/lanes.h"
+#include "collectives/wide/cut.h"
+#include "collectives/wide/host_stage.h"
+#include "collectives/wide/lanes.h"
 
 namespace sirtaki {
 

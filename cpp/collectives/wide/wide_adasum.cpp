@@ -2,7 +2,7 @@
 
 #include "collectives/adasum_weights.h"
 #include "collectives/place.h"
-#include "collectives/wide.h"
+#include "collectives/wide/wide.h"
 
 namespace sirtaki {
 namespace {

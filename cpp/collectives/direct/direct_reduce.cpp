@@ -1,9 +1,9 @@
 #include <cstring>
 
-#include "collectives/direct.h"
-#include "collectives/lockstep.h"
-#include "collectives/meeting.h"
-#include "collectives/pieces.h"
+#include "collectives/direct/direct.h"
+#include "collectives/direct/lockstep.h"
+#include "collectives/direct/meeting.h"
+#include "collectives/direct/pieces.h"
 
 namespace sirtaki {
 namespace {

@@ -1,4 +1,4 @@
-#include "collectives/lockstep.h"
+#include "collectives/direct/lockstep.h"
 
 #include "collectives/cursor.h"
 

@@ -1,4 +1,4 @@
-#include "collectives/meeting.h"
+#include "collectives/direct/meeting.h"
 
 #include <algorithm>
 #include <cstring>

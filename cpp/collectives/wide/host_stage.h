@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/cut.h"
 #include "collectives/place.h"
 #include "collectives/range_reduce.h"
-#include "collectives/wide.h"
+#include "collectives/wide/cut.h"
+#include "collectives/wide/wide.h"
 
 namespace sirtaki {
 

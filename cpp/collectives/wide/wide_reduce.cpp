@@ -1,9 +1,9 @@
-#include "collectives/direct_exchange.h"
-#include "collectives/halving_exchange.h"
-#include "collectives/host_stage.h"
-#include "collectives/ring_exchange.h"
 #include "collectives/rounded_sum.h"
-#include "collectives/wide.h"
+#include "collectives/wide/direct_exchange.h"
+#include "collectives/wide/halving_exchange.h"
+#include "collectives/wide/host_stage.h"
+#include "collectives/wide/ring_exchange.h"
+#include "collectives/wide/wide.h"
 
 namespace sirtaki {
 namespace {
