@@ -13,15 +13,13 @@ from pathlib import Path
 
 import mpi4py
 from mpi_jobs import Peer
-from peers import GLOO, OPEN_MPI, gloo, join_gloo, open_mpi
+from peers import GLOO, OPEN_MPI, SHARED_HEAP, gloo, join_gloo, open_mpi
 
 import sirtaki
 from sirtaki.launch.environment import rank_environment
 from sirtaki.launch.hosts import Slot
 from sirtaki.observe.contenders import Array, Run, own_contenders
 from sirtaki.observe.measure import Plan, measure
-
-HEAP = "shared heap"
 
 # One thread calls MPI: let it leave out its locks.
 mpi4py.rc.thread_level = "funneled"
@@ -39,7 +37,7 @@ def main() -> None:
     others = {name: Peer(folder, name, world.rank) for name in sys.argv[3:]}
     contenders = {
         **own_contenders(),
-        HEAP: heap,
+        SHARED_HEAP: heap,
         GLOO: gloo(),
         OPEN_MPI: open_mpi(world),
         **others,

@@ -6,6 +6,7 @@ python benchmarks/train_step.py -np 2
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from models import Convolutions, ManySmall, Mlp, Task
 from output import RESULTS, write_result
+from peers import SHARED_HEAP
 from targets import GIVEN_BACK, KEPT, check_train_step
 from train_rank import AFTER, ALONE, BF16, DDP, OURS, Turns, measure_steps
 
@@ -24,7 +26,7 @@ from sirtaki.observe.measure import Quantiles
 from sirtaki.observe.report import aligned, show_seconds
 
 _SMALL_GRADIENTS = "160 gradients of 4 KB"
-_WORLDS = 2  # of either kind, in turn
+_WORLDS = 2  # of each kind, in turn
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,14 +55,16 @@ def main(arguments: Sequence[str]) -> int:
 def measure_case(task: Task, turns: Turns, bare: bool, ranks: int) -> dict[str, object]:
     """Measure one model in processes of its own; return what goes into the JSON file.
 
-    Whether freed memory is kept is settled when a process starts, so worlds that keep it and
-    others take turns; of each contender the better half is returned.
+    Where memory comes from and whether it is kept is settled when a process starts, so worlds that
+    differ in it take turns; of each contender the better half is returned.
     """
-    parameters, memory = 0, {KEPT: dict[str, Quantiles](), GIVEN_BACK: dict[str, Quantiles]()}
+    parameters = 0
+    memory: dict[str, dict[str, Quantiles]] = {KEPT: {}, GIVEN_BACK: {}, SHARED_HEAP: {}}
     for _ in range(_WORLDS):
         for name, best in memory.items():
             with tempfile.TemporaryDirectory() as folder:
-                arguments = (task, turns, bare, name == KEPT, folder)
+                os.environ["SIRTAKI_SHARED_HEAP"] = str(int(name == SHARED_HEAP))
+                arguments = (task, turns, bare, name != GIVEN_BACK, folder)
                 parameters, seconds = run(measure_steps, arguments, num_proc=ranks)[0]
             for contender, taken in seconds.items():
                 if contender not in best or taken["median"] < best[contender]["median"]:

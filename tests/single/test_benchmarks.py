@@ -110,7 +110,7 @@ def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: Modul
     assert "160 gradients of 4 KB: 0.2 M parameters" in shown
     case = json.loads((tmp_path / "train_step.json").read_text())["cases"]["160 gradients of 4 KB"]
     assert case["parameters"] == 160 * 1024
-    assert list(case["seconds"]) == ["memory kept", "memory given back"]
+    assert list(case["seconds"]) == ["memory kept", "memory given back", "shared heap"]
     for memory, seconds in case["seconds"].items():
         assert {"alone", "barrier only", "DDP, Gloo", "Sirtaki", "Sirtaki, bf16"} < set(seconds)
         assert {"Sirtaki, after backward", "grouped_allreduce_, Sirtaki"} < set(seconds)
