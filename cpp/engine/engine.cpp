@@ -462,8 +462,9 @@ void Engine::log_start() const {
                                    " operations, autotuning " +
                                    (options_.autotune.enabled ? "on" : "off"));
   const HeapLine heap = describe_heap();
+  const LogLevel level = heap.wanted ? LogLevel::kInfo : LogLevel::kDebug;
   // Once a host: what fails there fails for all of its ranks.
-  log_.write(heap.failed && place_ == 0 ? LogLevel::kWarning : LogLevel::kInfo, heap.text);
+  log_.write(heap.failed && place_ == 0 ? LogLevel::kWarning : level, heap.text);
 }
 
 void Engine::log_run(const Flight& flight) const {

@@ -32,7 +32,7 @@ void use_heap(const sirtaki_heap* heap) { given.store(heap, std::memory_order_re
 
 HeapLine describe_heap() {
   const sirtaki_heap* const heap = own_heap();
-  if (heap == nullptr) return {"shared heap: none", false};
+  if (heap == nullptr) return {"shared heap: none", false, false};
   void* base = nullptr;
   uint64_t span = 0;
   int fd = -1;
@@ -41,7 +41,8 @@ HeapLine describe_heap() {
   std::string text = "shared heap: ";
   text += exists ? "an arena of " + std::to_string(span >> 20) + " MiB" : "none";
   if (!why.empty()) text += "; " + why;
-  return {text, !why.empty() && heap == preloaded_once()};
+  const bool wanted = heap == preloaded_once();
+  return {text, wanted, wanted && !why.empty()};
 }
 
 }  // namespace sirtaki

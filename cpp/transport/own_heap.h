@@ -13,9 +13,11 @@ const sirtaki_heap* own_heap();
 /// From now on `own_heap` is this one; null: the one that was preloaded, if any.
 void use_heap(const sirtaki_heap* heap);
 
-/// One line on it for the log. failed: it was preloaded and is not what its user expects.
+/// One line on it for the log. wanted: it was preloaded. failed: and it is not what its user
+/// expects.
 struct HeapLine {
   std::string text;
+  bool wanted;
   bool failed;
 };
 HeapLine describe_heap();

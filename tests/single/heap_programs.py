@@ -60,5 +60,6 @@ def run_heap(
         timeout=LIMIT * 2,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stderr == ""
+    assert done.returncode == 0
     return done.stdout.strip()

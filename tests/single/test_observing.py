@@ -262,10 +262,18 @@ ONE_SUM = "import numpy, sirtaki as hvd; hvd.init(); hvd.allreduce(numpy.ones(2)
     [
         ("warning", []),
         ("INFO", ["info: joins a world of 1", "info: leaves the world"]),
-        ("debug", ["info: joins a world", "debug: fusion threshold", "info: leaves the world"]),
+        (
+            "debug",
+            [
+                "info: joins a world",
+                "debug: fusion threshold",
+                "debug: shared heap",
+                "info: leaves",
+            ],
+        ),
         (
             "trace",
-            ["info: joins", "debug: ", "trace: runs allreduce 'x'", "info: leaves"],
+            ["info: joins", "debug: ", "debug: ", "trace: runs allreduce 'x'", "info: leaves"],
         ),
     ],
 )

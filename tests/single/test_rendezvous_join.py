@@ -83,7 +83,7 @@ def links_of(world: Joined) -> list[tuple[int, int]]:
 
 def leave(worlds: Sequence[Joined]) -> None:
     for world in worlds:
-        for descriptor in [world.memfd, *(fd for _, fd in links_of(world))]:
+        for descriptor in [world.memfd, *world.bells, *(fd for _, fd in links_of(world))]:
             os.close(descriptor)
         world.close()
 
