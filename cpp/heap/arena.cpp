@@ -148,6 +148,7 @@ void* Arena::allocate(size_t bytes, size_t alignment, bool* is_zero) {
     ++fallbacks_;
     return nullptr;
   }
+  runs_.set_label(taken->at, alignment == kPlain ? 1 : 0);
   count_live(granules);
   ++blocks_;
   if (is_zero != nullptr) *is_zero = taken->fresh;
@@ -297,8 +298,58 @@ void Arena::figures(sirtaki_heap_figures* out) {
           blocks_, fallbacks_,       forked_ ? 1U : 0U,        has_huge_pages() ? 1U : 0U};
 }
 
+/// Whether a fork gets a copy of the run as it is now; of others it has a view.
+bool Arena::is_copied(uint32_t begin) const {
+  const Run& run = runs_[begin];
+  return run.state == State::kLive && run.next != 0 &&
+         size_t{run.granules} * kGranule <= kMostCopied;
+}
+
+void Arena::before_fork() {
+  mutex_.lock();
+  if (base() == nullptr || forked_) return;
+  const KeptErrno kept;
+  size_t bytes = 0;
+  for (uint32_t at = 0; at < runs_.top(); at += runs_[at].granules) {
+    if (is_copied(at)) bytes += size_t{runs_[at].granules} * kGranule;
+  }
+  if (bytes == 0) return;
+  void* const memory = mmap(nullptr, bytes, kReadWrite, kAnonymous, -1, 0);
+  if (memory == MAP_FAILED) return;
+  copies_ = static_cast<char*>(memory);
+  copied_ = bytes;
+  char* to = copies_;
+  for (uint32_t begin = 0; begin < runs_.top(); begin += runs_[begin].granules) {
+    if (!is_copied(begin)) continue;
+    const size_t size = size_t{runs_[begin].granules} * kGranule;
+    std::memcpy(to, at(begin), size);
+    to += size;
+  }
+}
+
+void Arena::after_fork_in_parent() {
+  if (copies_ != nullptr) munmap(copies_, copied_);
+  copies_ = nullptr;
+  mutex_.unlock();
+}
+
+/// Puts the copies in the places of the blocks.
+void Arena::take_copies() {
+  if (copies_ == nullptr) return;
+  char* from = copies_;
+  copies_ = nullptr;
+  for (uint32_t begin = 0; begin < runs_.top(); begin += runs_[begin].granules) {
+    if (!is_copied(begin)) continue;
+    const size_t size = size_t{runs_[begin].granules} * kGranule;
+    constexpr int kMove = MREMAP_MAYMOVE | MREMAP_FIXED;
+    if (mremap(from, size, size, kMove, at(begin)) != MAP_FAILED) runs_.set(begin, State::kOwn);
+    from += size;
+  }
+}
+
 void Arena::after_fork_in_child() {
   if (base() != nullptr && !forked_) {
+    take_copies();
     std::snprintf(why_none_.data(), why_none_.size(), "this process is a fork of one that has it");
     forked_ = true;
     uint32_t begin = 0;

@@ -27,6 +27,11 @@ class Arena {
   static constexpr size_t kGranule = 64 << 10;
   /// The largest alignment of a block, and the arena's own: that of huge pages.
   static constexpr size_t kMostAlignment = 2 << 20;
+  /// Blocks of this alignment are plain: they may be an interpreter's or a library's own tables, of
+  /// which a fork needs those of the moment at which it was made.
+  static constexpr size_t kPlain = 1;
+  /// Plain blocks that are larger are taken for data.
+  static constexpr size_t kMostCopied = 64 << 20;
 
   constexpr Arena() = default;
   /// Tests make several; that of a process stays until its end, like all memory.
@@ -60,8 +65,9 @@ class Arena {
   void detach(void* p, uint64_t bytes);
   void figures(sirtaki_heap_figures* out);
 
-  void before_fork() { mutex_.lock(); }
-  void after_fork_in_parent() { mutex_.unlock(); }
+  /// Copies plain blocks for the child.
+  void before_fork();
+  void after_fork_in_parent();
   /// Makes what the child sees its own.
   void after_fork_in_child();
 
@@ -80,6 +86,8 @@ class Arena {
   void count_live(int64_t granules);
   uint64_t too_much() const;
   void return_dirty(Lock& lock, bool all);
+  bool is_copied(uint32_t begin) const;
+  void take_copies();
   bool make_own(uint32_t begin);
   void make_private(uint32_t begin, uint32_t end);
   void drop_own(uint32_t begin);
@@ -97,6 +105,8 @@ class Arena {
   bool forked_ = false;
   uint64_t live_ = 0, most_live_ = 0, returned_ = 0;  ///< granules
   uint64_t blocks_ = 0, fallbacks_ = 0;
+  char* copies_ = nullptr;  ///< of plain blocks, in their order, during a fork
+  size_t copied_ = 0;
   std::array<char, 256> why_none_{};
 };
 

@@ -22,7 +22,7 @@ enum class State : uint32_t {
 struct Run {
   State state;
   uint32_t granules;
-  uint32_t next, previous;  ///< in its bin, while it is free
+  uint32_t next, previous;  ///< in its bin, while it is free; else `next` is its label
 };
 
 /// Free runs of one kind by their sizes: small ones in a bin a size, larger ones in 16 bins a power
@@ -78,6 +78,8 @@ class Runs {
   /// Makes the live run at `at` that long, where it is; false: the next one is not free or too
   /// short.
   bool resize(uint32_t at, uint32_t granules);
+  /// What its user notes of a live run; of a new one it is undefined.
+  void set_label(uint32_t at, uint32_t label) { runs_[at].next = label; }
   /// Live becomes own, own retired.
   void set(uint32_t at, State state) { runs_[at].state = state; }
 

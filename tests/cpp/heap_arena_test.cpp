@@ -314,6 +314,33 @@ TEST_CASE("heap arena: what a fork writes its parent does not see, nor what it f
   CHECK(small.arena.holds(p, 2 * kMiB));
 }
 
+TEST_CASE("heap arena: a fork has plain blocks as they were, whatever its parent writes later") {
+  Small small;
+  auto* const plain = static_cast<char*>(small.arena.allocate(kMiB, Arena::kPlain, nullptr));
+  std::memset(plain, 5, kMiB);
+  char* const behind = small.allocate_filled(kMiB, 4);
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  small.arena.before_fork();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    small.arena.after_fork_in_child();
+    char byte;
+    const bool told = read(ends[0], &byte, 1) == 1;
+    _exit(told && is_all(plain, kMiB, 5) && is_all(behind, kMiB, 4) ? 0 : 1);
+  }
+  small.arena.after_fork_in_parent();
+  std::memset(plain, 9, kMiB);
+  CHECK(write(ends[1], "x", 1) == 1);
+  int status = -1;
+  waitpid(pid, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(small.arena.holds(plain, kMiB));
+  close(ends[0]);
+  close(ends[1]);
+}
+
 TEST_CASE("heap arena: a fork gets no new blocks and shares none") {
   Small small;
   char* const p = small.allocate_filled(kMiB);

@@ -60,6 +60,6 @@ def run_heap(
         timeout=LIMIT * 2,
         check=False,
     )
-    assert done.stderr == ""
+    assert done.stderr == "", done.stderr
     assert done.returncode == 0
     return done.stdout.strip()

@@ -58,6 +58,27 @@ report()
     assert run_heap(code).splitlines() == ["0", "True [7.0] True"]
 
 
+def test_a_fork_keeps_an_interpreters_tables_as_they_were_whatever_its_parent_does() -> None:
+    code = """
+import numpy
+table = {str(number): number for number in range(200_000)}
+array = numpy.full(1 << 20, 7.0)
+assert sys.getsizeof(table) > 4 * MIB and shared(array.ctypes.data)
+reader, writer = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.read(reader, 1)
+    right = all(table[str(number)] == number for number in range(200_000))
+    os._exit(0 if right and (array == 7).all() else 1)
+array[:] = 3
+table.clear()
+other = {number: str(number) for number in range(300_000)}
+os.write(writer, b"x")
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), array[0])
+"""
+    assert run_heap(code).split() == ["0", "3.0"]
+
+
 def test_threads_that_allocate_do_not_stop_a_fork() -> None:
     code = """
 import threading

@@ -47,7 +47,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 void* malloc(size_t bytes) noexcept {
-  void* const p = from_arena(1, bytes);
+  void* const p = from_arena(Arena::kPlain, bytes);
   return p != nullptr ? p : next().malloc(bytes);
 }
 
@@ -62,8 +62,9 @@ void free(void* p) noexcept {
 void* calloc(size_t count, size_t each) noexcept {
   size_t bytes;
   bool is_zero = false;
-  void* const p =
-      __builtin_mul_overflow(count, each, &bytes) ? nullptr : from_arena(1, bytes, &is_zero);
+  void* const p = __builtin_mul_overflow(count, each, &bytes)
+                      ? nullptr
+                      : from_arena(Arena::kPlain, bytes, &is_zero);
   if (p == nullptr) return next().calloc(count, each);
   return is_zero ? p : std::memset(p, 0, bytes);
 }
@@ -83,7 +84,7 @@ void* realloc(void* p, size_t bytes) noexcept {
   }
   if (p != nullptr && bytes >= kLarge && serves_malloc()) {
     const size_t used = next().malloc_usable_size(p);
-    void* const moved = used < kLarge ? from_arena(1, bytes) : nullptr;
+    void* const moved = used < kLarge ? from_arena(Arena::kPlain, bytes) : nullptr;
     if (moved != nullptr) {
       std::memcpy(moved, p, std::min(used, bytes));
       next().free(p);
