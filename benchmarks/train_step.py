@@ -26,7 +26,6 @@ from sirtaki.observe.measure import Quantiles
 from sirtaki.observe.report import aligned, show_seconds
 
 _SMALL_GRADIENTS = "160 gradients of 4 KB"
-_WORLDS = 2  # of each kind, in turn
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     for name, task in _tasks(args).items():
         small = name == _SMALL_GRADIENTS
         turns = Turns(args.rounds, args.steps * (30 if small else 1))
-        cases[name] = measure_case(task, turns, small, args.num_proc)
+        cases[name] = measure_case(task, turns, small, args.num_proc, args.worlds)
         print("\n".join(case_table(name, cases[name])), end="\n\n", flush=True)
     checks = check_train_step(cases)
     print("\n".join(check.line() for check in checks))
@@ -52,7 +51,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def measure_case(task: Task, turns: Turns, bare: bool, ranks: int) -> dict[str, object]:
+def measure_case(
+    task: Task, turns: Turns, bare: bool, ranks: int, worlds: int
+) -> dict[str, object]:
     """Measure one model in processes of its own; return what goes into the JSON file.
 
     Where memory comes from and whether it is kept is settled when a process starts, so worlds that
@@ -60,7 +61,7 @@ def measure_case(task: Task, turns: Turns, bare: bool, ranks: int) -> dict[str, 
     """
     parameters = 0
     memory: dict[str, dict[str, Quantiles]] = {KEPT: {}, GIVEN_BACK: {}, SHARED_HEAP: {}}
-    for _ in range(_WORLDS):
+    for _ in range(worlds):
         for name, best in memory.items():
             with tempfile.TemporaryDirectory() as folder:
                 os.environ["SIRTAKI_SHARED_HEAP"] = str(int(name == SHARED_HEAP))
@@ -116,6 +117,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32, help="of a rank (32)")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (7)")
     parser.add_argument("--steps", type=int, default=3, help="of a turn (3; small: 30 each)")
+    parser.add_argument("--worlds", type=int, default=2, help="of each kind of memory, in turn (2)")
     parser.add_argument("--small-gradients", action="store_true", help=f"only {_SMALL_GRADIENTS}")
     parser.add_argument("--output", default=str(RESULTS), help="folder of train_step.json")
     return parser.parse_args(arguments)
