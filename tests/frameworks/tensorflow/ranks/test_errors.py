@@ -93,8 +93,8 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(
         call()
 
 
-def test_splits_that_do_not_fit_are_an_error_of_all() -> None:
-    with pytest.raises(tf.errors.AbortedError, match="splits"):
+def test_splits_that_do_not_fit_are_refused_before_anything_is_sent() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="splits"):
         hvd.alltoall(tf.ones(2), splits=[1] * (hvd.size() + 1))
     assert works()
 
