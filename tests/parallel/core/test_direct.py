@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 import sirtaki as hvd
-from sirtaki.core.state import current_world
+from sirtaki.core.state import current_world, mpi_enabled
 
 Array = NDArray[np.float32]
 COUNT = 1 << 19
@@ -20,7 +20,7 @@ def several_ranks() -> None:
     hvd.init()
     if hvd.size() == 1:
         pytest.skip("one rank moves nothing")
-    if hvd.mpi_enabled():
+    if mpi_enabled():
         pytest.skip("MPI moves the data")
     if hvd.local_size() < hvd.size():
         pytest.skip("between hosts nothing is moved directly")
