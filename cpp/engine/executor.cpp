@@ -6,7 +6,7 @@
 
 #include "backends/immediate.h"
 #include "engine/checks.h"
-#include "engine/exchange.h"
+#include "engine/row_exchange.h"
 
 namespace sirtaki {
 namespace {
@@ -215,10 +215,10 @@ WorkPtr Executor::exchange(Flight& flight) {
     flight.in[m].add(readable(from), bytes);
     from += bytes;
   }
-  return std::make_unique<Exchange>(
+  return std::make_unique<RowExchange>(
       backend_, flight.op, flight.in, flight.out,
-      Exchange::Plan{entry.request.splits, row, most_rows(entry.request.shapes[0]),
-                     [this, &flight](const auto& rows) { receive_rows(flight, rows); }});
+      RowExchange::Plan{entry.request.splits, row, most_rows(entry.request.shapes[0]),
+                        [this, &flight](const auto& rows) { receive_rows(flight, rows); }});
 }
 
 void Executor::receive_rows(Flight& flight, const std::vector<int64_t>& rows) {

@@ -30,7 +30,7 @@ struct Request {
   /// The engine agrees on it only, and the caller moves the data.
   bool launched() const { return device != 0 && kind != Kind::kJoin; }
   /// Its rows are known to who sends and who receives them, and only to them: they are told with
-  /// the data (see Exchange).
+  /// the data (see RowExchange).
   bool tells_rows_with_data() const { return kind == Kind::kAlltoall && !launched(); }
 
   /// What its peers must know.

@@ -8,7 +8,7 @@
 #include "doctest/doctest.h"
 #include "engine/checks.h"
 #include "engine/engine.h"
-#include "engine/exchange.h"
+#include "engine/row_exchange.h"
 #include "engine_hosts.h"
 #include "sequencer_fleet.h"
 
@@ -276,8 +276,8 @@ TEST_CASE("rows that a member of an alltoall cannot send end the world, with its
     Op op;
     std::vector<int64_t> got;
     const Streams nothing(2);
-    Exchange exchange(teller, op, nothing, nothing,
-                      {{1, 2}, 8, kMost, [&](const auto& received) { got = received; }});
+    RowExchange exchange(teller, op, nothing, nothing,
+                         {{1, 2}, 8, kMost, [&](const auto& received) { got = received; }});
     while (!exchange.advance()) {
     }
     CHECK(op.longest == static_cast<size_t>(std::max<int64_t>(most, 2)) * 8);

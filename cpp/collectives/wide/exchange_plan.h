@@ -14,12 +14,12 @@ namespace sirtaki {
 
 /// How the hosts' sums become the sum of all.
 ///
-/// | | each host's sum is | 16-bit floats are rounded | connections of a rank |
+/// | | each host's sum is | 16-bit floats are rounded | connections |
 /// |---|---|---|---|
 /// | kGathered | given to all, who add alone | on the host, and at the end | 2 log2(hosts) |
 /// | kDirect | sent in parts to their owners | on the host, and at the end | one a host |
-/// | kHalving | added on a tree, of 2 log2(hosts) steps | on each of log2(hosts) levels | 2
-/// log2(hosts) | | kRing | handed on and added to | at each host: it does not take these | 2 |
+/// | kHalving | added in halves, level by level | on log2(hosts) levels | 2 log2(hosts) |
+/// | kRing | handed on and added to | at each host: it takes none | 2 |
 ///
 /// The last three move 2 (hosts - 1) / hosts of the bytes over each link. Every part is added on
 /// one way only, so all ranks have the same bits; which way depends on nothing but the shape.

@@ -1,4 +1,4 @@
-#include "engine/exchange.h"
+#include "engine/row_exchange.h"
 
 #include <algorithm>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace sirtaki {
 
-Exchange::Exchange(Backend& backend, Op& op, const Streams& in, const Streams& out, Plan plan)
+RowExchange::RowExchange(Backend& backend, Op& op, const Streams& in, const Streams& out, Plan plan)
     : backend_(backend),
       op_(op),
       in_(in),
@@ -30,7 +30,7 @@ Exchange::Exchange(Backend& backend, Op& op, const Streams& in, const Streams& o
   work_ = backend_.start(telling_, own_streams_, others_streams_);
 }
 
-bool Exchange::advance() {
+bool RowExchange::advance() {
   if (!work_->advance()) return false;
   if (told_) return true;
   told_ = true;
@@ -39,7 +39,7 @@ bool Exchange::advance() {
   return false;
 }
 
-void Exchange::learn() {
+void RowExchange::learn() {
   std::vector<int64_t> received;
   int64_t most = 0;
   int64_t total = 0;

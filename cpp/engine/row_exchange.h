@@ -10,7 +10,7 @@ namespace sirtaki {
 
 /// An alltoall of rows, in two steps: first the members tell each other how many rows they will
 /// send, then these go. So nobody else has to know.
-class Exchange final : public Work {
+class RowExchange final : public Work {
  public:
   struct Plan {
     /// Rows for each member.
@@ -22,7 +22,7 @@ class Exchange final : public Work {
   };
 
   /// `op`, `in` and `out`: of the second step; `op.longest` and `out` are filled in between.
-  Exchange(Backend& backend, Op& op, const Streams& in, const Streams& out, Plan plan);
+  RowExchange(Backend& backend, Op& op, const Streams& in, const Streams& out, Plan plan);
 
   bool advance() override;
   bool is_ready() override { return work_->is_ready(); }
