@@ -64,7 +64,9 @@ def measure_case(
     for _ in range(worlds):
         for name, best in memory.items():
             with tempfile.TemporaryDirectory() as folder:
-                os.environ["SIRTAKI_SHARED_HEAP"] = str(int(name == SHARED_HEAP))
+                os.environ.pop("SIRTAKI_SHARED_HEAP", None)
+                if name == SHARED_HEAP:
+                    os.environ["SIRTAKI_SHARED_HEAP"] = "1"
                 arguments = (task, turns, bare, name != GIVEN_BACK, folder)
                 parameters, seconds = run(measure_steps, arguments, num_proc=ranks)[0]
             for contender, taken in seconds.items():
