@@ -27,6 +27,8 @@ enum class Kind : uint8_t {
 
 inline constexpr int kKindCount = 12;
 
+constexpr bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
+
 /// A contiguous piece of memory that takes part in an operation.
 struct Segment {
   std::byte* data = nullptr;

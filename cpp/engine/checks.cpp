@@ -24,9 +24,7 @@ int64_t bounded_elements(const Shape& shape) {
   return count;
 }
 
-bool is_data_kind(Kind kind) {
-  return kind != Kind::kJoin && kind != Kind::kAddSet && kind != Kind::kRemoveSet;
-}
+bool is_data_kind(Kind kind) { return kind != Kind::kJoin && !changes_sets(kind); }
 
 /// Why a wire format does not fit.
 std::string not_rounded(const Request& request) {
@@ -38,18 +36,6 @@ std::string not_rounded(const Request& request) {
              "only sums, averages, minima, maxima and products of float32 in CPU memory "
              "travel as ") +
          name(request.wire) + ", in an allreduce";
-}
-
-std::string wrong_set(const Request& base, int world) {
-  if (base.root <= 0 || base.root >= Region::kMaxSets) {
-    return "a process set cannot have the number " + std::to_string(base.root);
-  }
-  int64_t last = -1;
-  for (const int64_t rank : base.splits) {
-    if (rank <= last || rank >= world) return "its ranks are not ascending ranks of the world";
-    last = rank;
-  }
-  return "";
 }
 
 /// The numbers of rows: of each tensor and member, or for alltoall from each member to each.
@@ -163,6 +149,20 @@ std::string unsupported(const Request& request, size_t members) {
   return tells_splits ? wrong_splits(request, members) : "";
 }
 
+std::string wrong_change(const Request& base, const ProcessSets& sets) {
+  if (base.kind == Kind::kRemoveSet) return base.root == 0 ? "it removes the world" : "";
+  if (base.root <= 0 || base.root >= Region::kMaxSets) {
+    return "a process set cannot have the number " + std::to_string(base.root);
+  }
+  const auto world = static_cast<int64_t>(sets.ranks(0).size());
+  int64_t last = -1;
+  for (const int64_t rank : base.splits) {
+    if (rank <= last || rank >= world) return "its ranks are not ascending ranks of the world";
+    last = rank;
+  }
+  return "";
+}
+
 std::string contradiction(const Response& response, const Request* own, const ProcessSets& sets,
                           int rank) {
   const Request& base = response.base;
@@ -180,8 +180,7 @@ std::string contradiction(const Response& response, const Request* own, const Pr
   // The texts name rank 0, which decides.
   if (std::string why = mismatch(base, 0, *own, rank); !why.empty()) return why;
   if (base.set != own->set) return "this rank has submitted it in another process set";
-  if (base.kind == Kind::kAddSet) return wrong_set(base, static_cast<int>(sets.ranks(0).size()));
-  if (base.kind == Kind::kRemoveSet) return base.root == 0 ? "it removes the world" : "";
+  if (changes_sets(base.kind)) return wrong_change(base, sets);
   if (traits.rooted && sets.index(base.set, base.root) < 0) return "its root is not in its set";
   if (std::string why = unsupported(*own, members); !why.empty()) return why;
   const bool sized = traits.shapes == ShapeRule::kAllButFirst;

@@ -22,6 +22,9 @@ std::string wrong_splits(const Request& request, size_t members);
 /// What `members` ranks cannot run although they agree on it.
 std::string unsupported(const Request& request, size_t members);
 
+/// Why what the sequencer decided cannot add or remove a process set.
+std::string wrong_change(const Request& base, const ProcessSets& sets);
+
 /// Why `rank`, which asked for `own` (null: for nothing), cannot run what the sequencer decided.
 std::string contradiction(const Response& response, const Request* own, const ProcessSets& sets,
                           int rank);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "engine/checks.h"
 
 namespace sirtaki {
 
@@ -54,7 +55,7 @@ void HostAggregator::report(Stretch who, const Reporters& from, const Request& r
     ordinal = *next;
   }
   const std::string key = match_key(request, ordinal);
-  Pending& pending = pending_.try_emplace(key, members, here_).first->second;
+  Pending& pending = pending_.try_emplace(key, request.set, members, here_).first->second;
   if (pending.reported.contains_any(who)) return pass(from, message);  // the same
   pending.reported.add(who);
   if (pending.held.empty()) {
@@ -164,15 +165,24 @@ void HostAggregator::learn(const Request& request, uint64_t ordinal) {
   if (request.kind == Kind::kJoin) {
     rosters_.of(request.set).align_ordinals(ordinal);  // the same correction as the sequencer's
     joined_.erase(request.set);
-  } else if (request.kind == Kind::kAddSet) {
-    sets_.add(request.root, {request.splits.begin(), request.splits.end()});
-    rosters_.forget(request.root);
-  } else if (request.kind == Kind::kRemoveSet) {
-    sets_.remove(request.root);
-    rosters_.forget(request.root);
-    joined_.erase(request.root);
+  } else if (changes_sets(request.kind)) {
+    learn_set(request);
   }
   forget(match_key(request, ordinal));
+}
+
+void HostAggregator::learn_set(const Request& change) {
+  if (const std::string why = wrong_change(change, sets_); !why.empty()) {
+    throw Error(ErrorCode::kInternal, "the sequencer changed the process sets, but " + why);
+  }
+  const int32_t set = change.root;
+  // What was reported of an earlier set of this number does not count among its next members.
+  release_all();
+  std::erase_if(pending_, [&](const auto& pending) { return pending.second.set == set; });
+  rosters_.forget(set);
+  joined_.erase(set);
+  if (change.kind == Kind::kRemoveSet) return sets_.remove(set);
+  sets_.add(set, {change.splits.begin(), change.splits.end()});
 }
 
 /// The operation is decided: who reports its name from now on means another one.

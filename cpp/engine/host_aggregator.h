@@ -64,9 +64,10 @@ class HostAggregator {
   };
   /// An operation that ranks here have reported and that has not begun.
   struct Pending {
-    Pending(const Roster& roster, HostRange here)
-        : reported(roster.size()), members(roster.of_hosts(here).size()) {}
+    Pending(int32_t its_set, const Roster& roster, HostRange here)
+        : set(its_set), reported(roster.size()), members(roster.of_hosts(here).size()) {}
 
+    int32_t set;
     Marks reported;  ///< by place in the set's roster, those sent included
     int members;     ///< of the set, here
     std::vector<Held> held;
@@ -86,6 +87,7 @@ class HostAggregator {
   int joined(int32_t set) const;
   void learn_batch(Reader& in);
   void learn(const Request& request, uint64_t ordinal);
+  void learn_set(const Request& change);
   const Request* find_known(uint32_t id) const;
 
   HostRange here_;

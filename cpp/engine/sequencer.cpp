@@ -13,8 +13,6 @@ namespace {
 
 constexpr auto kLargestChunk = static_cast<int64_t>(StreamSlots::most(Region::kWorldStreamBytes));
 
-bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
-
 }  // namespace
 
 Sequencer::Sequencer(const HostMap& hosts, const EngineOptions& options, Send send)

@@ -124,6 +124,44 @@ TEST_CASE("only the members of a process set on the host are waited for") {
   CHECK(host.take(0).size() == 1);  // the sequencer will refuse it
 }
 
+TEST_CASE("what was reported in an earlier set does not count among the next set's members") {
+  const HostMap hosts({0, 0, 1, 1, 1});
+  HostAggregator host(hosts, {1, 2});
+  Request first = testing::add_set({2, 4});
+  first.root = 7;
+  host.receive_down(batch(first, 0));
+  host.receive_up(4, up(testing::in_set(sum_of("x"), 7)), 0);
+  host.receive_down(batch(testing::remove_set(7), 0));
+  CHECK(host.take(0).size() == 1);  // the sequencer will refuse it
+  Request second = testing::add_set({2, 3, 4});
+  second.root = 7;
+  host.receive_down(batch(second, 0));
+  for (const int rank : {2, 3, 4}) {
+    CHECK(host.take(0).empty());
+    host.receive_up(rank, up(testing::in_set(sum_of("x"), 7)), 0);
+  }
+  const auto reports = host.take(0);
+  REQUIRE(reports.size() == 1);
+  CHECK(reports[0].from == Reporters{{}, {{1, 2}}});
+}
+
+TEST_CASE("a process set of ranks that do not exist, or none at all for the world, is refused") {
+  const HostMap hosts({0, 0, 1, 1});
+  HostAggregator host(hosts, {1, 2});
+  const auto added = [](int32_t set, std::vector<int64_t> ranks) {
+    Request request = testing::add_set(std::move(ranks));
+    request.root = set;
+    return batch(request, 0);
+  };
+  CHECK_THROWS_WITH(host.receive_down(added(7, {2, int64_t{1} << 20})),
+                    doctest::Contains("its ranks are not ascending ranks of the world"));
+  CHECK_THROWS_WITH(host.receive_down(added(7, {-1, 2})), doctest::Contains("not ascending"));
+  CHECK_THROWS_WITH(host.receive_down(added(7, {3, 2})), doctest::Contains("not ascending"));
+  CHECK_THROWS_WITH(host.receive_down(added(0, {2})), doctest::Contains("the number 0"));
+  CHECK_THROWS_WITH(host.receive_down(batch(testing::remove_set(0), 0)),
+                    doctest::Contains("removes the world"));
+}
+
 TEST_CASE("ranks that joined are not waited for") {
   const HostMap hosts({0, 0, 1, 1});
   HostAggregator host(hosts, {1, 2});
