@@ -10,7 +10,7 @@ from typing import Any
 from control_plane import rows as control_plane_rows
 from torch_distributed import rows
 
-from sirtaki.observe.report import show_bytes, show_rate, show_seconds
+from sirtaki.observe.report import show_bytes, show_cells, show_rate, show_seconds
 
 Result = dict[str, Any]
 
@@ -53,8 +53,7 @@ def _allreduce(result: Result) -> list[str]:
     names = list(next(iter(timings.values())))
     rows = [["Bytes", *names]]
     for size, by_name in timings.items():
-        medians = [by_name[name]["median"] for name in names]
-        cells = [f"{show_seconds(median)}, {show_rate(size, median)}" for median in medians]
+        cells = [", ".join(show_cells(size, by_name.get(name))) for name in names]
         rows.append([show_bytes(size), *cells])
     title = f"## Allreduce, {result['ranks']} ranks: median time, GB/s"
     return [title, "", *_markdown(rows), "", *_targets(result), "", *_origin(result)]

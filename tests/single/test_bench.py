@@ -12,7 +12,7 @@ import pytest
 import sirtaki
 from sirtaki.observe.contenders import Array, Copy, Run, timed
 from sirtaki.observe.measure import Plan, interleave, measure, sizes_between
-from sirtaki.observe.report import aligned, show_bytes, show_rate, show_seconds
+from sirtaki.observe.report import aligned, show_bytes, show_rate, show_seconds, table
 from tests.single.launching import LIMIT, SIRTAKI
 
 
@@ -81,6 +81,24 @@ def test_a_wrong_sum_is_an_error() -> None:
             measure(Plan([4], rounds=1), {"wrong": wrong})
     finally:
         sirtaki.shutdown()
+
+
+def test_who_is_slow_at_a_size_is_not_asked_for_larger_ones() -> None:
+    asked: list[int] = []
+
+    def slow(data: Array) -> Run:
+        asked.append(data.nbytes)
+        return lambda repeats: [2.0] * repeats
+
+    sirtaki.init()
+    try:
+        timings = measure(Plan([4, 16, 64], rounds=1, patience=1.0), {"slow": slow})
+    finally:
+        sirtaki.shutdown()
+    assert asked == [4]
+    assert timings[4]["slow"]["median"] == 2.0
+    assert table(timings)[0].split() == ["slow", "GB/s", "memcpy", "GB/s"]
+    assert [line.split()[2:4] for line in table(timings)[2:]] == [["-", "-"], ["-", "-"]]
 
 
 def test_contenders_take_turns_and_a_turns_first_repeat_does_not_count() -> None:

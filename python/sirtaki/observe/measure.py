@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ Timings = dict[int, dict[str, Quantiles]]
 class Plan:
     """How long to measure.
 
-    sizes: bytes, multiples of 4. rounds: turns of every contender at a size. seconds: that a
-    contender's turn should take; at least `fewest` repeats of it are made.
+    sizes: bytes, multiples of 4, ascending. rounds: turns of every contender at a size. seconds:
+    that a contender's turn should take; at least `fewest` repeats of it are made. patience: who has
+    taken more seconds for a size is not asked for the larger ones.
     """
 
     sizes: Sequence[int]
@@ -30,6 +32,7 @@ class Plan:
     seconds: float = 0.04
     fewest: int = 2
     most: int = 1000
+    patience: float = math.inf
 
 
 def sizes_between(smallest: int, largest: int) -> list[int]:
@@ -55,7 +58,12 @@ def measure_own(plan: Plan) -> Timings:
 def measure(plan: Plan, contenders: Mapping[str, Contender]) -> Timings:
     """As `measure_own` for these contenders and the copy, in the world as it is."""
     copy = Copy(max(plan.sizes))
-    return {size: _measure_size(size, plan, contenders, copy) for size in plan.sizes}
+    timings: Timings = {}
+    for size in plan.sizes:
+        timings[size] = row = _measure_size(size, plan, contenders, copy)
+        slow = {name for name, seconds in row.items() if seconds["median"] > plan.patience}
+        contenders = {name: contenders[name] for name in contenders if name not in slow}
+    return timings
 
 
 def _measure_size(

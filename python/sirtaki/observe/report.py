@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sirtaki.observe.measure import Timings
+from sirtaki.observe.measure import Quantiles, Timings
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -29,17 +29,26 @@ def show_rate(count: int, seconds: float) -> str:
     return _three_digits(count / seconds / 1e9)
 
 
+def show_cells(count: int, seconds: Quantiles | None) -> tuple[str, str]:
+    """Return the median and its GB/s, or dashes for who was not measured."""
+    if seconds is None:
+        return "-", "-"
+    return show_seconds(seconds["median"]), show_rate(count, seconds["median"])
+
+
 def _three_digits(value: float) -> str:
     return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
 
 
 def table(timings: Timings) -> list[str]:
-    """Return lines: for every size each contender's median time and its GB/s of payload."""
+    """Return lines: for every size each contender's median time and its GB/s of payload.
+
+    Who was not measured at a size has a dash there.
+    """
     names = list(next(iter(timings.values())))
     rows = [["", *(cell for name in names for cell in (name, "GB/s"))]]
     for size, by_name in timings.items():
-        medians = [by_name[name]["median"] for name in names]
-        cells = [(show_seconds(median), show_rate(size, median)) for median in medians]
+        cells = [show_cells(size, by_name.get(name)) for name in names]
         rows.append([show_bytes(size), *(text for cell in cells for text in cell)])
     return aligned(rows)
 
