@@ -68,6 +68,10 @@ enum {
   SIRTAKI_BIT_XOR = 8
 };
 
+/* What numbers are rounded to, once, on their way; they are summed as float32. For an allreduce of
+ * float32, but not SIRTAKI_ADASUM. */
+enum { SIRTAKI_WIRE_OWN = 0, SIRTAKI_WIRE_F16 = 1, SIRTAKI_WIRE_BF16 = 2 };
+
 /* What became of an operation. */
 enum {
   SIRTAKI_OK = 0,
@@ -105,6 +109,7 @@ typedef struct sirtaki_request {
   int32_t reduce;
   int32_t root; /* rank of the world */
   int32_t set;  /* number of the process set; 0: the world */
+  int32_t wire; /* SIRTAKI_WIRE_OWN … */
   double prescale;
   double postscale;
   const char* name; /* the same on all ranks; empty: matched by the order of submission */

@@ -72,6 +72,7 @@ Request request_of(const sirtaki_request& asked) {
   request.kind = static_cast<Kind>(asked.kind);
   request.dtype = static_cast<Dtype>(asked.dtype);
   request.reduce = static_cast<ReduceOp>(asked.reduce);
+  request.wire = static_cast<WireFormat>(asked.wire);
   request.scale = {asked.prescale, asked.postscale};
   request.root = asked.root;
   request.set = asked.set;
@@ -219,6 +220,9 @@ static_assert(static_cast<int>(Dtype::kU16) == SIRTAKI_U16);
 static_assert(static_cast<int>(Dtype::kF8E8M0FNU) == SIRTAKI_F8E8M0FNU);
 static_assert(static_cast<int>(ReduceOp::kAverage) == SIRTAKI_AVERAGE);
 static_assert(static_cast<int>(ReduceOp::kBitXor) == SIRTAKI_BIT_XOR);
+static_assert(static_cast<int>(WireFormat::kOwn) == SIRTAKI_WIRE_OWN);
+static_assert(static_cast<int>(WireFormat::kF16) == SIRTAKI_WIRE_F16);
+static_assert(static_cast<int>(WireFormat::kBF16) == SIRTAKI_WIRE_BF16);
 static_assert(static_cast<int>(ErrorCode::kInternal) + 1 == SIRTAKI_INTERNAL);
 static_assert(static_cast<int>(ErrorCode::kPeerLost) + 1 == SIRTAKI_PEER_LOST);
 static_assert(static_cast<int>(ErrorCode::kTimeout) + 1 == SIRTAKI_TIMEOUT);

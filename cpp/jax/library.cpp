@@ -212,8 +212,8 @@ std::string name_on(int32_t device, std::string_view name) {
 }
 
 ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kind,
-                       int64_t reduce_op, int64_t root_rank, int64_t process_set, double prescale,
-                       double postscale, ffi::Span<const int64_t> splits,
+                       int64_t reduce_op, int64_t root_rank, int64_t process_set, int64_t wire,
+                       double prescale, double postscale, ffi::Span<const int64_t> splits,
                        ffi::Span<const int64_t> received, ffi::RemainingArgs operands,
                        ffi::RemainingRets results) {
   sirtaki_world* world = engine_table->current();
@@ -231,6 +231,7 @@ ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kin
   request.reduce = static_cast<int32_t>(reduce_op);
   request.root = static_cast<int32_t>(root_rank);
   request.set = static_cast<int32_t>(process_set);
+  request.wire = static_cast<int32_t>(wire);
   request.prescale = prescale;
   request.postscale = postscale;
   request.name = name.data();
@@ -265,6 +266,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sirtaki_collective, sirtaki::jax::collective,
                                   .Attr<int64_t>("reduce_op")
                                   .Attr<int64_t>("root_rank")
                                   .Attr<int64_t>("process_set")
+                                  .Attr<int64_t>("wire")
                                   .Attr<double>("prescale")
                                   .Attr<double>("postscale")
                                   .Attr<xla::ffi::Span<const int64_t>>("splits")

@@ -173,6 +173,7 @@ void Call::submit() {
       .reduce = attributes_.reduce,
       .root = attributes_.root,
       .set = attributes_.set,
+      .wire = attributes_.wire,
       .prescale = attributes_.prescale,
       .postscale = attributes_.postscale,
       .name = attributes_.name.data(),

@@ -127,6 +127,7 @@ void* create(TF_OpKernelConstruction* node) {
   attributes->reduce = static_cast<int32_t>(integer(node, "reduce_op", status));
   attributes->root = static_cast<int32_t>(integer(node, "root_rank", status));
   attributes->set = static_cast<int32_t>(integer(node, "process_set", status));
+  attributes->wire = static_cast<int32_t>(integer(node, "wire", status));
   attributes->prescale = factor(node, "prescale_bits", status);
   attributes->postscale = factor(node, "postscale_bits", status);
   if (!status.ok()) TF_OpKernelConstruction_Failure(node, status);
@@ -254,7 +255,7 @@ void define(const Operation& operation, const std::string& name, bool stateful, 
   for (const char* output : operation.outputs) TF_OpDefinitionBuilderAddOutput(builder, output);
   for (const char* attribute :
        {"tensor_name: string = ''", "reduce_op: int = 1", "root_rank: int = 0",
-        "process_set: int = 0", "prescale_bits: int = 4607182418800017408",
+        "process_set: int = 0", "wire: int = 0", "prescale_bits: int = 4607182418800017408",
         "postscale_bits: int = 4607182418800017408"}) {
     TF_OpDefinitionBuilderAddAttr(builder, attribute);
   }

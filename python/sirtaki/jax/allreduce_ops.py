@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 from sirtaki._core import DTYPES
-from sirtaki.core import kinds
+from sirtaki.core import kinds, wires
 from sirtaki.core.dtypes import FLOATING
 from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
@@ -16,7 +17,7 @@ from sirtaki.core.reduce_ops import Adasum, Average
 from sirtaki.core.reduction import Reduction, check_op
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
 from sirtaki.jax.calls import checked_name, members, traced
-from sirtaki.jax.compression import Compression, Compressor
+from sirtaki.jax.compression import Compression, Compressor, compress_for, wire_of
 from sirtaki.jax.gradients import traced_allreduce
 from sirtaki.jax.primitive import Operation
 
@@ -68,9 +69,10 @@ def grouped_allreduce(
     compression: type[Compressor] = Compression.none,
 ) -> list[jax.Array]:
     """Reduce several arrays as one operation for each dtype; as `allreduce` otherwise."""
+    wire = wire_of(compression, op)
     compressed, contexts = [], []
     for x in xs:
-        array, context = compression.compress(check_reducible("allreduce", x))
+        array, context = compress_for(wire, compression, check_reducible("allreduce", x))
         compressed.append(array)
         contexts.append(context)
     operation = _operation(op, name, prescale_factor, postscale_factor, process_set)
@@ -78,8 +80,9 @@ def grouped_allreduce(
     reduced: list[Any] = [None] * len(compressed)
     for indices, part_name in by_dtype(compressed, name):
         part = [compressed[i] for i in indices]
+        part_wire = wire if part[0].dtype == jnp.float32 else wires.NONE
         if traced(part):
-            results = traced_allreduce(operation(part_name), part)
+            results = traced_allreduce(operation(part_name, part_wire), part)
         else:
             handle = collectives.allreduce_async(
                 to_host(part),
@@ -87,6 +90,7 @@ def grouped_allreduce(
                 part_name,
                 Reduction(op, prescale_factor, postscale_factor, process_set),
                 waits=True,
+                wire=part_wire,
             )
             results = from_host(collectives.synchronize(handle))
         for i, result in zip(indices, results, strict=True):
@@ -115,10 +119,10 @@ def allreduce_tree(
 def _operation(
     op: int, name: str | None, prescale: float, postscale: float, process_set: ProcessSet
 ) -> Any:
-    """Return what makes the operation under a name; ValueError if arguments are wrong."""
+    """Return what makes the operation of a name and a wire; ValueError if arguments are wrong."""
     check_op(op)
     members(process_set)
-    return lambda part_name: Operation(
+    return lambda part_name, wire: Operation(
         kinds.ALLREDUCE,
         "allreduce",
         checked_name(part_name),
@@ -126,6 +130,7 @@ def _operation(
         reduce=int(op),
         prescale=float(prescale),
         postscale=float(postscale),
+        wire=wire,
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import jax
 import jax.numpy as jnp
+
+from sirtaki.core import wires
+from sirtaki.core.reduce_ops import Adasum
 
 
 class Compressor:
@@ -76,3 +79,24 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+# Exactly these: what a class derived from them does is its own.
+_WIRES: Final[dict[type[Compressor], int]] = {
+    FP16Compressor: wires.F16,
+    BF16Compressor: wires.BF16,
+}
+
+
+def wire_of(compression: type[Compressor], op: int) -> int:
+    """Return what the engine is to round float32 arrays to in place of this compression."""
+    return wires.NONE if op == Adasum else _WIRES.get(compression, wires.NONE)
+
+
+def compress_for(
+    wire: int, compression: type[Compressor], array: jax.Array
+) -> tuple[jax.Array, Any]:
+    """Return what to give the engine that rounds to `wire`, and a context for `decompress`."""
+    if wire != wires.NONE and array.dtype == jnp.float32:
+        return array, array.dtype
+    return compression.compress(array)

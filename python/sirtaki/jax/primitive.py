@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from sirtaki.core import kinds
+from sirtaki.core import kinds, wires
 from sirtaki.jax import internals, library
 
 _SAME_SHAPE = (kinds.ALLREDUCE, kinds.BROADCAST)
@@ -27,6 +27,7 @@ class Operation:
     rows: of each result; None where results have the shapes of the arrays.
     received: of allgather and alltoall, the rows that are to come from each member, of each array
         in turn; otherwise the operation fails.
+    wire: what float32 numbers are rounded to on their way, of `sirtaki.core.wires`.
     """
 
     kind: int
@@ -40,6 +41,7 @@ class Operation:
     splits: tuple[int, ...] = ()
     rows: tuple[int, ...] | None = None
     received: tuple[int, ...] = ()
+    wire: int = wires.NONE
 
     def of_gradient(self, **changes: Any) -> Operation:
         """Return the operation, but for `changes`, that reduces the gradients of this one."""
@@ -95,6 +97,7 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Any:
         reduce_op=np.int64(operation.reduce),
         root_rank=np.int64(operation.root),
         process_set=np.int64(operation.process_set),
+        wire=np.int64(operation.wire),
         prescale=np.float64(operation.prescale),
         postscale=np.float64(operation.postscale),
         splits=np.array(operation.splits, np.int64),

@@ -7,11 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from sirtaki.core import wires
 from sirtaki.core.membership import size_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average, Sum
 from sirtaki.core.reduction import resolve_op
-from sirtaki.tensorflow.compression import Compression, Compressor
+from sirtaki.tensorflow.compression import Compression, Compressor, compress_for, wire_of
 from sirtaki.tensorflow.mpi_ops import allgather, dense, reduce_group, scatter_group
 from sirtaki.tensorflow.tracing import plain_python
 
@@ -124,7 +125,7 @@ def grouped_reducescatter(
     name: str | None = None,
 ) -> list[Any]:
     """Reduce several tensors, each as `reducescatter` does."""
-    sent, contexts = _compressed(tensors, compression)
+    sent, contexts = _compressed(wires.NONE, tensors, compression)
     results = scatter_group(sent, name, op, prescale_factor, postscale_factor, process_set)
     return _decompressed(results, contexts, compression)
 
@@ -138,15 +139,16 @@ def _reduced(
     postscale_factor: float,
     process_set: ProcessSet,
 ) -> list[Any]:
-    sent, contexts = _compressed(tensors, compression)
-    results = reduce_group(sent, name, op, prescale_factor, postscale_factor, process_set)
+    wire = wire_of(compression, op)
+    sent, contexts = _compressed(wire, tensors, compression)
+    results = reduce_group(sent, name, op, prescale_factor, postscale_factor, process_set, wire)
     return _decompressed(results, contexts, compression)
 
 
 def _compressed(
-    tensors: Sequence[Any], compression: type[Compressor]
+    wire: int, tensors: Sequence[Any], compression: type[Compressor]
 ) -> tuple[list[Any], list[Any]]:
-    pairs = [compression.compress(dense(tensor)) for tensor in tensors]
+    pairs = [compress_for(wire, compression, dense(tensor)) for tensor in tensors]
     return [sent for sent, _ in pairs], [context for _, context in pairs]
 
 

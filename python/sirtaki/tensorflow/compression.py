@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import tensorflow as tf
+
+from sirtaki.core import wires
+from sirtaki.core.reduce_ops import Adasum
 
 
 class Compressor:
@@ -74,3 +77,22 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+# Exactly these: what a class derived from them does is its own.
+_WIRES: Final[dict[type[Compressor], int]] = {
+    FP16Compressor: wires.F16,
+    BF16Compressor: wires.BF16,
+}
+
+
+def wire_of(compression: type[Compressor], op: int) -> int:
+    """Return what the engine is to round float32 tensors to in place of this compression."""
+    return wires.NONE if op == Adasum else _WIRES.get(compression, wires.NONE)
+
+
+def compress_for(wire: int, compression: type[Compressor], tensor: Any) -> tuple[Any, Any]:
+    """Return what to give the engine that rounds to `wire`, and a context for `decompress`."""
+    if wire != wires.NONE and tensor.dtype == tf.float32:
+        return tensor, tensor.dtype
+    return compression.compress(tensor)

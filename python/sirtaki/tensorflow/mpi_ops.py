@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core import kinds, state
+from sirtaki.core import kinds, state, wires
 from sirtaki.core.grouping import by_key
 from sirtaki.core.membership import number_of, rank_of, size_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
@@ -26,8 +26,12 @@ def reduce_group(
     prescale_factor: float,
     postscale_factor: float,
     process_set: ProcessSet,
+    wire: int,
 ) -> list[Any]:
-    """Return the sums, or what `op` says, of dense tensors: one operation for each dtype."""
+    """Return the sums, or what `op` says, of dense tensors: one operation for each dtype.
+
+    wire: what float32 numbers are rounded to on their way, of `sirtaki.core.wires`.
+    """
     check_op(op)
     _require_world()
 
@@ -41,6 +45,7 @@ def reduce_group(
             process_set=number_of(process_set),
             prescale=float(prescale_factor),
             postscale=float(postscale_factor),
+            wire=wire if part[0].dtype == tf.float32 else wires.NONE,
         )
         return operation.run(part)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core import kinds
+from sirtaki.core import kinds, wires
 from sirtaki.core.reduce_ops import Sum
 from sirtaki.tensorflow.library import compiled
 from sirtaki.tensorflow.names import in_a_loop
@@ -41,6 +41,7 @@ class Operation:
     process_set: int = 0
     prescale: float = 1.0
     postscale: float = 1.0
+    wire: int = wires.NONE
     ordered: bool = False
 
     def run(self, tensors: Sequence[Any] = (), splits: Any = None) -> list[Any]:
@@ -72,6 +73,7 @@ class Operation:
             "reduce_op": self.reduce_op,
             "root_rank": self.root_rank,
             "process_set": self.process_set,
+            "wire": self.wire,
             "prescale_bits": _bits(self.prescale),
             "postscale_bits": _bits(self.postscale),
         }
@@ -91,6 +93,7 @@ class Operation:
             number("process_set"),
             _factor(number("prescale_bits")),
             _factor(number("postscale_bits")),
+            number("wire"),
         )
 
     def but(self, **changes: Any) -> Operation:

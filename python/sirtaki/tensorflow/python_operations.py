@@ -94,7 +94,7 @@ def _start(operation: Operation, arrays: list[Any]) -> int:
     process_set = process_set_of(operation.process_set)
     reduction = Reduction(operation.reduce_op, operation.prescale, operation.postscale, process_set)
     if operation.kind == kinds.ALLREDUCE:
-        return _collectives.allreduce_async(arrays, None, name, reduction)
+        return _collectives.allreduce_async(arrays, None, name, reduction, wire=operation.wire)
     if operation.kind == kinds.REDUCESCATTER:
         return _collectives.reducescatter_async(arrays, name, reduction)
     if operation.kind == kinds.ALLGATHER:

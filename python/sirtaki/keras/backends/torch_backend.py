@@ -27,7 +27,6 @@ class Reduction(gradient_reduction.GradientReduction):
     def reduce(self, gradients: list[torch.Tensor], name: str) -> list[torch.Tensor]:
         """Reduce gradients together."""
         prescale, postscale = self.factors
-        sent, contexts = zip(*map(self.compression.compress, gradients), strict=True)
 
         def reduce_part(part: list[torch.Tensor], suffix: str) -> list[torch.Tensor]:
             return allreduce_ops.grouped_allreduce(
@@ -37,13 +36,10 @@ class Reduction(gradient_reduction.GradientReduction):
                 process_set=self.process_set,
                 prescale_factor=prescale,
                 postscale_factor=postscale,
+                compression=self.compression,
             )
 
-        results = by_key(sent, lambda tensor: tensor.dtype, reduce_part)
-        return [
-            self.compression.decompress(result, context)
-            for result, context in zip(results, contexts, strict=True)
-        ]
+        return by_key(gradients, lambda tensor: tensor.dtype, reduce_part)
 
 
 class Step:

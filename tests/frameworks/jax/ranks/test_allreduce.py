@@ -119,13 +119,17 @@ def test_a_tree_keeps_its_structure(run) -> None:
 
 
 @pytest.mark.parametrize("compression", [hvd.Compression.fp16, hvd.Compression.bf16])
-def test_compression_rounds_floats_alone_and_gives_their_type_back(run, compression) -> None:
-    group = [jnp.array([1.0, 1 + 2**-20]), jnp.array([2**20 + 1])]
+def test_compression_rounds_the_floats_that_each_rank_gives_and_not_their_sum(
+    run, compression
+) -> None:
+    # 1 + 2**-12 is 1 in both types, which have no 2049 either.
+    mine = 2048.0 if hvd.rank() == 0 else 1.0
+    group = [jnp.array([mine, 1 + 2**-12]), jnp.array([2**20 + 1])]
     floats, integers = run(
         lambda *xs: hvd.grouped_allreduce(xs, op=hvd.Sum, compression=compression), *group
     )
     assert floats.dtype == "float32"
-    assert floats.tolist() == [hvd.size()] * 2
+    assert floats.tolist() == [2048 + hvd.size() - 1, hvd.size()]
     assert integers.tolist() == [(2**20 + 1) * hvd.size()]
 
 

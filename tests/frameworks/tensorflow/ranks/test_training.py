@@ -93,6 +93,23 @@ def test_compressed_gradients_come_back_in_their_own_type(compression: Any) -> N
     np.testing.assert_allclose(gradient, [mean()] * 2, rtol=1e-2)
 
 
+@pytest.mark.parametrize("compression", [hvd.Compression.fp16, hvd.Compression.bf16])
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_compression_rounds_what_each_rank_gives_and_not_their_sum(
+    compression: Any, in_graph: bool
+) -> None:
+    def total(floats: Any, integers: Any) -> list[Any]:
+        return hvd.grouped_allreduce([floats, integers], op=hvd.Sum, compression=compression)
+
+    # 1 + 2**-12 is 1 in both types, which have no 2049 either.
+    mine = tf.constant([2048.0 if hvd.rank() == 0 else 1.0, 1 + 2**-12])
+    run = tf.function(total) if in_graph else total
+    floats, integers = run(mine, tf.constant([2**20 + 1]))
+    assert floats.dtype == tf.float32
+    assert floats.numpy().tolist() == [2048.0 + hvd.size() - 1, hvd.size()]
+    assert integers.numpy().tolist() == [(2**20 + 1) * hvd.size()]
+
+
 @pytest.mark.parametrize("as_dense", [False, True])
 def test_sparse_gradients_are_gathered_or_summed(as_dense: bool) -> None:
     table = tf.Variable(tf.zeros([hvd.size() + 1, 2]))
