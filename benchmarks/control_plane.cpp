@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/host_aggregator.h"
-#include "engine/messages.h"
-#include "engine/negotiation.h"
-#include "engine/sequencer.h"
+#include "engine/control/host_aggregator.h"
+#include "engine/execution/negotiation.h"
+#include "engine/requests/messages.h"
+#include "engine/sequencer/sequencer.h"
 
 // What agreeing on an operation costs in a world of many ranks, whose messages are played; prints
 // one line of JSON for a world.

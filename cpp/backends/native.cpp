@@ -7,7 +7,7 @@
 #include "backends/single.h"
 #include "base/error.h"
 #include "collectives/collectives.h"
-#include "collectives/gather_scatter.h"
+#include "collectives/slots/gather_scatter.h"
 #include "collectives/wide/wide.h"
 
 namespace sirtaki {

@@ -4,7 +4,7 @@
 
 #include "base/awaited.h"
 #include "base/frame_pool.h"
-#include "transport/doorbell.h"
+#include "transport/memory/doorbell.h"
 
 namespace sirtaki {
 

@@ -1,6 +1,6 @@
 #include "collectives/rounded_sum.h"
 
-#include "collectives/slot_form.h"
+#include "collectives/slots/slot_form.h"
 
 namespace sirtaki {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "engine/handle.h"
+#include "engine/requests/handle.h"
 
 namespace sirtaki {
 

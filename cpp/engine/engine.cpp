@@ -6,10 +6,10 @@
 
 #include "backends/native.h"
 #include "backends/single.h"
-#include "engine/checks.h"
 #include "engine/driving.h"
-#include "engine/kinds.h"
-#include "transport/own_heap.h"
+#include "engine/requests/checks.h"
+#include "engine/requests/kinds.h"
+#include "transport/heaps/own_heap.h"
 
 namespace sirtaki {
 namespace {

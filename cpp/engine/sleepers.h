@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/handle.h"
+#include "engine/requests/handle.h"
 
 namespace sirtaki {
 

@@ -23,7 +23,7 @@
 #include "pairs/single_copy.h"
 #include "pairs/wire.h"
 #include "transport/group.h"
-#include "transport/opener.h"
+#include "transport/network/opener.h"
 
 namespace sirtaki {
 

@@ -5,7 +5,7 @@
 
 #include "base/fd.h"
 #include "base/fork_mark.h"
-#include "transport/doorbell.h"
+#include "transport/memory/doorbell.h"
 
 namespace sirtaki {
 

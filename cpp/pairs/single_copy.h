@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/region.h"
+#include "transport/memory/region.h"
 
 namespace sirtaki {
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "transport/doorbell.h"
+#include "transport/memory/doorbell.h"
 
 namespace sirtaki {
 

@@ -16,14 +16,14 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "engine/kinds.h"
+#include "engine/requests/kinds.h"
 #include "ffi/table.h"
 #include "python/bindings.h"
 #include "python/callback_backend.h"
 #include "python/completions.h"
 #include "python/launches.h"
-#include "transport/own_heap.h"
-#include "transport/renewal.h"
+#include "transport/heaps/own_heap.h"
+#include "transport/network/renewal.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "python/bindings.h"
-#include "transport/own_heap.h"
+#include "transport/heaps/own_heap.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

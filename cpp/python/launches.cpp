@@ -3,7 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "engine/launches.h"
+#include "engine/execution/launches.h"
 
 namespace nb = nanobind;
 

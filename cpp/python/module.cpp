@@ -12,7 +12,7 @@
 #include "python/completions.h"
 #include "python/launches.h"
 #include "transport/host_tree.h"
-#include "transport/region.h"
+#include "transport/memory/region.h"
 
 namespace nb = nanobind;
 

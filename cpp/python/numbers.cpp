@@ -2,7 +2,7 @@
 #include <nanobind/stl/string.h>
 
 #include "collectives/op.h"
-#include "engine/kinds.h"
+#include "engine/requests/kinds.h"
 #include "python/bindings.h"
 
 namespace nb = nanobind;

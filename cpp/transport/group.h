@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "base/task.h"
-#include "transport/doorbell.h"
 #include "transport/exchange_rules.h"
+#include "transport/heaps/peer_heaps.h"
 #include "transport/hosts.h"
-#include "transport/meeting_policy.h"
-#include "transport/peer_heaps.h"
+#include "transport/memory/doorbell.h"
+#include "transport/memory/meeting_policy.h"
 
 namespace sirtaki {
 

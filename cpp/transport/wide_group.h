@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "transport/group.h"
-#include "transport/tcp.h"
+#include "transport/network/tcp.h"
 
 namespace sirtaki {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/request.h"
+#include "engine/requests/request.h"
 
 // What ranks ask for in tests.
 namespace sirtaki::testing {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/negotiation.h"
-#include "engine/sequencer.h"
+#include "engine/execution/negotiation.h"
+#include "engine/sequencer/sequencer.h"
 #include "requests.h"
 #include "transport/hosts.h"
 

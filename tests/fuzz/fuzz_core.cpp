@@ -10,13 +10,13 @@
 
 #include "backends/immediate.h"
 #include "base/frames.h"
-#include "engine/checks.h"
+#include "engine/control/host_aggregator.h"
+#include "engine/control/relay.h"
 #include "engine/engine.h"
-#include "engine/host_aggregator.h"
-#include "engine/relay.h"
-#include "engine/sequencer.h"
+#include "engine/requests/checks.h"
+#include "engine/sequencer/sequencer.h"
 #include "pairs/pairs.h"
-#include "transport/byte_ring.h"
+#include "transport/memory/byte_ring.h"
 
 // A coverage-guided search for bytes from peers that know the secret and lie: what the core makes
 // of them is an error or an operation that stays inside its memory, never a crash or a hang.

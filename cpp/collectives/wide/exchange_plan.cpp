@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transport/region.h"
+#include "transport/memory/region.h"
 
 namespace sirtaki {
 namespace {

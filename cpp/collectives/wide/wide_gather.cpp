@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "collectives/cursor.h"
-#include "collectives/slots.h"
+#include "collectives/slots/slots.h"
 #include "collectives/wide/wide.h"
 
 namespace sirtaki {

@@ -1,0 +1,196 @@
+#include "engine/control/host_aggregator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "engine/requests/checks.h"
+
+namespace sirtaki {
+
+HostAggregator::HostAggregator(const HostMap& hosts, HostRange here)
+    : here_(here), sets_(hosts.size()), rosters_(hosts, sets_) {}
+
+// ---- From the ranks ----
+
+void HostAggregator::receive_up(const Reporters& from, std::string_view message, int64_t now_ns) {
+  Reader in(message);
+  const Up kind = in.get<Up>();
+  if (kind == Up::kReady) {
+    const Request* known = find_known(in.get<uint32_t>());
+    return known == nullptr ? pass(from, message) : report(from, *known, message, now_ns);
+  }
+  if (kind != Up::kRequest) return pass(from, message);
+  const Request request = Request::decode(in);
+  if (request.kind != Kind::kJoin) return report(from, request, message, now_ns);
+  pass(from, message);
+  joined_[request.set] += static_cast<int>(from.ranks.size());
+}
+
+void HostAggregator::report(const Reporters& from, const Request& request, std::string_view message,
+                            int64_t now_ns) {
+  if (!sets_.contains(request.set)) return pass(from, message);
+  const Roster& members = rosters_.of(request.set);
+  for (const HostRange& hosts : from.hosts) {
+    report(members.of_hosts(hosts), {{}, {hosts}}, request, message, now_ns);
+  }
+  for (const int rank : from.ranks) {
+    report(members.of_rank(rank), {{rank}, {}}, request, message, now_ns);
+  }
+}
+
+void HostAggregator::report(Stretch who, const Reporters& from, const Request& request,
+                            std::string_view message, int64_t now_ns) {
+  if (who.size() == 0) return pass(from, message);  // the sequencer will refuse it
+  Roster& members = rosters_.of(request.set);
+  uint64_t ordinal = 0;
+  if (request.name.empty()) {
+    const std::optional<uint64_t> next = members.next_ordinal(who);
+    if (!next) {
+      for (int place = who.begin; place < who.end; ++place) {
+        report({place, place + 1}, {{members.rank_at(place)}, {}}, request, message, now_ns);
+      }
+      return;
+    }
+    ordinal = *next;
+  }
+  const std::string key = match_key(request, ordinal);
+  Pending& pending = pending_.try_emplace(key, request.set, members, here_).first->second;
+  if (pending.reported.contains_any(who)) return pass(from, message);  // the same
+  pending.reported.add(who);
+  if (pending.held.empty()) {
+    pending.since_ns = now_ns;
+    holding_.push_back(key);
+  }
+  Held& held = held_as(pending, message);
+  held.from.add(from);
+  held.members += who.size();
+  if (pending.reported.count() >= pending.members - joined(request.set)) release(pending);
+}
+
+HostAggregator::Held& HostAggregator::held_as(Pending& pending, std::string_view message) {
+  const auto same = std::find_if(pending.held.begin(), pending.held.end(),
+                                 [&](const Held& held) { return held.message == message; });
+  if (same != pending.held.end()) return *same;
+  return pending.held.emplace_back(Held{{}, std::string(message), 0});
+}
+
+/// Sends the message on as it is, behind everything that came before it.
+void HostAggregator::pass(const Reporters& from, std::string_view message) {
+  release_all();
+  out_.push_back({from, std::string(message)});
+}
+
+void HostAggregator::release(Pending& pending) {
+  for (Held& held : pending.held) {
+    if (held.members == pending.members) held.from = {{}, {here_}};
+    out_.push_back({std::move(held.from), std::move(held.message)});
+  }
+  pending.held.clear();
+  while (!holding_.empty() && !is_held(holding_.front())) holding_.pop_front();
+}
+
+void HostAggregator::release_all() {
+  while (!holding_.empty()) release(pending_.at(holding_.front()));
+}
+
+bool HostAggregator::is_held(const std::string& key) const {
+  const auto found = pending_.find(key);
+  return found != pending_.end() && !found->second.held.empty();
+}
+
+int HostAggregator::joined(int32_t set) const {
+  const auto found = joined_.find(set);
+  return found == joined_.end() ? 0 : found->second;
+}
+
+const Request* HostAggregator::find_known(uint32_t id) const {
+  const auto found = known_.find(id);
+  if (found != known_.end()) return &found->second;
+  const auto old = forgotten_.find(id);
+  return old != forgotten_.end() ? &old->second : nullptr;
+}
+
+std::vector<HostAggregator::Report> HostAggregator::take(int64_t now_ns) {
+  while (deadline() <= now_ns) release(pending_.at(holding_.front()));
+  return std::exchange(out_, {});
+}
+
+int64_t HostAggregator::deadline() const {
+  return holding_.empty() ? kNever : pending_.at(holding_.front()).since_ns + kHoldNs;
+}
+
+// ---- From the sequencer ----
+
+void HostAggregator::receive_down(std::string_view message) {
+  Reader in(message);
+  switch (in.get<Down>()) {
+    case Down::kBatch:
+      return learn_batch(in);
+    case Down::kError:
+      return forget(in.get_string());
+    case Down::kFlush:
+      // The sequencer flushes again only when all ranks have forgotten the ids of the last time.
+      forgotten_ = std::exchange(known_, {});
+      return;
+    case Down::kTune:
+    case Down::kShutdown:
+    case Down::kMeet:
+      return;
+  }
+}
+
+void HostAggregator::learn_batch(Reader& in) {
+  const auto count = in.get<uint32_t>();
+  for (uint32_t i = 0; i < count; ++i) {
+    const bool full = in.get<bool>();
+    const auto id = in.get<uint32_t>();
+    const auto ordinal = in.get<uint64_t>();
+    if (!full) {
+      if (const Request* known = find_known(id)) learn(*known, ordinal);
+      continue;
+    }
+    const Request base = Response::decode(in).base;
+    learn(base, ordinal);
+    if (id == 0) continue;
+    Request& kept = known_[id];
+    kept.kind = base.kind;
+    kept.name = base.name;
+    kept.set = base.set;
+  }
+}
+
+/// The operation begins on the ranks of this host.
+void HostAggregator::learn(const Request& request, uint64_t ordinal) {
+  if (request.kind == Kind::kJoin) {
+    rosters_.of(request.set).align_ordinals(ordinal);  // the same correction as the sequencer's
+    joined_.erase(request.set);
+  } else if (changes_sets(request.kind)) {
+    learn_set(request);
+  }
+  forget(match_key(request, ordinal));
+}
+
+void HostAggregator::learn_set(const Request& change) {
+  if (const std::string why = wrong_change(change, sets_); !why.empty()) {
+    throw Error(ErrorCode::kInternal, "the sequencer changed the process sets, but " + why);
+  }
+  const int32_t set = change.root;
+  // What was reported of an earlier set of this number does not count among its next members.
+  release_all();
+  std::erase_if(pending_, [&](const auto& pending) { return pending.second.set == set; });
+  rosters_.forget(set);
+  joined_.erase(set);
+  if (change.kind == Kind::kRemoveSet) return sets_.remove(set);
+  sets_.add(set, {change.splits.begin(), change.splits.end()});
+}
+
+/// The operation is decided: who reports its name from now on means another one.
+void HostAggregator::forget(const std::string& key) {
+  const auto found = pending_.find(key);
+  if (found == pending_.end()) return;
+  if (!found->second.held.empty()) release(found->second);
+  pending_.erase(found);
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/requests/messages.h"
+#include "engine/requests/process_sets.h"
+#include "engine/requests/request.h"
+#include "engine/sequencer/reporters.h"
+#include "engine/sequencer/roster.h"
+
+namespace sirtaki {
+
+/// Merges what the ranks of one host, and of the hosts below it, tell the sequencer, so that it
+/// hears a few hosts and not ranks.
+///
+/// No operation can begin before all members of its set have reported it. So a report is held back
+/// until all members here have made theirs, and all of them go as one message. A rank that never
+/// reports (because it is late, or wrong) delays the others' reports by `kHoldNs` at most on each
+/// host on the way; only who waits for errors and warnings can notice.
+///
+/// A plain state machine: messages in, messages out, no threads and no clock of its own.
+class HostAggregator {
+ public:
+  static constexpr int64_t kHoldNs = 5'000'000;
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  /// The same message of several ranks.
+  struct Report {
+    Reporters from;
+    std::string message;
+  };
+
+  /// `here`: the hosts that it speaks for. `hosts` must live longer.
+  HostAggregator(const HostMap& hosts, HostRange here);
+
+  /// Takes a message (Up …) of a rank, or what a host below has merged.
+  void receive_up(int rank, std::string_view message, int64_t now_ns) {
+    receive_up(Reporters{{rank}, {}}, message, now_ns);
+  }
+  void receive_up(const Reporters& from, std::string_view message, int64_t now_ns);
+  /// Learns from a message (Down …) that the sequencer sends to ranks here.
+  void receive_down(std::string_view message);
+  /// The members of a set, everywhere.
+  const Roster& roster(int32_t set) { return rosters_.of(set); }
+
+  /// What is to be told to the sequencer now, in this order.
+  std::vector<Report> take(int64_t now_ns);
+  /// When `take` has something without a further message; kNever if it will not.
+  int64_t deadline() const;
+
+ private:
+  /// A message, and who among the members here has sent it.
+  struct Held {
+    Reporters from;
+    std::string message;
+    int members = 0;
+  };
+  /// An operation that ranks here have reported and that has not begun.
+  struct Pending {
+    Pending(int32_t its_set, const Roster& roster, HostRange here)
+        : set(its_set), reported(roster.size()), members(roster.of_hosts(here).size()) {}
+
+    int32_t set;
+    Marks reported;  ///< by place in the set's roster, those sent included
+    int members;     ///< of the set, here
+    std::vector<Held> held;
+    int64_t since_ns = 0;  ///< when the oldest of `held` came
+  };
+
+  void report(const Reporters& from, const Request& request, std::string_view message,
+              int64_t now_ns);
+  void report(Stretch who, const Reporters& from, const Request& request, std::string_view message,
+              int64_t now_ns);
+  Held& held_as(Pending& pending, std::string_view message);
+  void pass(const Reporters& from, std::string_view message);
+  void release(Pending& pending);
+  void release_all();
+  void forget(const std::string& key);
+  bool is_held(const std::string& key) const;
+  int joined(int32_t set) const;
+  void learn_batch(Reader& in);
+  void learn(const Request& request, uint64_t ordinal);
+  void learn_set(const Request& change);
+  const Request* find_known(uint32_t id) const;
+
+  HostRange here_;
+  ProcessSets sets_;
+  Rosters rosters_;
+  std::map<int32_t, int> joined_;                     ///< members here, by set
+  std::unordered_map<uint32_t, Request> known_;       ///< kind, name and set of each short id
+  std::unordered_map<uint32_t, Request> forgotten_;   ///< ranks may still report these
+  std::unordered_map<std::string, Pending> pending_;  ///< by match key
+  std::deque<std::string> holding_;  ///< keys of what is held, oldest first; some are not any more
+  std::vector<Report> out_;
+};
+
+}  // namespace sirtaki

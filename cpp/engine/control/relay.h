@@ -1,0 +1,204 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/frames.h"
+#include "engine/control/host_aggregator.h"
+#include "engine/sequencer/recipients.h"
+#include "transport/hosts.h"
+#include "transport/memory/doorbell.h"
+#include "transport/network/host_link.h"
+
+namespace sirtaki {
+
+/// What leaders of hosts tell one another.
+enum class Hop : uint8_t {
+  kUp,         ///< reporters, and a message of theirs to the sequencer
+  kDown,       ///< a process set, ranks (none: all members), and a message of the sequencer to them
+  kHeartbeat,  ///< nothing: the host is alive
+  kLost,       ///< a rank that is gone, who reports it and why; the world ends
+  kAsk,        ///< ranks: rank 0 wants to know what they are doing
+  kTell,       ///< what each of some ranks is doing, in words
+  kBye,        ///< nothing more will be run on this host and those below it
+};
+
+/// Carries control messages between hosts, along their tree; runs in the watcher's thread of each
+/// host's leader, so that it does not depend on what the leader itself is doing.
+///
+/// Other threads send directly what the sockets take at once.
+class Relay : public Watcher::Service {
+ public:
+  using Lost = std::function<void(const Loss&)>;
+
+  /// `lost` is called when another host is gone or reports a loss, or a rank of this one says what
+  /// no rank says; `why` is empty where another host knows. `timeout_seconds`: a host silent
+  /// for so long is gone; 0: never.
+  Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region, const Doorbell& doorbell,
+        std::span<HostLink> links, double timeout_seconds, Lost lost);
+
+  /// How the relay's thread is woken.
+  void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+
+  /// Returns once no other host needs this one any more, or the world has ended by a loss.
+  void await_farewell();
+
+  /// Takes what has arrived, if the thread does not do so just now: saves a driver that polls
+  /// anyway the time that waking the thread takes.
+  void look();
+
+  int prepare(std::vector<pollfd>& polled) final;
+  void serve(std::span<const pollfd> polled) final;
+
+ protected:
+  /// A link and what is known of its other end.
+  struct Peer {
+    HostLink& link;
+    HostRange under;       ///< the hosts whose words come from there; none: it is above
+    int64_t heard_ns = 0;  ///< 0: never
+    bool bye = false;
+    std::string broken;  ///< why nothing it says is believed any more
+  };
+
+  /// A message from another host, under the lock.
+  virtual void receive(Peer& from, Hop hop, std::string_view body) = 0;
+  /// Work of each round of the thread, under the lock; returns until when it may sleep, on the
+  /// clock.
+  virtual int64_t work(int64_t now_ns) = 0;
+  /// Something to do came while the thread prepared to sleep.
+  virtual bool has_news() const = 0;
+  /// Whether nobody needs this host any more.
+  virtual bool may_leave() const = 0;
+
+  bool all_local_closed() const;
+  /// All hosts below have said goodbye.
+  bool all_below_left() const;
+  void send_to_all(Hop hop, std::string_view body = {});
+  /// Those of `to` that are on hosts below: one copy a child.
+  void send_below(const Recipients& to, std::string_view message);
+  void ask_below(const std::vector<int32_t>& ranks);
+  void wake_for_backlog() const;
+  /// Reads who reports; throws for others than those at that end.
+  Reporters read_reporters(const Peer& from, Reader& in) const;
+  bool is_under(const Peer& peer, int rank) const;
+  void require_under(const Peer& peer, int rank) const;
+  /// Under the lock. The thread itself looks again before it sleeps, and may run before its engine
+  /// can wake it.
+  void wake() const {
+    if (wake_ && !in_round_) wake_();
+  }
+
+  const HostMap& hosts_;
+  const int rank_;
+  const std::shared_ptr<Region> region_;
+  const Doorbell& doorbell_;
+  const Lost lost_;
+
+  std::mutex mutex_;  ///< guards what follows
+  std::vector<Peer> peers_;
+  bool told_ = false;  ///< the others know of the loss
+  int64_t sleeps_until_ = 0;
+
+ private:
+  /// The thread is at work.
+  struct Round {
+    explicit Round(Relay& relay) : relay(relay) { relay.in_round_ = true; }
+    ~Round() { relay.in_round_ = false; }
+    Relay& relay;
+  };
+
+  bool receive_from(Peer& peer);
+  void receive_loss(Reader& in);
+  void check_silence(int64_t now_ns);
+  void spread_loss();
+
+  const int64_t timeout_ns_;
+  const int64_t heartbeat_ns_;
+  std::function<void()> wake_;
+  bool in_round_ = false;
+  int64_t beaten_ns_ = 0;
+  int64_t polled_ns_ = 0;
+  std::condition_variable left_;
+};
+
+/// The relay beside the sequencer, on rank 0.
+class SequencerRelay final : public Relay {
+ public:
+  using Receive = std::function<void(const Reporters& from, std::string_view message)>;
+
+  using Relay::Relay;
+
+  /// Sends a message of the sequencer to its recipients on other hosts.
+  void send_down(const Recipients& to, std::string_view message);
+
+  /// Asks the leaders of their hosts what ranks are doing; answers ring this rank's engine.
+  void ask(const std::vector<int>& ranks);
+  /// What is known of a rank since it was asked; empty: nothing yet.
+  std::string answer(int rank);
+
+  bool has_up() const { return has_up_.load(); }
+  /// Hands over the messages that came from other hosts.
+  void receive_up(const Receive& receive);
+
+ private:
+  void receive(Peer& from, Hop hop, std::string_view body) override;
+  int64_t work(int64_t) override { return HostAggregator::kNever; }
+  bool has_news() const override { return false; }
+  bool may_leave() const override;
+
+  void receive_answers(const Peer& from, std::string_view body);
+  void receive_report(const Peer& from, std::string_view body);
+
+  std::map<int, std::string> answers_;
+  std::vector<HostAggregator::Report> up_;
+  std::atomic<bool> has_up_{false};
+};
+
+/// The relay on the leader of every other host. The first link leads up.
+class LeaderRelay final : public Relay {
+ public:
+  LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
+              const Doorbell& doorbell, std::span<HostLink> links, double timeout_seconds,
+              Lost lost);
+
+  /// Sends a message of the leader itself to the sequencer.
+  void send_up(std::string_view message);
+
+ private:
+  void receive(Peer& from, Hop hop, std::string_view body) override;
+  int64_t work(int64_t now_ns) override;
+  bool has_news() const override;
+  bool may_leave() const override;
+
+  HostLink& above() { return peers_[0].link; }
+  void report(const Reporters& from, std::string_view message);
+  void receive_orders(std::string_view body);
+  void receive_questions(std::string_view body);
+  void receive_answers(const Peer& from, std::string_view body);
+  void receive_report(const Peer& from, std::string_view body);
+  void read_rings(int64_t now_ns);
+  void push(int place);
+  void lose_liar(int place, const std::string& why) const;
+  void send_reports(int64_t now_ns);
+  bool is_here(int host) const { return host >= here_.begin && host < here_.end; }
+  void deliver(const Recipients& to, std::string_view message);
+  void deliver(int place, std::string_view message);
+  bool deliver_waiting();
+
+  const HostRange here_;  ///< this host and those below it
+  HostAggregator aggregator_;
+  std::vector<std::string> up_in_;     ///< by place: the beginning of a message
+  std::vector<std::string> down_out_;  ///< by place: what its ring did not take
+  bool said_bye_ = false;
+};
+
+}  // namespace sirtaki

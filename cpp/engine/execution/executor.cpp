@@ -1,0 +1,283 @@
+#include "engine/execution/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "backends/immediate.h"
+#include "engine/execution/row_exchange.h"
+#include "engine/requests/checks.h"
+
+namespace sirtaki {
+namespace {
+
+size_t bytes_of(const Request& request, int64_t count) {
+  return static_cast<size_t>(count) * size_of(request.dtype);
+}
+
+size_t tensor_bytes(const Request& request, size_t t) {
+  return bytes_of(request, elements(request.shapes[t]));
+}
+
+size_t row_bytes(const Request& request, size_t t) {
+  return bytes_of(request, row_elements(request.shapes[t]));
+}
+
+Shape with_rows(const Shape& shape, int64_t rows) {
+  Shape result = shape;
+  result[0] = rows;
+  return result;
+}
+
+void* allocate(Entry& entry, size_t t, const Shape& shape, size_t bytes) {
+  std::string why;
+  try {
+    void* memory = entry.allocate(t, shape, bytes);
+    if (memory != nullptr || bytes == 0) return memory;
+  } catch (const std::exception& error) {
+    why = std::string(": ") + error.what();
+  }
+  entry.no_memory = "its caller has no memory for result " + std::to_string(t) + " of " +
+                    std::to_string(bytes) + " bytes" + why;
+  return nullptr;
+}
+
+/// Gives the handle a new tensor with `rows` rows. Where the caller has no memory for it the engine
+/// has: the other members rely on this rank's part in the operation.
+std::byte* new_output(Entry& entry, size_t t, int64_t rows) {
+  Shape shape = with_rows(entry.request.shapes[t], rows);
+  const size_t bytes = bytes_of(entry.request, elements(shape));
+  void* memory = entry.allocate ? allocate(entry, t, shape, bytes) : nullptr;
+  auto& outputs = entry.handle->outputs;
+  outputs.push_back(memory != nullptr ? std::make_shared<Buffer>(std::move(shape), bytes, memory)
+                                      : std::make_shared<Buffer>(std::move(shape), bytes));
+  return outputs.back()->data();
+}
+
+const std::byte* input(const Entry& entry, size_t t) {
+  return static_cast<const std::byte*>(entry.inputs[t]);
+}
+
+/// Which kinds have a stream for each member, as Backend says.
+bool gives_each(Kind kind) {
+  return kind == Kind::kScatter || kind == Kind::kAlltoall || kind == Kind::kReducescatter;
+}
+bool takes_each(Kind kind) {
+  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
+}
+
+/// Streams hold writable memory; inputs are never written through them.
+std::byte* readable(const std::byte* data) { return const_cast<std::byte*>(data); }
+
+}  // namespace
+
+Executor::Executor(Backend& backend, ProcessSets& sets, std::mutex& sets_mutex, Launches& launches,
+                   int rank)
+    : backend_(backend), sets_(sets), sets_mutex_(sets_mutex), launches_(launches), rank_(rank) {}
+
+int Executor::lane_of(const Batch& batch) const {
+  if (batch.last) return kAllLanes;
+  const Request& base = batch.items[0].response->base;
+  if (base.kind == Kind::kAddSet || base.kind == Kind::kRemoveSet) return kAllLanes;
+  return base.launched() ? kLaunchLane : backend_.lane_of(base.set);
+}
+
+void Executor::start(Flight& flight) {
+  const Request& base = flight.base();
+  switch (base.kind) {
+    case Kind::kAddSet:
+      flight.work = backend_.add_set(base.root, {base.splits.begin(), base.splits.end()});
+      return;
+    case Kind::kRemoveSet:
+      flight.work = backend_.remove_set(base.root);
+      return;
+    case Kind::kJoin:
+      flight.work = immediately([] {});
+      return;
+    default:
+      if (base.launched()) {
+        flight.work = immediately([this, &flight] { launch(flight); });
+        return;
+      }
+      add_streams(flight);
+      flight.work = base.kind == Kind::kAlltoall ? exchange(flight)
+                                                 : backend_.start(flight.op, flight.in, flight.out);
+  }
+}
+
+void Executor::conclude(Flight& flight) {
+  const Request& base = flight.base();
+  Item& item = flight.items[0];
+  if (base.kind == Kind::kJoin) item.entry->handle->value = base.root;
+  if (base.kind == Kind::kAddSet) {
+    item.entry->handle->value = base.root;
+    const std::lock_guard lock(sets_mutex_);
+    sets_.add(base.root, {base.splits.begin(), base.splits.end()});
+  }
+  if (base.kind == Kind::kRemoveSet) {
+    const std::lock_guard lock(sets_mutex_);
+    sets_.remove(base.root);
+  }
+}
+
+/// Hands a batch to who launches it; nothing of it is moved here.
+void Executor::launch(const Flight& flight) {
+  Launches::Batch batch;
+  for (const Item& item : flight.items) {
+    const int64_t number = item.entry != nullptr ? item.entry->number : Launch::kJoined;
+    batch.push_back({number, item.response, sets_.ranks(flight.base().set)});
+  }
+  launches_.add(std::move(batch));
+}
+
+void Executor::add_streams(Flight& flight) {
+  const Request& base = flight.base();
+  const size_t members = sets_.ranks(base.set).size();
+  Op& op = flight.op;
+  op.kind = base.kind;
+  op.dtype = base.dtype;
+  op.reduce = base.reduce;
+  op.wire = base.wire;
+  op.scale = base.scale;
+  op.set = base.set;
+  op.root = sets_.index(base.set, base.root);
+  if (base.reduce == ReduceOp::kAverage) op.scale.post *= 1.0 / static_cast<double>(members);
+  flight.in.resize(gives_each(base.kind) ? members : 1);
+  flight.out.resize(takes_each(base.kind) ? members : 1);
+  flight.zeros.reserve(flight.items.size());
+  for (Item& item : flight.items) {
+    switch (base.kind) {
+      case Kind::kAllgather:
+      case Kind::kGather:
+        add_allgather(flight, item);
+        break;
+      case Kind::kAlltoall:
+        break;
+      case Kind::kReducescatter:
+        add_reducescatter(flight, item);
+        break;
+      case Kind::kScatter:
+        add_scatter(flight, item);
+        break;
+      default:
+        add_same_shape(flight, item);
+    }
+  }
+  find_longest(flight);
+}
+
+void Executor::add_same_shape(Flight& flight, Item& item) {
+  const Request& base = item.response->base;
+  if (item.entry == nullptr) {
+    size_t bytes = 0;
+    for (size_t t = 0; t < base.shapes.size(); ++t) bytes += tensor_bytes(base, t);
+    Buffer& zeros = flight.zeros.emplace_back(Shape{}, bytes);
+    std::memset(zeros.data(), 0, bytes);
+    size_t at = 0;
+    for (size_t t = 0; t < base.shapes.size(); at += tensor_bytes(base, t), ++t) {
+      flight.in[0].add(zeros.data() + at, tensor_bytes(base, t));
+      flight.out[0].add(zeros.data() + at, tensor_bytes(base, t));
+    }
+    return;
+  }
+  Entry& entry = *item.entry;
+  for (size_t t = 0; t < base.shapes.size(); ++t) {
+    flight.in[0].add(readable(input(entry, t)), tensor_bytes(base, t));
+    flight.out[0].add(entry.outputs[t], tensor_bytes(base, t));
+  }
+}
+
+void Executor::add_allgather(Flight& flight, Item& item) {
+  Entry& entry = *item.entry;
+  const size_t members = flight.out.size();
+  const bool receives = flight.op.kind == Kind::kAllgather || entry.request.root == rank_;
+  for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
+    flight.in[0].add(readable(input(entry, t)), tensor_bytes(entry.request, t));
+    if (!receives) continue;
+    const int64_t* rows = item.response->sizes.data() + t * members;
+    auto& received = entry.handle->received_splits;
+    received.insert(received.end(), rows, rows + members);
+    std::byte* at = new_output(entry, t, std::accumulate(rows, rows + members, int64_t{0}));
+    for (size_t m = 0; m < members; ++m) {
+      const size_t bytes = static_cast<size_t>(rows[m]) * row_bytes(entry.request, t);
+      flight.out[m].add(at, bytes);
+      at += bytes;
+    }
+  }
+}
+
+WorkPtr Executor::exchange(Flight& flight) {
+  const Entry& entry = *flight.items[0].entry;
+  const size_t row = row_bytes(entry.request, 0);
+  const std::byte* from = input(entry, 0);
+  for (size_t m = 0; m < flight.in.size(); ++m) {
+    const size_t bytes = static_cast<size_t>(entry.request.splits[m]) * row;
+    flight.in[m].add(readable(from), bytes);
+    from += bytes;
+  }
+  return std::make_unique<RowExchange>(
+      backend_, flight.op, flight.in, flight.out,
+      RowExchange::Plan{entry.request.splits, row, most_rows(entry.request.shapes[0]),
+                        [this, &flight](const auto& rows) { receive_rows(flight, rows); }});
+}
+
+void Executor::receive_rows(Flight& flight, const std::vector<int64_t>& rows) {
+  Entry& entry = *flight.items[0].entry;
+  std::byte* to = new_output(entry, 0, std::accumulate(rows.begin(), rows.end(), int64_t{0}));
+  for (size_t m = 0; m < rows.size(); ++m) {
+    const size_t bytes = static_cast<size_t>(rows[m]) * row_bytes(entry.request, 0);
+    flight.out[m].add(to, bytes);
+    to += bytes;
+  }
+  entry.handle->received_splits = rows;
+}
+
+void Executor::add_reducescatter(Flight& flight, Item& item) {
+  Entry& entry = *item.entry;
+  const int members = static_cast<int>(flight.in.size());
+  const int own = sets_.index(entry.request.set, rank_);
+  for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
+    const int64_t rows = entry.request.shapes[t][0];
+    const size_t row = row_bytes(entry.request, t);
+    const std::byte* from = input(entry, t);
+    for (int m = 0; m < members; ++m) {
+      const size_t bytes = static_cast<size_t>(rows_of(rows, members, m)) * row;
+      flight.in[static_cast<size_t>(m)].add(readable(from), bytes);
+      from += bytes;
+    }
+    const int64_t own_rows = rows_of(rows, members, own);
+    flight.out[0].add(new_output(entry, t, own_rows), static_cast<size_t>(own_rows) * row);
+  }
+}
+
+void Executor::add_scatter(Flight& flight, Item& item) {
+  Entry& entry = *item.entry;
+  if (entry.request.root == rank_) {
+    for (size_t m = 0; m < flight.in.size(); ++m) {
+      flight.in[m].add(readable(input(entry, m)), tensor_bytes(entry.request, 0));
+    }
+  }
+  flight.out[0].add(entry.outputs[0], tensor_bytes(entry.request, 0));
+}
+
+void Executor::find_longest(Flight& flight) const {
+  const Kind kind = flight.op.kind;
+  size_t& longest = flight.op.longest;
+  if (kind == Kind::kAllgather || kind == Kind::kGather) {
+    std::vector<size_t> streams(flight.out.size());
+    for (const Item& item : flight.items) {
+      const Response& response = *item.response;
+      for (size_t i = 0; i < response.sizes.size(); ++i) {
+        const size_t row = row_bytes(response.base, i / streams.size());
+        streams[i % streams.size()] += static_cast<size_t>(response.sizes[i]) * row;
+      }
+    }
+    longest = *std::max_element(streams.begin(), streams.end());
+    return;
+  }
+  for (const Segments& stream : flight.in) longest = std::max(longest, stream.bytes());
+  // Of these kinds only some members hold data, but all know its size.
+  if (kind == Kind::kBroadcast || kind == Kind::kScatter) longest = flight.out[0].bytes();
+}
+
+}  // namespace sirtaki

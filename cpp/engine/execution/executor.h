@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backends/backend.h"
+#include "engine/execution/flight.h"
+#include "engine/execution/launches.h"
+#include "engine/requests/process_sets.h"
+
+namespace sirtaki {
+
+/// Turns a batch of agreed operations into one call of the backend.
+class Executor {
+ public:
+  /// Of batches beside which nothing else runs.
+  static constexpr int kAllLanes = -1;
+  /// Of what the caller launches on accelerators: in one order, whatever runs beside it.
+  static constexpr int kLaunchLane = -2;
+
+  /// Only `conclude` changes `sets`, and holds `sets_mutex` while it does.
+  Executor(Backend& backend, ProcessSets& sets, std::mutex& sets_mutex, Launches& launches,
+           int rank);
+
+  /// The lane of the backend in which a batch runs.
+  int lane_of(const Batch& batch) const;
+  /// Gives the flight its work.
+  void start(Flight& flight);
+  /// Does what is left when the work is done; afterwards the handles' results are set.
+  void conclude(Flight& flight);
+
+ private:
+  void launch(const Flight& flight);
+  void add_streams(Flight& flight);
+  void add_same_shape(Flight& flight, Item& item);
+  void add_allgather(Flight& flight, Item& item);
+  WorkPtr exchange(Flight& flight);
+  void receive_rows(Flight& flight, const std::vector<int64_t>& rows);
+  void add_reducescatter(Flight& flight, Item& item);
+  void add_scatter(Flight& flight, Item& item);
+  void find_longest(Flight& flight) const;
+
+  Backend& backend_;
+  ProcessSets& sets_;
+  std::mutex& sets_mutex_;
+  Launches& launches_;
+  int rank_;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "engine/requests/handle.h"
+#include "engine/requests/request.h"
+
+namespace sirtaki {
+
+/// One operation of a batch; `entry` is empty on a joined rank.
+struct Item {
+  std::shared_ptr<const Response> response;
+  uint64_t ordinal = 0;
+  std::unique_ptr<Entry> entry;
+  uint64_t record = 0;  ///< its number in the flight recorder
+};
+
+/// What the sequencer wants done in one go.
+struct Batch {
+  std::vector<Item> items;
+  size_t chunk_bytes = 0;
+  bool last = false;  ///< nothing comes after it, the world is shut down
+};
+
+/// A batch under way.
+struct Flight {
+  Flight(Batch batch, int lane_number) : items(std::move(batch.items)), lane(lane_number) {
+    op.chunk_bytes = batch.chunk_bytes;
+  }
+
+  const Request& base() const { return items[0].response->base; }
+  /// What people see of it: its first operation.
+  std::string describe() const { return sirtaki::describe(base(), items[0].ordinal); }
+
+  std::vector<Item> items;
+  int lane;
+  Op op;
+  Streams in;
+  Streams out;
+  std::vector<Buffer> zeros;  ///< what a joined rank contributes
+  WorkPtr work;
+  Awaited awaited;             ///< when its driver last prepared to sleep
+  int64_t waits_since_ns = 0;  ///< 0: it has gone on since
+  int64_t looked_ns = 0;       ///< when that was last seen
+  int64_t stuck_ns = 0;        ///< for how long, without what this process itself was stopped for
+  uint32_t sleeps_before = 0;  ///< of the host's ranks for one another
+};
+
+}  // namespace sirtaki

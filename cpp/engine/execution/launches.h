@@ -1,0 +1,78 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/requests/request.h"
+
+namespace sirtaki {
+
+/// An operation on tensors of an accelerator that all members have agreed on.
+struct Launch {
+  static constexpr int64_t kJoined = -1;
+
+  int64_t number = kJoined;  ///< the caller's; kJoined: this rank takes part with zeros
+  std::shared_ptr<const Response> response;
+  std::vector<int> ranks;  ///< the members
+};
+
+/// What is agreed on, for a thread of the caller's that launches it: in batches, in one order on
+/// all ranks, whatever the process sets.
+class Launches {
+ public:
+  using Batch = std::vector<Launch>;
+
+  void add(Batch batch) {
+    {
+      const std::lock_guard lock(mutex_);
+      batches_.push_back(std::move(batch));
+    }
+    changed_.notify_all();
+  }
+
+  /// The next batch, once there is one; an empty one after the end. Throws what ended the world,
+  /// also where batches are left.
+  Batch take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closed_ || !batches_.empty(); });
+    if (error_) throw Error(*error_);
+    if (batches_.empty()) return {};
+    Batch batch = std::move(batches_.front());
+    batches_.pop_front();
+    return batch;
+  }
+
+  /// Waits for the end; throws what ended the world.
+  void await_end() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closed_; });
+    if (error_) throw Error(*error_);
+  }
+
+  /// Nothing comes after this; the first call counts.
+  void close(const std::optional<Error>& error = std::nullopt) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return;
+      closed_ = true;
+      if (error) error_.emplace(*error);
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> batches_;
+  bool closed_ = false;
+  std::optional<Error> error_;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,158 @@
+#include "engine/execution/negotiation.h"
+
+#include <algorithm>
+
+#include "engine/requests/checks.h"
+
+namespace sirtaki {
+
+// ---- What this rank submits ----
+
+Entry& Negotiation::add(std::unique_ptr<Entry> entry) {
+  const Request& asked = entry->request;
+  if (asked.name.empty()) entry->ordinal = ordinals_[asked.set];
+  std::unique_ptr<Entry>& place = entries_[match_key(asked, entry->ordinal)];
+  if (place != nullptr) {
+    throw Error(ErrorCode::kInvalid,
+                describe(asked, entry->ordinal) +
+                    ": a tensor with the same name as another tensor that is currently being "
+                    "processed; give every operation in flight a name of its own, or wait for "
+                    "the first");
+  }
+  if (asked.name.empty()) ++ordinals_[asked.set];
+  place = std::move(entry);
+  return *place;
+}
+
+std::string Negotiation::announcement(const Entry& entry) const {
+  std::string message;
+  Writer out(message);
+  if (const uint32_t id = id_of(entry.encoded); id != 0) {
+    out.put(Up::kReady).put(id);
+  } else {
+    out.put(Up::kRequest);
+    message.append(entry.encoded);
+  }
+  return message;
+}
+
+void Negotiation::withdraw(const Entry& entry) {
+  if (entry.request.name.empty()) --ordinals_[entry.request.set];
+  entries_.erase(match_key(entry.request, entry.ordinal));
+}
+
+std::vector<std::unique_ptr<Entry>> Negotiation::drop() {
+  std::vector<std::unique_ptr<Entry>> dropped;
+  for (auto& [key, entry] : entries_) dropped.push_back(std::move(entry));
+  entries_.clear();
+  return dropped;
+}
+
+uint32_t Negotiation::id_of(const std::string& encoded) const {
+  const auto found = ids_.find(encoded);
+  return found == ids_.end() ? 0 : found->second;
+}
+
+// ---- What the sequencer says ----
+
+void Negotiation::receive(std::string_view message) {
+  Reader in(message);
+  switch (in.get<Down>()) {
+    case Down::kBatch:
+      return receive_batch(in);
+    case Down::kError:
+      return receive_error(in);
+    case Down::kFlush:
+      return receive_flush();
+    case Down::kTune:
+      return events_.tuned(in.get<int64_t>());
+    case Down::kMeet:
+      return events_.met(in.get<int32_t>());
+    case Down::kShutdown:
+      return events_.ended(in.get<int32_t>());
+  }
+  throw Error(ErrorCode::kInternal, "unknown control message");
+}
+
+void Negotiation::receive_batch(Reader& in) {
+  std::vector<Item> items;
+  try {
+    receive_items(in, items);
+  } catch (...) {
+    events_.batch(std::move(items));  // where those before the wrong one are found and failed
+    throw;
+  }
+  events_.batch(std::move(items));
+}
+
+void Negotiation::receive_items(Reader& in, std::vector<Item>& items) {
+  const auto count = in.get<uint32_t>();
+  if (count == 0) throw Error(ErrorCode::kInternal, "a batch of nothing");
+  for (uint32_t i = 0; i < count; ++i) {
+    items.push_back(receive_item(in));
+    if (i > 0 && !can_fuse(items[0].response->base, items[i].response->base)) {
+      throw Error(ErrorCode::kInternal, "a batch of operations that cannot be run as one");
+    }
+  }
+}
+
+Item Negotiation::receive_item(Reader& in) {
+  Item item;
+  const bool full = in.get<bool>();
+  const auto id = in.get<uint32_t>();
+  item.ordinal = in.get<uint64_t>();
+  if (full) {
+    item.response = std::make_shared<const Response>(Response::decode(in));
+    if (id != 0) known_[id] = item.response;
+  } else {
+    item.response = response_of(id);
+  }
+  const Request& base = item.response->base;
+  follow_sets(base, item.ordinal);
+  auto node = entries_.extract(match_key(base, item.ordinal));
+  if (!node.empty()) item.entry = std::move(node.mapped());
+  check(item);
+  if (full && id != 0 && item.entry != nullptr) ids_[item.entry->encoded] = id;
+  return item;
+}
+
+std::shared_ptr<const Response> Negotiation::response_of(uint32_t id) const {
+  const auto found = known_.find(id);
+  if (found != known_.end()) return found->second;
+  throw Error(ErrorCode::kInternal, "no operation has the id " + std::to_string(id));
+}
+
+void Negotiation::follow_sets(const Request& base, uint64_t ordinal) {
+  if (base.kind == Kind::kJoin) ordinals_[base.set] = std::max(ordinals_[base.set], ordinal);
+  if (base.kind != Kind::kRemoveSet) return;
+  ordinals_.erase(base.root);  // its number will be another set's
+  ids_.clear();
+}
+
+void Negotiation::check(const Item& item) {
+  const Request* own = item.entry != nullptr ? &item.entry->request : nullptr;
+  const std::string why = contradiction(*item.response, own, sets_, rank_);
+  if (why.empty()) return;
+  const Error error(ErrorCode::kInternal, "cannot run " +
+                                              describe(item.response->base, item.ordinal) +
+                                              " as rank 0 has decided: " + why);
+  if (own != nullptr) events_.refused(*item.entry, error);
+  throw error;
+}
+
+void Negotiation::receive_error(Reader& in) {
+  const auto node = entries_.extract(in.get_string());
+  const auto code = static_cast<ErrorCode>(in.get<uint8_t>());
+  const std::string text = in.get_string();
+  if (!node.empty()) events_.refused(*node.mapped(), Error(code, text));
+}
+
+void Negotiation::receive_flush() {
+  ids_.clear();
+  known_.clear();
+  std::string answer;
+  Writer(answer).put(Up::kFlushed);
+  events_.flushed(answer);
+}
+
+}  // namespace sirtaki

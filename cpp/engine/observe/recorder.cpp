@@ -1,0 +1,179 @@
+#include "engine/observe/recorder.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/clock.h"
+#include "engine/requests/kinds.h"
+
+namespace sirtaki {
+namespace {
+
+/// The words of a record.
+enum Word : size_t {
+  kNumber,
+  kWhat,  ///< stage, kind, dtype, length of the name, and in the upper half the set
+  kBytes,
+  kOrdinal,
+  kTimes,  ///< of the stages from kSubmitted on; one of the last two for kDone and kFailed
+  kWaits = kTimes + 4,  ///< phase, rank + 1, and in the upper half the chunk
+  kSince,
+  kName,
+};
+constexpr size_t kNameWords = FlightRecord::kWords - kName;
+constexpr size_t kNameBytes = kNameWords * sizeof(uint64_t);
+
+Stage stage_of(uint64_t what) { return static_cast<Stage>(what & 0xff); }
+
+bool has_ended(uint64_t what) {
+  return stage_of(what) == Stage::kNone || stage_of(what) >= Stage::kDone;
+}
+
+uint64_t bytes_of(const Request& request) {
+  int64_t count = 0;
+  for (const Shape& shape : request.shapes) count += elements(shape);
+  return static_cast<uint64_t>(count) * size_of(request.dtype);
+}
+
+/// Bytes of the character that `text` begins with; 0: it begins with none of UTF-8.
+size_t character_at(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return 1;
+  const size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) return 0;
+  uint32_t code = byte(0) & (0x7fU >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3f);
+  }
+  static constexpr uint32_t kLeast[] = {0x80, 0x800, 0x10000};
+  const bool surrogate = code >= 0xd800 && code < 0xe000;
+  return code < kLeast[length - 2] || code > 0x10ffff || surrogate ? 0 : length;
+}
+
+/// Names are cut anywhere, and come from memory that others can write to.
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t length = character_at(text);
+    const bool shows = length > 0 && text[0] != 127 && (length > 1 || text[0] >= ' ');
+    result += shows ? text.substr(0, length) : "?";
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return result;
+}
+
+/// As it is shown, where that is not empty.
+std::string_view without_kind(const Request& request) {
+  const std::string_view kind = traits_of(request.kind).name;
+  std::string_view name = request.name;
+  const bool prefixed =
+      name.size() > kind.size() + 1 && name.starts_with(kind) && name[kind.size()] == '.';
+  return prefixed ? name.substr(kind.size() + 1) : name;
+}
+
+Awaited awaited_in(uint64_t word, int ranks) {
+  Awaited awaited;
+  const auto phase = static_cast<int>(word & 0xff);
+  const auto rank = static_cast<int>(word >> 8 & 0xffffff) - 1;
+  if (phase == 0 || phase >= kPhases || rank >= ranks) return {};
+  awaited.phase = static_cast<Phase>(phase);
+  awaited.rank = rank;
+  awaited.chunk = static_cast<uint32_t>(word >> 32);
+  return awaited;
+}
+
+std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks) {
+  Recorded found;
+  const uint64_t what = words[kWhat];
+  const auto kind = static_cast<uint8_t>(what >> 8);
+  const auto dtype = static_cast<uint8_t>(what >> 16);
+  const auto length = static_cast<uint8_t>(what >> 24);
+  found.stage = stage_of(what);
+  if (found.stage == Stage::kNone || static_cast<int>(found.stage) >= kStages ||
+      kind > static_cast<uint8_t>(Kind::kRemoveSet) || dtype >= kDtypeCount ||
+      length > kNameBytes) {
+    return std::nullopt;
+  }
+  found.number = words[kNumber];
+  found.kind = static_cast<Kind>(kind);
+  found.dtype = static_cast<Dtype>(dtype);
+  found.set = static_cast<int32_t>(what >> 32);
+  found.bytes = words[kBytes];
+  Request request;
+  request.kind = found.kind;
+  request.name = printable({reinterpret_cast<const char*>(&words[kName]), length});
+  found.shown = describe(request, words[kOrdinal]);
+  found.submitted_ns = static_cast<int64_t>(words[kTimes]);
+  found.agreed_ns = static_cast<int64_t>(words[kTimes + 1]);
+  found.begun_ns = static_cast<int64_t>(words[kTimes + 2]);
+  found.ended_ns = static_cast<int64_t>(words[kTimes + 3]);
+  if (found.stage == Stage::kUnderWay) found.awaited = awaited_in(words[kWaits], ranks);
+  if (found.awaited.phase != Phase::kNone) {
+    found.waits_since_ns = static_cast<int64_t>(words[kSince]);
+  }
+  return found;
+}
+
+}  // namespace
+
+Recorder::Number Recorder::submitted(const Request& request, uint64_t ordinal) {
+  constexpr int kTries = 8;
+  for (int i = 0; i < kTries; ++i) {
+    FlightRecord& record = of(++last_);
+    if (!has_ended(record.own(kWhat))) continue;
+    FlightRecord::Words words{};
+    const std::string_view name = without_kind(request);
+    const size_t length = std::min(name.size(), kNameBytes);
+    words[kNumber] = last_;
+    words[kWhat] = static_cast<uint64_t>(Stage::kSubmitted) |
+                   static_cast<uint64_t>(request.kind) << 8 |
+                   static_cast<uint64_t>(request.dtype) << 16 | length << 24 |
+                   static_cast<uint64_t>(static_cast<uint32_t>(request.set)) << 32;
+    words[kBytes] = bytes_of(request);
+    words[kOrdinal] = ordinal;
+    words[kTimes] = static_cast<uint64_t>(recent_ns());
+    std::memcpy(&words[kName], name.data(), length);
+    record.write(0, words);
+    return last_;
+  }
+  return 0;
+}
+
+void Recorder::note(Number number, Stage stage) {
+  if (number == 0) return;
+  FlightRecord& record = of(number);
+  const size_t time = kTimes + std::min<size_t>(static_cast<size_t>(stage) - 1, 3);
+  const uint64_t what = (record.own(kWhat) & ~uint64_t{0xff}) | static_cast<uint64_t>(stage);
+  record.write(kWhat, what, time, static_cast<uint64_t>(recent_ns()));
+}
+
+void Recorder::waits(Number number, const Awaited& awaited, int64_t since_ns) {
+  if (number == 0) return;
+  const uint64_t word = static_cast<uint64_t>(awaited.phase) |
+                        static_cast<uint64_t>(awaited.rank + 1) << 8 |
+                        static_cast<uint64_t>(awaited.chunk) << 32;
+  of(number).write(kWaits, std::array{word, static_cast<uint64_t>(since_ns)});
+}
+
+std::vector<Recorded> read_records(const FlightRecord* records, int ranks, size_t most) {
+  std::vector<Recorded> open;
+  std::vector<Recorded> ended;
+  FlightRecord::Words words;
+  for (size_t i = 0; i < Region::kRecords; ++i) {
+    if (!records[i].read(words)) continue;
+    std::optional<Recorded> found = decode(words, ranks);
+    if (found) (found->is_open() ? open : ended).push_back(std::move(*found));
+  }
+  const auto older = [](const Recorded& a, const Recorded& b) { return a.number < b.number; };
+  std::sort(ended.begin(), ended.end(), older);
+  if (ended.size() > most) {
+    ended.erase(ended.begin(), ended.end() - static_cast<std::ptrdiff_t>(most));
+  }
+  std::move(open.begin(), open.end(), std::back_inserter(ended));
+  std::sort(ended.begin(), ended.end(), older);
+  return ended;
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "engine/requests/request.h"
+
+namespace sirtaki {
+
+struct Item;
+
+/// Writes what the engine does as a Chrome trace (chrome://tracing, Perfetto), one track a tensor.
+///
+/// Events go to a buffer; a thread of its own writes them, and leaves a complete JSON array behind
+/// after every write, so the file can be read while the job runs.
+class Timeline {
+ public:
+  /// Throws Error(kInvalid) if the file cannot be written. When its disk is full later, `log` says
+  /// so once and the file stays as it is; `log` must live longer.
+  Timeline(const std::string& path, bool mark_cycles, const Log& log);
+  ~Timeline();
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+
+  /// The first rank has submitted the operation; `rank` has; all have.
+  void negotiate_begin(const Request& request, uint64_t ordinal);
+  void negotiate_rank(const Request& request, uint64_t ordinal, int rank);
+  void negotiate_end(const Request& request, uint64_t ordinal);
+
+  /// The operations of a batch are being run.
+  void run_begin(const std::vector<Item>& items);
+  void run_end(const std::vector<Item>& items);
+
+ private:
+  void event(const char* phase, const std::string& name, int track, const std::string& more = "");
+  int track_of(const Request& request, uint64_t ordinal);
+  void write_loop();
+  void write(const std::string& events);
+  size_t write_at(int64_t offset, const std::string& text) const;
+
+  const std::string path_;
+  const Log& log_;
+  Fd file_;
+  int64_t end_ = 0;      ///< where the closing bracket is
+  bool failed_ = false;  ///< a write failed: what the file has is all it gets
+  const bool mark_cycles_;
+  const int64_t start_ns_;
+  std::mutex mutex_;
+  std::condition_variable news_;
+  std::string buffer_;
+  std::unordered_map<std::string, int> tracks_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace sirtaki

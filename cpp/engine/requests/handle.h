@@ -1,0 +1,118 @@
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/parking.h"
+#include "engine/requests/request.h"
+#include "pairs/message.h"
+
+namespace sirtaki {
+
+/// A result whose size was known only after the ranks had agreed.
+class Buffer {
+ public:
+  /// Memory of the engine's own.
+  Buffer(Shape shape, size_t bytes) : shape_(std::move(shape)), bytes_(bytes) {
+    // Zero bytes still need a distinct, aligned address.
+    const size_t rounded = (bytes / kAlign + 1) * kAlign;
+    own_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlign, rounded)));
+    if (own_ == nullptr) throw std::bad_alloc();
+    data_ = own_.get();
+  }
+  /// Memory of the caller's.
+  Buffer(Shape shape, size_t bytes, void* data)
+      : shape_(std::move(shape)), bytes_(bytes), data_(static_cast<std::byte*>(data)) {}
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  const Shape& shape() const { return shape_; }
+
+ private:
+  static constexpr size_t kAlign = 64;
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+
+  Shape shape_;
+  size_t bytes_;
+  std::unique_ptr<std::byte, Free> own_;
+  std::byte* data_;
+};
+
+/// Gives memory for result number `tensor`, which the engine then fills; null: there is none.
+/// Called by the thread that makes progress: it must not use the engine.
+using Allocate = std::function<void*(size_t tensor, const Shape& shape, size_t bytes)>;
+
+/// One submitted operation: what the caller waits for and gets.
+class Handle {
+ public:
+  /// Called once, when the handle is done, by whichever thread finds it so; it holds nothing of the
+  /// engine, which may be used.
+  using OnDone = std::function<void(const Handle&)>;
+
+  explicit Handle(OnDone on_done = nullptr) : on_done_(std::move(on_done)) {}
+
+  bool done() const { return done_.load(); }
+
+  /// Tells nudges apart: those before it was taken end no sleep.
+  Parking::Ticket ticket() const { return parking_.ticket(); }
+  /// Sleeps until done or nudged, at most `timeout_ns` (negative: no limit).
+  void sleep(Parking::Ticket ticket, int64_t timeout_ns = -1) {
+    parking_.park(kDone);
+    if (!done()) parking_.sleep(ticket, timeout_ns);
+  }
+  /// Lets who sleeps look around.
+  void nudge() { parking_.wake(); }
+
+  /// The first one counts: true.
+  bool complete(const std::optional<Error>& error = std::nullopt) {
+    if (done()) return false;
+    if (error) error_.emplace(*error);
+    done_.store(true);
+    if (parking_.wants() != 0) parking_.wake();
+    return true;
+  }
+
+  bool calls_back() const { return on_done_ != nullptr; }
+  void call_back() const { on_done_(*this); }
+
+  /// Set once done.
+  const std::optional<Error>& error() const { return error_; }
+
+  std::vector<std::shared_ptr<Buffer>> outputs;  ///< of kinds whose result size is negotiated
+  std::vector<int64_t> received_splits;          ///< rows from each member, of each tensor in turn
+  Message message;                               ///< of a receive
+  int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
+
+ private:
+  static constexpr uint32_t kDone = 1;
+
+  const OnDone on_done_;
+  std::atomic<bool> done_{false};
+  Parking parking_{};
+  std::optional<Error> error_;
+};
+
+/// A request and the local memory it is about.
+struct Entry {
+  Request request;
+  std::string encoded;
+  uint64_t ordinal = 0;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  Allocate allocate;
+  int64_t number = 0;     ///< the caller's, of what it launches itself
+  uint64_t record = 0;    ///< its number in the flight recorder
+  std::string no_memory;  ///< what `allocate` failed with; empty: it did not
+  std::shared_ptr<Handle> handle;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,177 @@
+#include "engine/requests/request.h"
+
+#include "engine/requests/checks.h"
+#include "engine/requests/kinds.h"
+
+namespace sirtaki {
+namespace {
+
+std::string text_of(const Shape& shape, bool tells_rows = true) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i > 0 ? ", " : "") + (i == 0 && !tells_rows ? "*" : std::to_string(shape[i]));
+  }
+  text += "]";
+  return text;
+}
+
+std::string text_of(const Scale& scale) {
+  return "prescale " + std::to_string(scale.pre) + " and postscale " + std::to_string(scale.post);
+}
+
+bool shapes_agree(const Shape& a, const Shape& b, ShapeRule rule) {
+  if (rule == ShapeRule::kNone) return true;
+  if (rule == ShapeRule::kAll) return a == b;
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::equal(a.begin() + 1, a.end(), b.begin() + 1);
+}
+
+std::string differ(const char* what, int rank_a, const std::string& a, int rank_b,
+                   const std::string& b) {
+  return std::string("different ") + what + ": rank " + std::to_string(rank_a) + " has " + a +
+         ", rank " + std::to_string(rank_b) + " has " + b;
+}
+
+std::string shape_mismatch(const Request& a, int rank_a, const Request& b, int rank_b) {
+  if (a.shapes.size() != b.shapes.size()) {
+    return differ("numbers of tensors", rank_a, std::to_string(a.shapes.size()), rank_b,
+                  std::to_string(b.shapes.size()));
+  }
+  const ShapeRule rule = traits_of(a.kind).shapes;
+  for (size_t t = 0; t < a.shapes.size(); ++t) {
+    if (!shapes_agree(a.shapes[t], b.shapes[t], rule)) {
+      const std::string what = rule == ShapeRule::kAll
+                                   ? "tensor shapes"
+                                   : "tensor shapes (only the first dimension may differ)";
+      const std::string which = a.shapes.size() == 1 ? "" : " of tensor " + std::to_string(t);
+      const bool tells_rows = !a.tells_rows_with_data();
+      return differ((what + which).c_str(), rank_a, text_of(a.shapes[t], tells_rows), rank_b,
+                    text_of(b.shapes[t], tells_rows));
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+bool has_sizes(const Request& request) {
+  return request.kind == Kind::kAllgather || request.kind == Kind::kGather ||
+         (request.kind == Kind::kAlltoall && !request.tells_rows_with_data());
+}
+
+int64_t elements(const Shape& shape) {
+  int64_t count = 1;
+  for (int64_t extent : shape) count *= extent;
+  return count;
+}
+
+int64_t row_elements(const Shape& shape) {
+  int64_t count = 1;
+  for (size_t i = 1; i < shape.size(); ++i) count *= shape[i];
+  return count;
+}
+
+int64_t rows_of(int64_t rows, int members, int member) {
+  return rows / members + (member < rows % members ? 1 : 0);
+}
+
+void Request::encode(Writer& out) const {
+  out.put(kind).put(dtype).put(reduce).put(wire).put(device).put(scale.pre).put(scale.post);
+  out.put(root).put(set).put_string(name);
+  out.put(static_cast<uint32_t>(shapes.size()));
+  const bool tells_rows = !tells_rows_with_data();
+  for (Shape shape : shapes) {
+    if (!tells_rows && !shape.empty()) shape[0] = 0;
+    out.put_vector(shape);
+  }
+  out.put_vector(tells_rows ? splits : std::vector<int64_t>{});
+}
+
+Request Request::decode(Reader& in) {
+  Request r;
+  r.kind = in.get<Kind>();
+  r.dtype = in.get<Dtype>();
+  r.reduce = in.get<ReduceOp>();
+  r.wire = in.get<WireFormat>();
+  r.device = in.get<uint8_t>();
+  r.scale.pre = in.get<double>();
+  r.scale.post = in.get<double>();
+  r.root = in.get<int32_t>();
+  r.set = in.get<int32_t>();
+  r.name = in.get_string();
+  const auto tensors = in.get<uint32_t>();
+  for (uint32_t t = 0; t < tensors; ++t) r.shapes.push_back(in.get_vector<int64_t>());
+  r.splits = in.get_vector<int64_t>();
+  if (const std::string why = malformed(r); !why.empty()) {
+    throw Error(ErrorCode::kInternal, "malformed control message: " + why);
+  }
+  return r;
+}
+
+void Response::encode(Writer& out) const {
+  base.encode(out);
+  out.put_vector(sizes).put(joined);
+}
+
+Response Response::decode(Reader& in) {
+  Response r;
+  r.base = Request::decode(in);
+  r.sizes = in.get_vector<int64_t>();
+  r.joined = in.get<bool>();
+  return r;
+}
+
+std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b) {
+  const KindTraits& traits = traits_of(a.kind);
+  if (a.kind != b.kind) {
+    return differ("operations", rank_a, traits.name, rank_b, traits_of(b.kind).name);
+  }
+  if (a.dtype != b.dtype) {
+    return differ("data types", rank_a, name(a.dtype), rank_b, name(b.dtype));
+  }
+  if (a.wire != b.wire) {
+    return differ("wire formats", rank_a, name(a.wire), rank_b, name(b.wire));
+  }
+  if (a.device != b.device) {
+    return differ("devices", rank_a, a.device ? "a GPU tensor" : "a CPU tensor", rank_b,
+                  b.device ? "a GPU tensor" : "a CPU tensor");
+  }
+  if (traits.rooted && a.root != b.root) {
+    return differ("root ranks", rank_a, std::to_string(a.root), rank_b, std::to_string(b.root));
+  }
+  if (traits.reduces && a.reduce != b.reduce) {
+    return differ("reduce operations", rank_a, name(a.reduce), rank_b, name(b.reduce));
+  }
+  if (traits.reduces && (a.scale.pre != b.scale.pre || a.scale.post != b.scale.post)) {
+    return differ("scale factors", rank_a, text_of(a.scale), rank_b, text_of(b.scale));
+  }
+  if (a.kind == Kind::kAddSet && a.splits != b.splits) {
+    return differ("lists of ranks", rank_a, text_of(a.splits), rank_b, text_of(b.splits));
+  }
+  return shape_mismatch(a, rank_a, b, rank_b);
+}
+
+bool can_fuse(const Request& a, const Request& b) {
+  const KindTraits& traits = traits_of(a.kind);
+  if (!traits.fusable || a.kind != b.kind || a.set != b.set) return false;
+  if (a.dtype != b.dtype || a.wire != b.wire || a.device != b.device) return false;
+  if (traits.rooted && a.root != b.root) return false;
+  return !traits.reduces ||
+         (a.reduce == b.reduce && a.scale.pre == b.scale.pre && a.scale.post == b.scale.post);
+}
+
+std::string match_key(const Request& request, uint64_t ordinal) {
+  // A control character cannot begin a name, so these keys never meet names.
+  const std::string set = std::to_string(request.set);
+  if (request.name.empty()) return "\x01" + set + "." + std::to_string(ordinal);
+  return request.set == 0 ? request.name : "\x02" + set + "." + request.name;
+}
+
+std::string describe(const Request& request, uint64_t ordinal) {
+  const std::string kind = traits_of(request.kind).name;
+  if (request.name.empty()) return kind + " 'noname." + std::to_string(ordinal) + "'";
+  const bool prefixed = request.name.starts_with(kind + ".");
+  return kind + " '" + request.name.substr(prefixed ? kind.size() + 1 : 0) + "'";
+}
+
+}  // namespace sirtaki

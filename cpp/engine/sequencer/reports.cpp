@@ -1,0 +1,167 @@
+#include "engine/sequencer/reports.h"
+
+#include <algorithm>
+
+namespace sirtaki {
+
+[[noreturn]] void refuse_report(int rank, const std::string& why) {
+  throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
+}
+
+std::optional<std::pair<Pending*, bool>> Reports::pending_for(Stretch who, const Request& request,
+                                                              int64_t now_ns) {
+  uint64_t ordinal = 0;
+  Roster& members = roster(request.set);
+  if (request.name.empty()) {
+    const std::optional<uint64_t> next = members.next_ordinal(who);
+    if (!next) return std::nullopt;
+    ordinal = *next;
+  }
+  std::string key = match_key(request, ordinal);
+  std::unique_ptr<Pending>& found = pending_[key];
+  if (found != nullptr) return std::pair(found.get(), false);
+  found = std::make_unique<Pending>(members.size());
+  found->key = std::move(key);
+  found->ordinal = ordinal;
+  found->set = request.set;
+  found->first_rank = members.rank_at(who.begin);
+  found->base = request;
+  found->absent = joins_.count(request.set);
+  found->since_ns = now_ns;
+  if (sets_.index(request.set, 0) < 0) ++awaited_;
+  return std::pair(found.get(), true);
+}
+
+void Reports::report(Pending& pending, Stretch who, const Request& request) {
+  expand(pending);
+  merge(pending, who, request);
+  mark(pending, who);
+}
+
+void Reports::report(Pending& pending, Stretch who, uint32_t id) {
+  if (pending.reported.count() == 0) {
+    pending.id = id;
+  } else if (pending.id != id) {
+    expand(pending);
+    merge_known(pending, who, cache_.at(id));
+  }
+  mark(pending, who);
+}
+
+void Reports::mark(Pending& pending, Stretch who) {
+  const Roster& members = roster(pending.set);
+  if (pending.reported.contains_any(who)) {
+    refuse_report(members.rank_at(who.begin), "reports twice");
+  }
+  pending.reported.add(who);
+  if (pending.absent > 0) {
+    for (int place = who.begin; place < who.end; ++place) {
+      pending.absent -= joins_.contains(pending.set, place) ? 1 : 0;
+    }
+  }
+  // The first place is that of the lowest rank.
+  if (who.begin == 0 && members.rank_at(0) == 0) ++awaited_;
+}
+
+void Reports::join(int32_t set, int place) {
+  for (Pending* pending : of_set(set)) pending->absent += pending->reported.contains(place) ? 0 : 1;
+}
+
+void Reports::merge(Pending& pending, Stretch who, const Request& request) {
+  const Roster& members = roster(pending.set);
+  const int rank = members.rank_at(who.begin);
+  if (pending.error.empty()) {
+    // In the order of ranks, so that the message does not depend on who came first.
+    pending.error = pending.first_rank < rank
+                        ? mismatch(pending.base, pending.first_rank, request, rank)
+                        : mismatch(request, rank, pending.base, pending.first_rank);
+  }
+  if (!has_sizes(request)) return;
+  pending.requests.resize(static_cast<size_t>(pending.members));
+  for (int place = who.begin; place < who.end; ++place) {
+    const int member = sets_.index(pending.set, members.rank_at(place));
+    pending.requests[static_cast<size_t>(member)] = request;
+  }
+}
+
+/// What the id means for each of them.
+void Reports::merge_known(Pending& pending, Stretch who, const IdCache::Known& known) {
+  if (known.requests.empty()) return merge(pending, who, known.response.base);
+  const Roster& members = roster(pending.set);
+  for (int place = who.begin; place < who.end; ++place) {
+    const int member = sets_.index(pending.set, members.rank_at(place));
+    merge(pending, {place, place + 1}, known.requests[static_cast<size_t>(member)]);
+  }
+}
+
+template <class Picks>
+std::vector<int> Reports::ranks_of(const Pending& pending, Picks picks) {
+  std::vector<int> ranks;
+  const Roster& members = rosters_.of(pending.set);
+  for (int place = 0; place < pending.members; ++place) {
+    if (picks(place)) ranks.push_back(members.rank_at(place));
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+std::vector<int> Reports::reporters(const Pending& pending) {
+  return ranks_of(pending, [&](int place) { return pending.reported.contains(place); });
+}
+
+std::vector<int> Reports::missing(const Pending& pending) {
+  return ranks_of(pending, [&](int place) {
+    return !pending.reported.contains(place) && !joins_.contains(pending.set, place);
+  });
+}
+
+std::unique_ptr<Pending> Reports::take(const Pending& pending) {
+  if (sets_.index(pending.set, 0) < 0 || pending.reported.contains(0)) --awaited_;
+  return std::move(pending_.extract(pending.key).mapped());
+}
+
+// ---- Reports by id ----
+
+void Reports::expand(Pending& pending) {
+  if (pending.id == 0) return;
+  const IdCache::Known& known = cache_.at(pending.id);
+  pending.id = 0;
+  if (known.requests.empty()) return;  // what all of them have asked for is `base`
+  for (int place = 0; place < pending.members; ++place) {
+    if (pending.reported.contains(place)) merge_known(pending, {place, place + 1}, known);
+  }
+}
+
+void Reports::expand_whole(Pending& pending) const {
+  if (pending.id == 0) return;
+  const IdCache::Known& known = cache_.at(pending.id);
+  pending.base = known.response.base;
+  pending.requests = known.requests;
+  pending.id = 0;
+}
+
+void Reports::expand_old() {
+  for (auto& [key, pending] : pending_) {
+    if (pending->id != 0 && !cache_.is_current(pending->id)) expand(*pending);
+  }
+}
+
+const Request& Reports::base_of(const Pending& pending) const {
+  return pending.id != 0 ? cache_.at(pending.id).response.base : pending.base;
+}
+
+// ---- What waits ----
+
+std::vector<Pending*> Reports::of_set(int32_t set) const {
+  std::vector<Pending*> found = all();
+  std::erase_if(found, [&](const Pending* pending) { return pending->set != set; });
+  return found;
+}
+
+std::vector<Pending*> Reports::all() const {
+  std::vector<Pending*> found;
+  for (const auto& [key, pending] : pending_) found.push_back(pending.get());
+  return found;
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/requests/process_sets.h"
+#include "engine/requests/request.h"
+#include "engine/sequencer/id_cache.h"
+#include "engine/sequencer/joins.h"
+#include "engine/sequencer/reporters.h"
+#include "engine/sequencer/roster.h"
+
+namespace sirtaki {
+
+/// A rank tells what it cannot.
+[[noreturn]] void refuse_report(int rank, const std::string& why);
+
+/// An operation that some members have reported.
+struct Pending {
+  explicit Pending(int members) : reported(members), members(members) {}
+
+  std::string key;
+  uint64_t ordinal = 0;
+  int32_t set = 0;
+  uint32_t id = 0;  ///< all reports so far were this id; 0: `requests` holds them
+  int first_rank = 0;
+  Marks reported;  ///< by place in the set's roster
+  int members;
+  int absent = 0;                 ///< members that have joined without reporting it
+  std::vector<Request> requests;  ///< by member where it has sizes, else none
+  Request base;
+  std::string error;
+  ErrorCode error_code = ErrorCode::kMismatch;
+  int64_t since_ns = 0;
+  bool warned = false;
+
+  bool whole() const { return reported.count() == members; }
+  /// Nobody is missing but those who have joined.
+  bool complete() const { return reported.count() + absent == members; }
+};
+
+/// Lets the ranks' reports of one operation find each other. What a report costs does not grow with
+/// the members of its set.
+class Reports {
+ public:
+  Reports(const HostMap& hosts, const ProcessSets& sets, const IdCache& cache, const Joins& joins)
+      : sets_(sets), cache_(cache), joins_(joins), rosters_(hosts, sets) {}
+
+  Roster& roster(int32_t set) { return rosters_.of(set); }
+
+  /// The operation that ranks report, and whether they are the first ones to do so; nothing if it
+  /// is not the same one for all of them.
+  std::optional<std::pair<Pending*, bool>> pending_for(Stretch who, const Request& request,
+                                                       int64_t now_ns);
+
+  /// Ranks report the operation in full, or by its id.
+  void report(Pending& pending, Stretch who, const Request& request);
+  void report(Pending& pending, Stretch who, uint32_t id);
+  /// A rank has joined: it will report nothing that it has not.
+  void join(int32_t set, int place);
+
+  /// Members that have reported it, and those that have neither done so nor joined.
+  std::vector<int> reporters(const Pending& pending);
+  std::vector<int> missing(const Pending& pending);
+  /// Takes it out: it is complete, or has failed.
+  std::unique_ptr<Pending> take(const Pending& pending);
+
+  /// Turns reports by id into requests.
+  void expand(Pending& pending);
+  /// The same for what all members have reported by this id, whose order does not matter any more.
+  void expand_whole(Pending& pending) const;
+  /// The same for all whose ids are to be forgotten.
+  void expand_old();
+  const Request& base_of(const Pending& pending) const;
+
+  std::vector<Pending*> of_set(int32_t set) const;
+  std::vector<Pending*> all() const;
+  bool empty() const { return pending_.empty(); }
+  /// Some of them rank 0 has submitted, or has no part in.
+  bool awaits_peers() const { return awaited_ > 0; }
+
+  /// The number of a set will be another one's.
+  void forget_set(int32_t set) { rosters_.forget(set); }
+
+ private:
+  void mark(Pending& pending, Stretch who);
+  void merge(Pending& pending, Stretch who, const Request& request);
+  void merge_known(Pending& pending, Stretch who, const IdCache::Known& known);
+  template <class Picks>
+  std::vector<int> ranks_of(const Pending& pending, Picks picks);
+
+  const ProcessSets& sets_;
+  const IdCache& cache_;
+  const Joins& joins_;
+  Rosters rosters_;
+  std::unordered_map<std::string, std::unique_ptr<Pending>> pending_;
+  int awaited_ = 0;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "engine/requests/process_sets.h"
+#include "transport/hosts.h"
+
+namespace sirtaki {
+
+/// Consecutive places of a roster.
+struct Stretch {
+  int begin = 0;
+  int end = 0;
+
+  int size() const { return end - begin; }
+};
+
+/// The members of a process set in the order of hosts, so that the members of a host, or of
+/// consecutive hosts, are one stretch, however the ranks are dealt out.
+class Roster {
+ public:
+  Roster(const HostMap& hosts, const std::vector<int>& members);
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int rank_at(int place) const { return ranks_[static_cast<size_t>(place)]; }
+  /// Empty for a rank that is no member.
+  Stretch of_rank(int rank) const;
+  /// Throws for hosts that do not exist.
+  Stretch of_hosts(HostRange hosts) const;
+  Stretch all() const { return {0, size()}; }
+
+  /// Counts an unnamed request of each member of the stretch and returns its number; nothing where
+  /// they have made different numbers of them.
+  std::optional<uint64_t> next_ordinal(Stretch who);
+  /// Lets all members count alike from the highest number on, or from `least` if that is higher;
+  /// returns it.
+  uint64_t align_ordinals(uint64_t least = 0);
+
+ private:
+  const HostMap& hosts_;
+  std::vector<int> ranks_;
+  std::vector<int> begins_;         ///< by host: its first place
+  std::vector<uint64_t> ordinals_;  ///< of unnamed requests, by place; empty: none was made
+};
+
+/// The rosters of process sets, made when they are first asked for.
+class Rosters {
+ public:
+  Rosters(const HostMap& hosts, const ProcessSets& sets) : hosts_(hosts), sets_(sets) {}
+
+  /// Throws for a set that does not exist and was not asked for while it did.
+  Roster& of(int32_t set) {
+    const auto found = rosters_.find(set);
+    if (found != rosters_.end()) return found->second;
+    return rosters_.emplace(set, Roster(hosts_, sets_.ranks(set))).first->second;
+  }
+  /// The number of a set will be another one's.
+  void forget(int32_t set) { rosters_.erase(set); }
+
+ private:
+  const HostMap& hosts_;
+  const ProcessSets& sets_;
+  std::map<int32_t, Roster> rosters_;
+};
+
+/// Which places of a roster are marked, and how many.
+class Marks {
+ public:
+  explicit Marks(int places) : words_((static_cast<size_t>(places) + 63) / 64) {}
+
+  bool contains(int place) const {
+    const auto index = static_cast<size_t>(place);
+    return (words_[index / 64] >> (index % 64) & 1) != 0;
+  }
+  bool contains_any(Stretch who) const;
+  /// None of them is marked yet.
+  void add(Stretch who);
+  int count() const { return count_; }
+
+ private:
+  std::vector<uint64_t> words_;
+  int count_ = 0;
+};
+
+}  // namespace sirtaki

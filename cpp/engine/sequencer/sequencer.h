@@ -1,0 +1,130 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/options.h"
+#include "engine/requests/messages.h"
+#include "engine/requests/process_sets.h"
+#include "engine/requests/request.h"
+#include "engine/sequencer/autotuner.h"
+#include "engine/sequencer/chunk_policy.h"
+#include "engine/sequencer/id_cache.h"
+#include "engine/sequencer/joins.h"
+#include "engine/sequencer/recipients.h"
+#include "engine/sequencer/reports.h"
+#include "transport/hosts.h"
+
+namespace sirtaki {
+
+class Timeline;
+
+/// Decides in what order all ranks run what all members have submitted. Lives on rank 0.
+///
+/// It is a plain state machine: messages in, messages out, no threads and no clock of its own.
+class Sequencer {
+ public:
+  /// Delivers a message to its recipients.
+  using Send = std::function<void(const Recipients& to, std::string_view message)>;
+
+  /// `hosts` must live longer.
+  Sequencer(const HostMap& hosts, const EngineOptions& options, Send send);
+
+  /// Tells all ranks the settings on which they must agree; before anything else.
+  void announce_settings();
+
+  /// Takes a message (Up …) of a rank.
+  void receive(int rank, std::string_view message, int64_t now_ns);
+  /// Takes the same message of several ranks; those of hosts are the members of its process set.
+  void receive(const Reporters& from, std::string_view message, int64_t now_ns);
+
+  /// Sends the next batch of operations that are ready, if there is one; `may_go` tells whether
+  /// rank 0 can run something of a set that it is a member of.
+  bool dispatch(int64_t now_ns, const std::function<bool(int32_t set)>& may_go);
+  bool dispatch(int64_t now_ns) {
+    return dispatch(now_ns, [](int32_t) { return true; });
+  }
+
+  /// Rank 0 has run a batch of so many bytes, in which a member slept `sleeps` times for another.
+  void batch_done(int64_t bytes, int64_t sleeps);
+
+  bool has_ready() const { return !ready_.empty(); }
+  /// A request of another rank may complete something now: rank 0 itself has submitted its part, or
+  /// has none in it.
+  bool expects_peers() const {
+    return reports_.awaits_peers() || sets_without_zero_ > 0 || !joins_.empty();
+  }
+  bool has_pending() const { return !reports_.empty(); }
+
+  /// What a rank is doing, in words; empty: unknown; nothing: it is being found out.
+  using StateOf = std::function<std::optional<std::string>(int rank)>;
+
+  /// Warns of operations some members have not submitted, or fails them, once it is known what
+  /// these are doing; returns the warnings.
+  std::vector<std::string> check_stalls(int64_t now_ns, const StateOf& state_of);
+  std::vector<std::string> check_stalls(int64_t now_ns) {
+    return check_stalls(now_ns, [](int) { return ""; });
+  }
+
+  /// Writes from now on, beginning with what is being negotiated; null: no longer.
+  void set_timeline(Timeline* timeline);
+
+ private:
+  void receive_report(const Reporters& from, Up kind, Reader& in, int64_t now_ns);
+  template <class Add>
+  void report(Stretch who, const Request& base, const Add& add, int64_t now_ns);
+  void refuse(const Reporters& from, const Request& request);
+  Stretch member(int32_t set, int rank);
+  void receive_join(int rank, const Request& request);
+  void receive_shutdown(int rank, int64_t now_ns);
+  void receive_meet(int rank, int32_t peer);
+  void receive_flushed(int rank);
+
+  void complete_if_all(Pending& pending);
+  void finish_join(int32_t set);
+
+  void fail(const Pending& pending, ErrorCode code, const std::string& why);
+  void send_error(std::vector<int> ranks, const std::string& key, ErrorCode code,
+                  const std::string& text);
+  void fail_stalled(const Pending& pending, double seconds, const std::string& missing);
+  std::string not_joinable(const Request& request) const;
+  std::string validate(const Pending& pending) const;
+  std::string validate_set_change(const Request& request) const;
+  Response respond(const Pending& pending) const;
+  void apply_to_sets(Pending& pending);
+  void remove_set(int32_t set);
+  std::unique_ptr<Pending> take_ready(const std::function<bool(int32_t set)>& may_go);
+  bool fits(const Pending& first, const Pending& next, int64_t bytes) const;
+  int64_t bytes_of(const Pending& pending) const;
+  const Request& base_of(const Pending& pending) const { return reports_.base_of(pending); }
+  void append_item(std::string& out, Pending& pending);
+  void flush();
+  void send_chunk_bytes(int64_t bytes);
+  void send_to(std::vector<int> ranks, std::string_view message);
+  void send_to_set(int32_t set, std::string_view message);
+  void tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t bytes, int64_t now_ns);
+  std::optional<std::string> missing_ranks(const Pending& pending, const StateOf& state_of);
+  std::string host(int rank) const;
+
+  int size_;
+  EngineOptions options_;
+  Send send_;
+  Timeline* timeline_ = nullptr;
+  std::unique_ptr<Autotuner> autotuner_;
+  std::optional<ChunkPolicy> chunk_policy_;  ///< where the chunk is neither set nor tuned
+  ProcessSets sets_;
+  IdCache cache_;
+  Joins joins_;
+  Reports reports_;
+  int sets_without_zero_ = 0;
+  std::deque<std::unique_ptr<Pending>> ready_;
+  bool ended_ = false;  ///< a rank has left
+};
+
+}  // namespace sirtaki

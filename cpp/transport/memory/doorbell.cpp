@@ -1,0 +1,44 @@
+#include "transport/memory/doorbell.h"
+
+#include <string>
+
+#include "base/error.h"
+
+namespace sirtaki {
+
+void Doorbell::check_abort() const {
+  const int lost_rank = region_->lost_rank();
+  if (lost_rank >= 0) throw PeerLost(lost_rank);
+}
+
+void Doorbell::abort(const Loss& loss) const {
+  region_->set_loss(place_, loss);
+  for (int r = 0; r < region_->ranks(); ++r) {
+    region_->rank(r).engine.wake();
+    region_->rank(r).caller.wake();
+    region_->bells().ring(r);
+  }
+}
+
+uint32_t Doorbell::data_sleeps() const {
+  uint64_t sum = 0;
+  for (int r = 0; r < region_->ranks(); ++r) {
+    sum += region_->rank(r).data_sleeps.load(std::memory_order_relaxed);
+  }
+  return static_cast<uint32_t>(sum / static_cast<uint64_t>(region_->ranks()));
+}
+
+void Doorbell::ring_engine() const {
+  engine().wake();
+  region_->bells().ring(place_);  // it may drive, and poll
+}
+
+void Doorbell::sleep_in_poll(const Sleep& sleep) const {
+  std::vector<pollfd> polled = sleep.polled;
+  polled.push_back({region_->bells().descriptor(place_), POLLIN, 0});
+  // Whatever ended it, the caller looks again.
+  poll(polled.data(), polled.size(), static_cast<int>(kSleepNs / 1'000'000));
+  region_->bells().silence(place_);
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,190 @@
+#pragma once
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/parking.h"
+#include "transport/memory/region.h"
+#include "transport/memory/yield_policy.h"
+
+namespace sirtaki {
+
+/// How long a driver polls before it sleeps. Sleeping costs a wake-up (about 5 us) later; polling
+/// costs a core that a computing thread may need now.
+struct SpinPolicy {
+  int64_t caller_ns = 200'000;  ///< a thread that is blocked in a call anyway
+  int64_t engine_ns = 5'000;    ///< the engine thread: the rank's main thread wants the core
+};
+
+/// What a driver that has nothing else to do may sleep for.
+struct Sleep {
+  static constexpr int kNobody = -1;
+
+  uint32_t messages = 0;       ///< News besides kData
+  bool data = false;           ///< a peer's counter is waited for
+  int peer = kNobody;          ///< that of one rank alone, by its place
+  std::vector<pollfd> polled;  ///< these descriptors too
+
+  void await_data(int place) {
+    peer = data && place != peer ? kNobody : place;
+    data = true;
+  }
+  /// As it is written into the rank's block.
+  uint32_t news() const {
+    const uint32_t whose = peer == kNobody ? RankBlock::kAnyPeer : static_cast<uint32_t>(peer);
+    const uint32_t how = polled.empty() ? 0U : kPolls;
+    return data ? messages | how | kData | whose << RankBlock::kPeerShift : messages | how;
+  }
+};
+
+/// Lets one rank's driver sleep and wake its peers' drivers, across the processes of a host. Peers
+/// are told by their place on the host.
+class Doorbell {
+ public:
+  Doorbell(std::shared_ptr<Region> region, int place, SpinPolicy policy)
+      : region_(std::move(region)), place_(place), policy_(policy) {}
+
+  /// Wakes `peer`'s driver if it sleeps for such news. What is new must have been stored before,
+  /// sequentially consistently.
+  void ring(int peer, News news) const {
+    RankBlock& block = region_->rank(peer);
+    ring(peer, block.engine, news);
+    ring(peer, block.caller, news);
+  }
+
+  /// The same for several peers.
+  void ring(const std::vector<int>& peers, News news) const {
+    for (int peer : peers) ring(peer, news);
+  }
+
+  /// The same for the own driver, from another thread.
+  void ring_own(News news) const { ring(place_, news); }
+
+  /// Wakes the own engine thread whatever it sleeps for.
+  void ring_engine() const;
+
+  /// Says who drives from now on, hence who sleeps and how long it polls before.
+  void drive_as_caller(bool caller) { caller_ = caller; }
+
+  /// The driver polls from now on.
+  void wake_up() const { engine().unpark(); }
+  /// The engine thread sleeps from now on, for `news`. What came before that must be looked for
+  /// after it.
+  void rest_engine(uint32_t news) const { engine().park(news); }
+  /// If the engine thread sleeps, let it hear requests too.
+  void hear_requests() const { engine().want_also(kRequest); }
+
+  /// Where the engine thread sleeps.
+  Parking& engine() const { return region_->rank(place_).engine; }
+
+  /// Returns once `ready()` is true: polls for a while, then sleeps. `prepare()` says what for,
+  /// each time. Throws PeerLost when the world was aborted and `ready()` is still false.
+  template <class Ready, class Prepare>
+  void wait(Ready ready, Prepare prepare) const {
+    if (ready()) return;
+    const int64_t limit = now_ns() + spin_ns();
+    do {
+      for (int i = 0; i < kPollsPerClock; ++i) {
+        if (ready()) return;
+        cpu_relax();
+      }
+      if (aborted()) return throw_if_aborted(ready);
+    } while (now_ns() < limit);
+    if (!yield_until(ready)) sleep_until(ready, prepare);
+  }
+
+  /// How long the driver polls before it sleeps.
+  int64_t spin_ns() const { return caller_ ? policy_.caller_ns : policy_.engine_ns; }
+
+  /// How often a rank of this host has slept for a peer's counter, on average; wraps round.
+  uint32_t data_sleeps() const;
+
+  bool aborted() const { return region_->lost_rank() >= 0; }
+
+  /// Throws if the world was aborted; says which rank was lost.
+  void check_abort() const;
+
+  /// Ends the world for every rank of the host: pending and later waits fail and name the world
+  /// rank that is lost.
+  void abort(const Loss& loss) const;
+  void abort(int lost_rank) const { abort(Loss{lost_rank}); }
+
+ private:
+  static constexpr int kPollsPerClock = 16;
+  static constexpr int64_t kSleepNs = 100'000'000;  // a missed abort is seen at the latest then
+  static constexpr int64_t kYieldNs = 100'000;
+
+  void ring(int peer, Parking& parking, News news) const {
+    const uint32_t wanted = parking.wants();
+    if ((wanted & news) == 0) return;
+    // Only the peer that is waited for wakes a sleeper: with more ranks than cores, waking it to
+    // find that it must wait for another costs most.
+    const uint32_t awaited = wanted >> RankBlock::kPeerShift;
+    if (news == kData && awaited != static_cast<uint32_t>(place_) && awaited != RankBlock::kAnyPeer)
+      return;
+    (wanted & kPolls) != 0 ? region_->bells().ring(peer) : parking.wake();
+  }
+
+  /// Where more ranks than cores take turns, gives the core away for a while; true if that was
+  /// enough.
+  template <class Ready>
+  bool yield_until(Ready ready) const {
+    if (!caller_ || policy_.caller_ns != 0) return false;
+    const int64_t from = now_ns();
+    if (!yield_policy_.may_yield(from)) return false;
+    int64_t now = from;
+    bool came = false;
+    while (!came && !aborted() && now - from < kYieldNs) {
+      sched_yield();
+      came = ready();
+      now = now_ns();
+    }
+    yield_policy_.yielded(from, now, came);
+    return came;
+  }
+
+  void count_data_sleep() const {
+    region_->rank(place_).data_sleeps.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  void sleep_in_poll(const Sleep& sleep) const;
+
+  template <class Ready, class Prepare>
+  void sleep_until(Ready ready, Prepare prepare) const {
+    Parking& parking = caller_ ? region_->rank(place_).caller : engine();
+    for (;;) {
+      const Sleep sleep = prepare();
+      const Parking::Ticket ticket = parking.ticket();
+      parking.park(sleep.news());
+      if (!ready() && !aborted()) {
+        if (sleep.polled.empty()) {
+          if (sleep.data) count_data_sleep();
+          parking.sleep(ticket, kSleepNs);
+        } else {
+          sleep_in_poll(sleep);
+        }
+      }
+      parking.unpark();
+      if (ready()) return;
+      check_abort();
+    }
+  }
+
+  template <class Ready>
+  void throw_if_aborted(Ready ready) const {
+    if (!ready()) check_abort();
+  }
+
+  std::shared_ptr<Region> region_;
+  int place_;
+  SpinPolicy policy_;
+  bool caller_ = false;
+  mutable YieldPolicy yield_policy_;  ///< the driver's
+};
+
+}  // namespace sirtaki

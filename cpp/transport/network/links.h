@@ -1,0 +1,71 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fork_mark.h"
+#include "transport/heaps/peer_heaps.h"
+#include "transport/hosts.h"
+#include "transport/memory/region.h"
+#include "transport/network/data_links.h"
+#include "transport/network/host_link.h"
+#include "transport/network/watcher.h"
+
+namespace sirtaki {
+
+/// The connections that an engine borrows.
+struct LinkSet {
+  /// Unix sockets, between the host's leader and each other rank of the host. They close when the
+  /// peer's process ends.
+  std::span<const Link> local;
+  /// TCP sockets between leaders of hosts, as the tree of hosts has it; the one up comes first.
+  std::span<HostLink> hosts;
+  PeerHeaps* heaps = nullptr;           ///< null: no rank of the host has one
+  std::shared_ptr<const void> owner{};  ///< keeps them
+};
+
+/// What connects a rank to the others of a world. It outlives the engines that use it, one after
+/// the other: each is a generation of its own, and so is what the ranks say to each other between
+/// two of them (see `Renewal`).
+class Links {
+ public:
+  /// `local`, `hosts`, `heaps`: as in LinkSet. `patience_seconds`: see DataLinks.
+  Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
+        std::vector<Link> between, Connect connect, double patience_seconds,
+        std::unique_ptr<PeerHeaps> heaps = nullptr);
+
+  int rank() const { return rank_; }
+  const HostMap& map() const { return map_; }
+  const std::shared_ptr<Region>& region() const { return region_; }
+  uint32_t generation() const { return generation_; }
+  std::span<const Link> local() const { return local_; }
+  std::span<HostLink> hosts() { return hosts_; }
+
+  /// For the engine of this generation.
+  static LinkSet lend(const std::shared_ptr<Links>& links) {
+    return {links->local(), links->hosts(), links->heaps_.get(), links};
+  }
+  Connect connect() const;
+
+  /// Goes on to the next generation, while no engine uses the links.
+  void begin_next();
+
+  /// Hangs up on all other ranks, which then cannot go on with their ends either. In a forked child
+  /// nothing happens: the connections are its parent's.
+  void close();
+
+ private:
+  const int rank_;
+  const HostMap map_;
+  const std::shared_ptr<Region> region_;
+  const ForkMark mark_;
+  std::vector<Link> local_;
+  std::vector<HostLink> hosts_;
+  std::shared_ptr<DataLinks> data_;  ///< null where the world is one host
+  const std::unique_ptr<PeerHeaps> heaps_;
+  uint32_t generation_ = kFirstGeneration;
+};
+
+}  // namespace sirtaki

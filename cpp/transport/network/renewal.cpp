@@ -1,0 +1,235 @@
+#include "transport/network/renewal.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace sirtaki {
+namespace {
+
+// Whoever knows who is missing gives up before those do who would have to guess.
+constexpr double kHostShare = 0.8;
+constexpr double kWorldShare = 0.9;  // hosts with others below them: in between
+constexpr double kLeaderShare = 0.95;
+
+/// What precedes a word on a Unix socket; the word comes first, for it is not zero.
+struct LocalHead {
+  uint8_t word;
+  uint8_t reserved[3] = {};
+  uint32_t generation;
+  uint32_t bytes;
+};
+constexpr uint32_t kMostBytes = 1 << 20;
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kInternal, why); }
+
+std::string packed(const std::vector<int32_t>& ranks) {
+  std::string body;
+  Writer(body).put_vector(ranks);
+  return body;
+}
+
+}  // namespace
+
+Renewal::Renewal(Links& links, double timeout_seconds)
+    : links_(links),
+      map_(links.map()),
+      start_ns_(now_ns()),
+      timeout_ns_(static_cast<int64_t>(timeout_seconds * 1e9)),
+      ready_(static_cast<size_t>(map_.size())) {
+  links_.begin_next();
+  for (const Link& link : links_.local()) {
+    local_.push_back({&link, process_of(link.socket.get()), {}});
+  }
+}
+
+Renewal::State Renewal::advance(int64_t limit_ns) {
+  try {
+    while (state_ == State::kWaiting) {
+      look();
+      if (state_ != State::kWaiting || now_ns() >= limit_ns) break;
+      wait(std::min(limit_ns, deadline()));
+    }
+  } catch (const std::exception&) {
+    state_ = State::kRefused;
+  }
+  if (state_ == State::kRefused || state_ == State::kLate) links_.close();
+  return state_;
+}
+
+/// Does what can be done with what has been heard so far.
+void Renewal::look() {
+  if (let_go_) return go();
+  if (now_ns() >= deadline()) return be_late(not_ready());
+  if (told_ || !not_ready().empty()) return;
+  if (links_.rank() == 0) return go();
+  told_ = true;
+  say_above(Word::kReady);
+}
+
+int Renewal::above() const {
+  const int host = map_.host_of(links_.rank());
+  return map_.leader_of(leads() ? map_.tree().parent_of(host) : host);
+}
+
+int64_t Renewal::deadline() const {
+  const int host = map_.host_of(links_.rank());
+  double share = 1;
+  if (leads()) share = told_ ? kLeaderShare : kHostShare;
+  const auto on_this_host = [&](int rank) { return map_.host_of(rank) == host; };
+  const HostTree tree = map_.tree();
+  if (leads() && tree.height_of(host) > 0 && !told_ &&
+      std::ranges::none_of(not_ready(), on_this_host)) {
+    share += (kWorldShare - kHostShare) * tree.height_of(host) / tree.height_of(0);
+  }
+  return start_ns_ + static_cast<int64_t>(share * static_cast<double>(timeout_ns_));
+}
+
+/// Who has not said what this rank waits for.
+std::vector<int32_t> Renewal::not_ready() const {
+  if (told_) return {above()};
+  if (!leads()) return {};
+  std::vector<int32_t> ranks;
+  for (const Local& local : local_) ranks.push_back(local.link->rank);
+  for (const HostLink& link : links_.hosts()) {
+    if (link.rank() > links_.rank()) ranks.push_back(link.rank());
+  }
+  std::erase_if(ranks, [&](int rank) { return ready_[static_cast<size_t>(rank)]; });
+  return ranks;
+}
+
+void Renewal::go() {
+  if (leads()) {
+    links_.region()->clear();
+    say_below(Word::kGo);
+  }
+  links_.begin_next();
+  links_.region()->begin(links_.generation());
+  state_ = State::kAgreed;
+}
+
+void Renewal::be_late(std::vector<int32_t> missing) {
+  if (leads()) say_below(Word::kLate, packed(missing));
+  if (leads() && links_.rank() != 0) say_above(Word::kLate, packed(missing));
+  missing_ = std::move(missing);
+  state_ = State::kLate;
+}
+
+// ---- What is said ----
+
+void Renewal::say(Local& to, Word word, std::string_view body) const {
+  const LocalHead head{.word = static_cast<uint8_t>(word),
+                       .generation = links_.generation(),
+                       .bytes = static_cast<uint32_t>(body.size())};
+  std::string text(reinterpret_cast<const char*>(&head), sizeof head);
+  text.append(body);
+  const int socket = to.link->socket.get();
+  const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  // That the other end is gone is noticed where it is received from.
+  if (sent >= 0 && static_cast<size_t>(sent) < text.size()) refuse("a word does not fit");
+}
+
+void Renewal::say(HostLink& to, Word word, std::string_view body) {
+  std::string text(1, static_cast<char>(word));
+  text.append(body);
+  to.send(text);
+}
+
+void Renewal::say_below(Word word, std::string_view body) {
+  for (Local& local : local_) say(local, word, body);
+  for (HostLink& link : links_.hosts()) {
+    if (link.rank() > links_.rank()) say(link, word, body);
+  }
+}
+
+void Renewal::say_above(Word word, std::string_view body) {
+  leads() ? say(links_.hosts()[0], word, body) : say(local_[0], word, body);
+}
+
+// ---- What is heard ----
+
+void Renewal::wait(int64_t limit_ns) {
+  std::vector<pollfd> polled;
+  for (const Local& local : local_) {
+    polled.push_back({local.link->socket.get(), POLLIN, 0});
+    polled.push_back({local.process.get(), POLLIN, 0});
+  }
+  bool early = false;
+  for (const HostLink& link : links_.hosts()) {
+    if (link.fd() < 0) refuse("a host hung up on the last engine");
+    const int events = link.has_backlog() ? POLLIN | POLLOUT : POLLIN;
+    polled.push_back({link.fd(), static_cast<short>(events), 0});
+    early |= link.has_early();
+  }
+  const int64_t left_ns = std::max<int64_t>(0, limit_ns - now_ns());
+  poll(polled.data(), polled.size(), early ? 0 : static_cast<int>(left_ns / 1'000'000 + 1));
+  const pollfd* next = polled.data();
+  for (Local& local : local_) {
+    if ((next++)->revents != 0) take(local);
+    if ((next++)->revents != 0) refuse("a process of this host has ended");
+  }
+  for (HostLink& link : links_.hosts()) {
+    if ((next++)->revents == 0 && !link.has_early()) continue;
+    link.flush();
+    const bool goes_on = link.receive([&](std::string_view message) {
+      if (message.empty()) refuse("an empty word");
+      heard(link.rank(), static_cast<Word>(message[0]), message.substr(1));
+    });
+    if (!goes_on) refuse("a host has hung up");
+  }
+}
+
+/// Takes what a rank of this host has said, and no byte more: what follows is its next engine's.
+void Renewal::take(Local& from) {
+  std::string& text = from.received;
+  while (!let_go_ && state_ == State::kWaiting) {
+    if (!read(from, 1)) return;
+    if (text[0] == 0) {
+      text.clear();
+      continue;
+    }
+    LocalHead head;
+    if (!read(from, sizeof head)) return;
+    std::memcpy(&head, text.data(), sizeof head);
+    if (head.generation != links_.generation() || head.bytes > kMostBytes) refuse("another word");
+    if (!read(from, sizeof head + head.bytes)) return;
+    heard(from.link->rank, static_cast<Word>(head.word),
+          std::string_view(text).substr(sizeof head));
+    text.clear();
+  }
+}
+
+/// Has `bytes` of what comes next been received?
+bool Renewal::read(Local& from, size_t bytes) {
+  while (from.received.size() < bytes) {
+    char part[256];
+    const size_t most = std::min(bytes - from.received.size(), sizeof part);
+    const ssize_t got = recv(from.link->socket.get(), part, most, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got <= 0) refuse("a rank of this host has hung up");
+    from.received.append(part, static_cast<size_t>(got));
+  }
+  return true;
+}
+
+void Renewal::heard(int rank, Word word, std::string_view body) {
+  const bool from_above = rank < links_.rank();
+  if (word == Word::kReady && !from_above) {
+    ready_[static_cast<size_t>(rank)] = true;
+  } else if (word == Word::kGo && from_above && told_) {
+    let_go_ = true;  // what this rank has received of its next generation is not for us
+  } else if (word == Word::kLate) {
+    be_late(Reader(body).get_vector<int32_t>());
+  } else {
+    refuse("a word that nobody says here");
+  }
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,108 @@
+#include "transport/network/watcher.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+
+#include "base/error.h"
+
+namespace sirtaki {
+namespace {
+
+constexpr useconds_t kPauseMicros = 10'000;
+
+enum class Heard { kNothing, kEnd, kLater };
+
+/// A peer writes zeros to its link to wake this end. Anything else it says when its engine has
+/// ended, to who comes after the watcher.
+Heard hear(int socket) {
+  char bytes[64];
+  for (;;) {
+    const ssize_t got = recv(socket, bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK);
+    if (got == 0) return Heard::kEnd;
+    if (got < 0) return errno == EAGAIN || errno == EINTR ? Heard::kNothing : Heard::kEnd;
+    const char* const end = std::find_if(bytes, bytes + got, [](char byte) { return byte != 0; });
+    if (end == bytes) return Heard::kLater;
+    [[maybe_unused]] const ssize_t taken =
+        recv(socket, bytes, static_cast<size_t>(end - bytes), MSG_DONTWAIT);
+  }
+}
+
+}  // namespace
+
+Fd process_of(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return Fd();
+  return Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+}
+
+Watcher::Watcher(std::span<const Link> links, std::function<void(int)> lost, Service* service)
+    : links_(links),
+      lost_(std::move(lost)),
+      service_(service),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_.get() < 0) throw Error(ErrorCode::kInternal, "cannot create an eventfd");
+  for (const Link& link : links_) processes_.push_back(process_of(link.socket.get()));
+  thread_ = std::thread([this] { watch(); });
+}
+
+Watcher::~Watcher() {
+  stop();
+  thread_.join();
+}
+
+void Watcher::stop() {
+  if (!stop_.exchange(true)) wake();
+}
+
+void Watcher::wake() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+}
+
+void Watcher::wake_peers() const {
+  for (const Link& link : links_) {
+    // A full socket has bytes that wake the peer; a closed one is noticed by polling.
+    [[maybe_unused]] const ssize_t sent =
+        send(link.socket.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+}
+
+void Watcher::watch() {
+  const size_t count = links_.size();
+  std::vector<pollfd> polled;
+  for (size_t i = 0; i < count; ++i) polled.push_back({links_[i].socket.get(), POLLIN, 0});
+  for (size_t i = 0; i < count; ++i) polled.push_back({processes_[i].get(), POLLIN, 0});
+  polled.push_back({wake_.get(), POLLIN, 0});
+  const size_t own = polled.size();
+  while (!stop_.load()) {
+    polled.resize(own);
+    const int timeout = service_ != nullptr ? service_->prepare(polled) : -1;
+    if (poll(polled.data(), polled.size(), timeout) < 0) {
+      if (errno != EINTR) usleep(kPauseMicros);  // out of memory, perhaps for a moment
+      for (pollfd& entry : polled) entry.revents = 0;
+    }
+    if (polled[own - 1].revents != 0) {
+      uint64_t times;
+      [[maybe_unused]] const ssize_t got = read(wake_.get(), &times, sizeof times);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const Heard heard = polled[i].revents != 0 ? hear(polled[i].fd) : Heard::kNothing;
+      if (heard == Heard::kLater) polled[i].fd = -1;
+      const bool exited = polled[count + i].revents != 0;
+      if (heard != Heard::kEnd && !exited) continue;
+      polled[i].fd = polled[count + i].fd = -1;  // poll ignores negative descriptors
+      lost_(links_[i].rank);
+    }
+    if (service_ != nullptr) service_->serve(std::span(polled).subspan(own));
+  }
+}
+
+}  // namespace sirtaki

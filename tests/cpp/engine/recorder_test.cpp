@@ -1,0 +1,211 @@
+#include "engine/observe/recorder.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "engine/observe/rank_states.h"
+#include "requests.h"
+
+// What a rank writes down of its operations, and what others make of it.
+namespace sirtaki {
+namespace {
+
+using testing::named;
+using testing::sum_of;
+
+constexpr int kWorld = 8;
+constexpr int64_t kSecond = 1'000'000'000;
+
+struct Records {
+  std::shared_ptr<Region> region = Region::anonymous(2);
+  FlightRecord* own = region->records(0);
+  Recorder recorder{own};
+
+  std::vector<Recorded> read(size_t most = 16) const { return read_records(own, kWorld, most); }
+  std::string state(int64_t now_ns) const {
+    return state_text(*region, HostMap::single(2), 0, now_ns);
+  }
+};
+
+TEST_CASE("an operation is read as it was written, through all its stages") {
+  Records records;
+  CHECK(records.read().empty());
+  Request request = named(Kind::kAllgather, "allgather.parts", {3, 5});
+  request.dtype = Dtype::kF64;
+  request.set = 7;
+  const auto number = records.recorder.submitted(request, 0);
+  REQUIRE(records.read().size() == 1);
+  Recorded found = records.read()[0];
+  CHECK(found.number == number);
+  CHECK(found.kind == Kind::kAllgather);
+  CHECK(found.dtype == Dtype::kF64);
+  CHECK(found.set == 7);
+  CHECK(found.bytes == 120);
+  CHECK(found.shown == "allgather 'parts'");
+  CHECK(found.stage == Stage::kSubmitted);
+  CHECK(found.submitted_ns > 0);
+  CHECK(found.agreed_ns == 0);
+  records.recorder.agreed(number);
+  CHECK(records.read()[0].stage == Stage::kAgreed);
+  records.recorder.begun(number);
+  found = records.read()[0];
+  CHECK(found.stage == Stage::kUnderWay);
+  CHECK(found.awaited == Awaited{});
+  CHECK(found.submitted_ns <= found.agreed_ns);
+  CHECK(found.agreed_ns <= found.begun_ns);
+  CHECK(found.ended_ns == 0);
+  const Awaited awaited{Phase::kRead, 5, Awaited::kNobody, 17};
+  records.recorder.waits(number, awaited, 42);
+  found = records.read()[0];
+  CHECK(found.awaited == awaited);
+  CHECK(found.waits_since_ns == 42);
+  records.recorder.waits(number, {}, 0);
+  CHECK(records.read()[0].awaited == Awaited{});
+  records.recorder.ended(number, true);
+  found = records.read()[0];
+  CHECK(found.stage == Stage::kDone);
+  CHECK(found.begun_ns <= found.ended_ns);
+}
+
+TEST_CASE("a long name is cut where a character ends") {
+  Records records;
+  std::string name(39, 'x');
+  records.recorder.submitted(sum_of(name + "\u00e9t\u00e9"), 0);
+  records.recorder.submitted(sum_of("\u00e9t\u00e9"), 0);
+  records.recorder.submitted(sum_of(""), 9);
+  CHECK(records.read()[0].shown == "allreduce '" + name + "?'");
+  CHECK(records.read()[1].shown == "allreduce '\u00e9t\u00e9'");
+  CHECK(records.read()[2].shown == "allreduce 'noname.9'");
+}
+
+TEST_CASE("the latest operations are remembered, and all that have not ended") {
+  Records records;
+  const auto stuck = records.recorder.submitted(sum_of("stuck"), 0);
+  const size_t many = 2 * Region::kRecords + 100;
+  for (size_t i = 0; i < many; ++i) {
+    records.recorder.ended(records.recorder.submitted(sum_of(std::to_string(i)), 0), i % 2 == 0);
+  }
+  const auto all = records.read(SIZE_MAX);
+  REQUIRE(all.size() == Region::kRecords);
+  CHECK(all[0].number == stuck);
+  CHECK(all[0].shown == "allreduce 'stuck'");
+  CHECK(all.back().shown == "allreduce '" + std::to_string(many - 1) + "'");
+  CHECK(all.back().stage == Stage::kFailed);
+  for (size_t i = 2; i < all.size(); ++i) CHECK(all[i - 1].number < all[i].number);
+  const auto few = records.read(3);
+  REQUIRE(few.size() == 4);
+  CHECK(few[0].number == stuck);
+  CHECK(few[1].number == all[all.size() - 3].number);
+}
+
+TEST_CASE("more open operations than there are records are not written down") {
+  Records records;
+  for (size_t i = 0; i < Region::kRecords; ++i) CHECK(records.recorder.submitted({}, i) != 0);
+  const auto none = records.recorder.submitted(sum_of("one more"), 0);
+  CHECK(none == 0);
+  records.recorder.begun(none);
+  records.recorder.ended(none, true);
+  CHECK(records.read(SIZE_MAX).size() == Region::kRecords);
+  CHECK(records.read(SIZE_MAX).back().stage == Stage::kSubmitted);
+}
+
+TEST_CASE("who reads while a rank writes sees each operation whole or not at all") {
+  Records records;
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (int64_t i = 1; !stop; ++i) {
+      const int64_t count = i % 1000;
+      const auto number = records.recorder.submitted(sum_of(std::to_string(count), {count}), 0);
+      records.recorder.begun(number);
+      records.recorder.waits(number, {Phase::kWrite, 1, Awaited::kNobody, 7}, 77);
+      records.recorder.ended(number, true);
+    }
+  });
+  size_t seen = 0;
+  bool whole = true;
+  while (seen < 50'000) {
+    for (const Recorded& one : records.read(64)) {
+      ++seen;
+      whole &= one.shown == "allreduce '" + std::to_string(one.bytes / 4) + "'";
+      whole &= one.awaited == Awaited{} || one.waits_since_ns == 77;
+    }
+  }
+  stop = true;
+  writer.join();
+  CHECK(whole);
+}
+
+TEST_CASE("memory that lies is never believed") {
+  Records records;
+  std::minstd_rand random(1);
+  auto* bytes = reinterpret_cast<unsigned char*>(records.own);
+  size_t found = 0;
+  bool sane = true;
+  for (int round = 0; round < 20; ++round) {
+    for (size_t i = 0; i < Region::kRecords * sizeof(FlightRecord); ++i) {
+      bytes[i] = static_cast<unsigned char>(random() >> 8);
+      // Half of the records look as if they were written.
+      if (i % sizeof(FlightRecord) == 0) bytes[i] &= 0xfe;
+      if (i % sizeof(FlightRecord) == 16) bytes[i] %= kStages;
+      if (i % sizeof(FlightRecord) == 17) bytes[i] %= 20;
+      if (i % sizeof(FlightRecord) == 18) bytes[i] %= kDtypeCount + 2;
+      if (i % sizeof(FlightRecord) == 19) bytes[i] %= 45;
+    }
+    for (const Recorded& one : records.read(SIZE_MAX)) {
+      ++found;
+      sane &= static_cast<int>(one.stage) < kStages && one.kind <= Kind::kRemoveSet;
+      sane &= static_cast<int>(one.dtype) < kDtypeCount;
+      sane &= one.awaited.rank >= -1 && one.awaited.rank < kWorld;
+      for (const char c : one.shown) sane &= static_cast<unsigned char>(c) >= ' ';
+    }
+    CHECK(records.state(kSecond).size() < 400);
+  }
+  CHECK(sane);
+  CHECK(found > 1000);
+}
+
+TEST_CASE("a rank that was killed while it wrote hides one operation alone") {
+  Records records;
+  records.recorder.submitted(sum_of("before"), 0);
+  const auto torn = records.recorder.submitted(sum_of("torn"), 0);
+  records.recorder.submitted(sum_of("behind"), 0);
+  *reinterpret_cast<uint64_t*>(records.own + torn) |= 1;  // its version
+  REQUIRE(records.read().size() == 2);
+  CHECK(records.read()[0].shown == "allreduce 'before'");
+  CHECK(records.read()[1].shown == "allreduce 'behind'");
+}
+
+TEST_CASE("a rank's state is told in words") {
+  Records records;
+  Recorder& recorder = records.recorder;
+  CHECK(records.state(0) == "in no operation; there was none before");
+  const auto first = recorder.submitted(sum_of("a"), 0);
+  const int64_t then = records.read()[0].submitted_ns;
+  CHECK(records.state(then + 3 * kSecond) ==
+        "waiting with allreduce 'a', submitted 3.0 s ago, for other ranks");
+  recorder.agreed(first);
+  CHECK(records.state(records.read()[0].agreed_ns + kSecond) ==
+        "about to begin allreduce 'a' for 1.0 s");
+  recorder.begun(first);
+  CHECK(records.state(records.read()[0].begun_ns + 12 * kSecond) == "in allreduce 'a' for 12 s");
+  recorder.waits(first, {Phase::kWrite, 1, 1, 3}, kSecond);
+  CHECK(records.state(3 * kSecond) ==
+        "in allreduce 'a', waiting 2.0 s for rank 1 to write chunk 3");
+  recorder.waits(first, {Phase::kSend, 1}, kSecond);
+  const auto second = recorder.submitted(sum_of("b"), 0);
+  CHECK(records.state(3 * kSecond) ==
+        "in allreduce 'a', waiting 2.0 s for rank 1 to send its part (1 more open)");
+  recorder.ended(second, false);
+  recorder.ended(first, true);
+  CHECK(records.state(records.read()[1].ended_ns + kSecond) ==
+        "in no operation; the last one, allreduce 'b', ended 1.0 s ago");
+  records.region->rank(0).bye.store(1);
+  CHECK(records.state(0) == "gone from the world");
+}
+
+}  // namespace
+}  // namespace sirtaki
