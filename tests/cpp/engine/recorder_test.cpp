@@ -127,7 +127,7 @@ TEST_CASE("who reads while a rank writes sees each operation whole or not at all
   });
   size_t seen = 0;
   bool whole = true;
-  while (seen < 50'000) {
+  while (seen < 10'000) {
     for (const Recorded& one : records.read(64)) {
       ++seen;
       whole &= one.shown == "allreduce '" + std::to_string(one.bytes / 4) + "'";

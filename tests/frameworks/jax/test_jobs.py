@@ -53,6 +53,31 @@ def test_the_synthetic_benchmark_says_how_fast(job: Job, more: tuple[str, ...]) 
     assert re.search(r"Total rows/sec on 2 CPU\(s\): \d+\.\d \+-", output), output
 
 
+SHARED = """
+import jax, jax.numpy as jnp
+import sirtaki.jax as hvd
+from sirtaki.core.state import current_world
+hvd.init()
+total = jax.jit(lambda x: hvd.allreduce(2 * x, op=hvd.Sum))
+for _ in range(17):  # at first members may not ask for that
+    assert (total(jnp.full(1 << 19, 1.0 + hvd.rank())) == 6).all()
+print("moved directly:", current_world().engine.direct()[1] >= 4 << 19, flush=True)
+"""
+
+
+def test_arrays_in_the_shared_heap_are_summed_where_they_lie(job: Job) -> None:
+    done = subprocess.run(
+        [*HOROVODRUN, "--shared-heap", "-np", "2", *python(SHARED)],
+        env={**job.environment, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("moved directly: True") == 2
+
+
 DYING = """
 import os, signal, sys, threading
 import jax, jax.numpy as jnp

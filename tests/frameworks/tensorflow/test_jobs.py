@@ -45,6 +45,24 @@ def test_a_script_in_the_style_of_tensorflow_1_learns_and_keeps_checkpoints(
     assert list(tmp_path.glob("model.ckpt-100.*"))
 
 
+SHARED = """
+import tensorflow as tf
+import sirtaki.tensorflow as hvd
+from sirtaki.core.state import current_world
+hvd.init()
+total = tf.function(lambda x: hvd.allreduce(2 * x, op=hvd.Sum))
+for _ in range(17):  # at first members may not ask for that
+    assert tf.reduce_all(total(tf.fill([1 << 19], 1.0 + hvd.rank())) == 6)
+print("moved directly:", current_world().engine.direct()[1] >= 4 << 19, flush=True)
+"""
+
+
+def test_tensors_in_the_shared_heap_are_summed_where_they_lie(job: Job) -> None:
+    done = run(job, "-c", SHARED, SIRTAKI_SHARED_HEAP="1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("moved directly: True") == 2
+
+
 def programs_of_the_page() -> list[str]:
     page = (EXAMPLES.parent / "docs" / "tensorflow.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
