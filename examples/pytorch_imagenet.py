@@ -159,7 +159,6 @@ def main() -> None:
         return print(f"Made images of {args.classes} classes in {args.data_dir}")
     hvd.init()
     torch.manual_seed(42)
-    torch.set_num_threads(max(1, torch.get_num_threads() // hvd.local_size()))
     gpu = torch.cuda.is_available()
     device = torch.device("cuda", hvd.local_rank()) if gpu else torch.device("cpu")
     parts = args.batches_per_allreduce

@@ -97,8 +97,6 @@ def main() -> None:
     use_cuda = torch.cuda.is_available() and not args.no_cuda
     device = torch.device("cuda", hvd.local_rank()) if use_cuda else torch.device("cpu")
     unit = "GPU" if use_cuda else "CPU"
-    # The processes of a host share its cores.
-    torch.set_num_threads(max(1, torch.get_num_threads() // hvd.local_size()))
 
     model = MODELS[args.model]().to(device)
     optimizer = distributed(model, args)
