@@ -145,7 +145,7 @@ TEST_CASE("what was reported in an earlier set does not count among the next set
   CHECK(reports[0].from == Reporters{{}, {{1, 2}}});
 }
 
-TEST_CASE("a process set of ranks that do not exist, or none at all for the world, is refused") {
+TEST_CASE("a process set of ranks that do not exist, or a change of the world, is refused") {
   const HostMap hosts({0, 0, 1, 1});
   HostAggregator host(hosts, {1, 2});
   const auto added = [](int32_t set, std::vector<int64_t> ranks) {
