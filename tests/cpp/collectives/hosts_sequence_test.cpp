@@ -1,12 +1,10 @@
-#include <array>
 #include <atomic>
-#include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "case_sequences.h"
 #include "collective_case.h"
 #include "doctest/doctest.h"
 #include "virtual_hosts.h"
@@ -21,82 +19,25 @@ using testing::CaseMaker;
 using testing::expect;
 using testing::HostedMember;
 using testing::op_of;
+using testing::SetsPlan;
 
 constexpr int kRounds = testing::kSanitized ? 60 : 300;
 
-Case any_case(std::minstd_rand& random, int members) {
-  constexpr std::array kDtypes = {Dtype::kU8, Dtype::kI64, Dtype::kI32};
-  constexpr std::array<size_t, 6> kCounts = {0, 1, 100, 3000, 20'000, 60'000};
-  Op op;
-  op.kind = testing::kDataKinds[random() % std::size(testing::kDataKinds)];
-  op.dtype = kDtypes[random() % kDtypes.size()];
-  op.root = static_cast<int>(random() % static_cast<uint32_t>(members));
-  return CaseMaker(op, members, kCounts[random() % kCounts.size()], random() % 1000).make();
-}
-
-/// Process sets of the ranks of a world, and cases for each.
-struct SetsPlan {
-  std::map<int32_t, std::vector<int>> sets;
-  std::map<int32_t, std::vector<Case>> cases;
-
-  SetsPlan(int n, const std::vector<std::vector<int>>& more) {
-    for (int r = 0; r < n; ++r) sets[0].push_back(r);
-    for (size_t i = 0; i < more.size(); ++i) sets[static_cast<int32_t>(i) + 1] = more[i];
-    std::minstd_rand random(7);
-    for (const auto& [set, ranks] : sets) {
-      for (int i = 0; i < 12; ++i) {
-        cases[set].push_back(any_case(random, static_cast<int>(ranks.size())));
-        cases[set].back().op.set = set;
-      }
-    }
-  }
-
-  void run(HostedMember& member, int rounds) const {
-    for (const auto& [set, ranks] : sets) {
-      if (set != 0) member.add_set(set, ranks);
-    }
-    std::minstd_rand order(1);
-    for (int round = 0; round < rounds; ++round) {
-      const auto set = static_cast<int32_t>(order() % sets.size());
-      const std::vector<Case>& of_set = cases.at(set);
-      const Case& c = of_set[order() % of_set.size()];
-      const std::vector<int>& ranks = sets.at(set);
-      const auto found = std::find(ranks.begin(), ranks.end(), member.rank);
-      if (found == ranks.end()) continue;
-      testing::run_case(member, c, static_cast<size_t>(found - ranks.begin()));
-    }
-    for (const auto& [set, ranks] : sets) {
-      if (set != 0) member.remove_set(set);
-    }
-  }
-};
+const testing::Choices kChoices{{Dtype::kU8, Dtype::kI64, Dtype::kI32},
+                                {0, 1, 100, 3000, 20'000, 60'000}};
 
 TEST_CASE("process sets that span some of the hosts run collectives in any order") {
-  const SetsPlan five(5, {{0, 2}, {1, 2, 3}, {0, 1}, {3, 4}, {4}, {0, 1, 3, 4}});
+  const SetsPlan five(5, {{0, 2}, {1, 2, 3}, {0, 1}, {3, 4}, {4}, {0, 1, 3, 4}}, kChoices);
   testing::run_on_hosts({0, 0, 1, 2, 2}, testing::kSmallestChunk,
                         [&](HostedMember& member) { five.run(member, 2 * kRounds); });
-  const SetsPlan six(6, {{0, 2, 4}, {1, 3, 5}, {0, 5}, {1, 2, 3, 4, 5}});
+  const SetsPlan six(6, {{0, 2, 4}, {1, 3, 5}, {0, 5}, {1, 2, 3, 4, 5}}, kChoices);
   testing::run_on_hosts({0, 1, 0, 1, 0, 2}, testing::kSmallestChunk,
                         [&](HostedMember& member) { six.run(member, kRounds); });
 }
 
 TEST_CASE("a process set's number may be used again for ranks on other hosts") {
   testing::run_on_hosts({0, 0, 1, 1}, testing::kSmallestChunk, [](HostedMember& member) {
-    const std::vector<std::vector<int>> rank_lists = {{0, 1}, {1, 3}, {0, 1, 2, 3}, {2}, {0, 2}};
-    for (size_t round = 0; round < 20; ++round) {
-      const std::vector<int>& ranks = rank_lists[round % rank_lists.size()];
-      member.add_set(1, ranks);
-      const auto found = std::find(ranks.begin(), ranks.end(), member.rank);
-      if (found != ranks.end()) {
-        std::minstd_rand random(static_cast<uint32_t>(round));
-        for (int i = 0; i < 5; ++i) {
-          Case c = any_case(random, static_cast<int>(ranks.size()));
-          c.op.set = 1;
-          testing::run_case(member, c, static_cast<size_t>(found - ranks.begin()));
-        }
-      }
-      member.remove_set(1);
-    }
+    testing::use_a_number_again(member, kChoices);
   });
 }
 
