@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -21,85 +23,149 @@ def the_job_goes_on() -> Iterator[None]:
 
 
 class TestRanksDisagree:
-    """All ranks get the error, when they wait for the operation."""
+    """All ranks get the error, which tells what two of them asked for, and the job goes on."""
 
     pytestmark = several
 
-    def mismatch(self, submit) -> str:
-        with pytest.raises(hvd.HorovodInternalError) as caught:
+    def expect(self, operation: str, what: str, of: Callable[[int], str], submit) -> None:
+        """`of` says what a rank asked for; the error names any two ranks that differ."""
+        with pytest.raises(hvd.MismatchError) as caught:
             hvd.synchronize(submit(hvd.rank()))
+        assert isinstance(caught.value, hvd.HorovodInternalError)
         assert isinstance(caught.value, RuntimeError)
-        return str(caught.value)
+        pairs = itertools.combinations(range(hvd.size()), 2)
+        assert str(caught.value) in {
+            f"{operation}: the ranks asked for different {what}: "
+            f"rank {a} has {of(a)}, rank {b} has {of(b)}"
+            for a, b in pairs
+            if of(a) != of(b)
+        }
 
     def test_on_the_shape_of_an_allreduce(self) -> None:
-        message = self.mismatch(lambda rank: hvd.allreduce_async(torch.ones(2 + rank), name="s"))
-        assert "allreduce 's'" in message
+        self.expect(
+            "allreduce 's'",
+            "tensor shapes",
+            lambda rank: f"[{2 + rank}]",
+            lambda rank: hvd.allreduce_async(torch.ones(2 + rank), name="s"),
+        )
 
     def test_on_the_number_of_dimensions(self) -> None:
-        self.mismatch(lambda rank: hvd.allreduce_async(torch.ones([1] * (rank + 1)), name="d"))
+        self.expect(
+            "allreduce 'd'",
+            "tensor shapes",
+            lambda rank: str([1] * (rank + 1)),
+            lambda rank: hvd.allreduce_async(torch.ones([1] * (rank + 1)), name="d"),
+        )
 
     def test_on_the_dtype_of_an_allreduce(self) -> None:
         dtypes = [torch.float32, torch.int32]
-        self.mismatch(
-            lambda rank: hvd.allreduce_async(torch.ones(2, dtype=dtypes[rank % 2]), name="t")
+        self.expect(
+            "allreduce 't'",
+            "data types",
+            lambda rank: ["float32", "int32"][rank % 2],
+            lambda rank: hvd.allreduce_async(torch.ones(2, dtype=dtypes[rank % 2]), name="t"),
         )
 
     def test_on_the_op(self) -> None:
         ops = [hvd.Sum, hvd.Average]
-        self.mismatch(lambda rank: hvd.allreduce_async(torch.ones(2), op=ops[rank % 2], name="o"))
+        self.expect(
+            "allreduce 'o'",
+            "reduce operations",
+            lambda rank: ["Sum", "Average"][rank % 2],
+            lambda rank: hvd.allreduce_async(torch.ones(2), op=ops[rank % 2], name="o"),
+        )
 
     def test_on_a_scale(self) -> None:
-        self.mismatch(
+        self.expect(
+            "allreduce 'f'",
+            "scale factors",
+            lambda rank: f"prescale {rank + 1}.000000 and postscale 1.000000",
             lambda rank: hvd.allreduce_async(
                 torch.ones(2), op=hvd.Sum, prescale_factor=1.0 + rank, name="f"
-            )
+            ),
         )
 
     def test_on_the_root_of_a_broadcast(self) -> None:
-        self.mismatch(lambda rank: hvd.broadcast_async(torch.ones(2), rank % 2, name="r"))
+        self.expect(
+            "broadcast 'r'",
+            "root ranks",
+            lambda rank: str(rank % 2),
+            lambda rank: hvd.broadcast_async(torch.ones(2), rank % 2, name="r"),
+        )
 
     def test_on_the_shape_of_a_broadcast(self) -> None:
-        self.mismatch(lambda rank: hvd.broadcast_async(torch.ones(2 + rank), 0, name="b"))
+        self.expect(
+            "broadcast 'b'",
+            "tensor shapes",
+            lambda rank: f"[{2 + rank}]",
+            lambda rank: hvd.broadcast_async(torch.ones(2 + rank), 0, name="b"),
+        )
 
     def test_on_other_dimensions_of_an_allgather(self) -> None:
-        self.mismatch(lambda rank: hvd.allgather_async(torch.ones(2, 2 + rank), name="g"))
+        self.expect(
+            "allgather 'g'",
+            "tensor shapes (only the first dimension may differ)",
+            lambda rank: f"[2, {2 + rank}]",
+            lambda rank: hvd.allgather_async(torch.ones(2, 2 + rank), name="g"),
+        )
 
     def test_on_other_dimensions_of_an_alltoall(self) -> None:
-        rows = hvd.size()
-        self.mismatch(lambda rank: hvd.alltoall_async(torch.ones(rows, 2 + rank), name="a"))
+        self.expect(
+            "alltoall 'a'",
+            "tensor shapes (only the first dimension may differ)",
+            lambda rank: f"[*, {2 + rank}]",
+            lambda rank: hvd.alltoall_async(torch.ones(hvd.size(), 2 + rank), name="a"),
+        )
 
     def test_on_the_shape_of_a_reducescatter(self) -> None:
-        self.mismatch(lambda rank: hvd.reducescatter_async(torch.ones(2 + rank, 2), name="rs"))
+        self.expect(
+            "reducescatter 'rs'",
+            "tensor shapes",
+            lambda rank: f"[{2 + rank}, 2]",
+            lambda rank: hvd.reducescatter_async(torch.ones(2 + rank, 2), name="rs"),
+        )
 
     def test_on_the_kind_of_operation(self) -> None:
         """The names differ by the operation, so neither is ever complete: unnamed ones meet."""
-        self.mismatch(
-            lambda rank: (
+        with pytest.raises(hvd.MismatchError) as caught:
+            hvd.synchronize(
                 hvd.allreduce_async(torch.ones(2))
-                if rank % 2
+                if hvd.rank() % 2
                 else hvd.allgather_async(torch.ones(2))
             )
+        assert re.fullmatch(
+            r"(allgather|allreduce) 'noname\.\d+': the ranks asked for different operations: "
+            r"rank \d has (allgather, rank \d has allreduce|allreduce, rank \d has allgather)",
+            str(caught.value),
         )
 
     def test_in_place_as_well(self) -> None:
         tensor = torch.ones(2 + hvd.rank())
-        self.mismatch(lambda _: hvd.allreduce_async_(tensor, name="p"))
+        self.expect(
+            "allreduce 'p'",
+            "tensor shapes",
+            lambda rank: f"[{2 + rank}]",
+            lambda _: hvd.allreduce_async_(tensor, name="p"),
+        )
 
     def test_in_a_group(self) -> None:
-        self.mismatch(
+        self.expect(
+            "allreduce 'group'",
+            "tensor shapes of tensor 1",
+            lambda rank: f"[{2 + rank}]",
             lambda rank: hvd.grouped_allreduce_async(
                 [torch.ones(2), torch.ones(2 + rank)], name="group"
-            )
+            ),
         )
 
 
 def test_gathering_numbers_without_dimensions_fails() -> None:
-    with pytest.raises(hvd.HorovodInternalError):
+    with pytest.raises(hvd.HorovodInternalError, match="allgather needs rows, but got a rank-zero"):
         hvd.allgather(torch.tensor(1.0))
 
 
 def test_sending_parts_of_a_number_without_dimensions_fails() -> None:
-    with pytest.raises((hvd.HorovodInternalError, ValueError)):
+    with pytest.raises(hvd.HorovodInternalError, match="alltoall needs rows, but got a rank-zero"):
         hvd.alltoall(torch.tensor(1.0))
 
 
@@ -189,7 +255,8 @@ def test_an_unknown_op_is_told_at_the_call() -> None:
 
 
 def test_a_root_that_does_not_exist_fails() -> None:
-    with pytest.raises((ValueError, RuntimeError)):
+    told = f"root rank {hvd.size()} is not one of the {hvd.size()} ranks of the process set"
+    with pytest.raises(hvd.HorovodInternalError, match=told):
         hvd.broadcast(torch.ones(2), root_rank=hvd.size())
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import sirtaki.jax as hvd
 
@@ -141,13 +142,32 @@ def test_a_helper_is_called_twice_at_once(helper) -> None:
         assert (np.unique(a).tolist(), np.unique(b).tolist()) == ([factor], [2 * factor])
 
 
+# Programs of any size, however fast they are compiled.
+CACHE_OF_ALL = {
+    "jax_compilation_cache_dir": None,
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
 def test_the_persistent_cache_gives_the_same_program(tmp_path) -> None:
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    hits = []
+    jax.monitoring.register_event_listener(
+        lambda event, **_: hits.append(event) if event.endswith("/cache_hits") else None
+    )
+    before = {name: getattr(jax.config, name) for name in CACHE_OF_ALL}
+    for name, value in {**CACHE_OF_ALL, "jax_compilation_cache_dir": str(tmp_path)}.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # else it stays as the first program of the process found it
     try:
-        for _ in range(2):
+        for read in (0, 1):
             jax.clear_caches()
             f = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, name="cached"))
-            assert np.asarray(f(jnp.ones(3))).tolist() == [hvd.size()] * 3
+            hits.clear()
+            assert np.asarray(f(np.ones(3, np.float32))).tolist() == [hvd.size()] * 3
+            assert len(hits) == read
+            assert len(list(tmp_path.glob("jit*-cache"))) == 1
     finally:
-        jax.config.update("jax_compilation_cache_dir", None)
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()

@@ -53,13 +53,27 @@ def test_gradients_keep_the_structure_of_their_sources_and_none() -> None:
     assert got["unused"] == [None]
 
 
-def test_groups_of_variables_are_sent_together() -> None:
-    variables = [tf.Variable(float(i)) for i in range(4)]
-    with tf.GradientTape() as tape:
-        loss = losses(variables)
-    tape = hvd.DistributedGradientTape(tape, groups=[[variables[2], variables[0]]])
-    for gradient in tape.gradient(loss, variables):
+def sent_together(options: dict[str, Any], variables: list[Any]) -> list[int]:
+    """How many gradients each operation of a tape's program reduces; the values are checked."""
+
+    @tf.function
+    def run() -> Any:
+        with tf.GradientTape() as tape:
+            loss = losses(variables)
+        return hvd.DistributedGradientTape(tape, **options).gradient(loss, variables)
+
+    for gradient in run():
         np.testing.assert_allclose(gradient, mean())
+    operations = run.get_concrete_function().graph.get_operations()
+    return [len(op.outputs) for op in operations if "Allreduce" in op.type]
+
+
+def test_groups_of_variables_are_sent_together() -> None:
+    variables = [tf.Variable(float(i)) for i in range(5)]
+    assert sent_together({}, variables) == [5]
+    assert sent_together({"groups": [[variables[2], variables[0]]]}, variables) == [2, 3]
+    assert sent_together({"groups": 3}, variables) == [2, 2, 1]
+    assert sent_together({"num_groups": 5}, variables) == [1] * 5
 
 
 def test_a_local_source_keeps_its_gradient_divided_by_the_ranks() -> None:

@@ -1,0 +1,110 @@
+"""Which parts of the project there are, and which tests should notice a fault in each."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RANKS = 2
+_LAUNCHER = (
+    *(sys.executable, "-c"),
+    "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())",
+    *("-np", str(RANKS)),
+)
+_TORCHRUN = (*(sys.executable, "-m", "torch.distributed.run"), f"--nproc-per-node={RANKS}")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests that are started together.
+
+    Attributes:
+        name: What reports call it.
+        patterns: Its files, from the root of the repository.
+        starter: What starts its ranks; empty where pytest is the only process.
+        marks: Which tests, as pytest's `-m` takes it.
+        variables: Environment variables that it needs.
+    """
+
+    name: str
+    patterns: tuple[str, ...]
+    starter: tuple[str, ...] = ()
+    marks: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+
+    def files(self, root: Path = ROOT) -> list[str]:
+        """Return the files, relative to the root."""
+        return matched(root, self.patterns, self.name)
+
+    def command(self, tests: list[str], options: tuple[str, ...], tracer: tuple[str, ...] = ()):
+        """Return the command that runs some of the tests."""
+        python = () if self.starter == _TORCHRUN else (sys.executable,)
+        marks = ("-m", self.marks) if self.marks else ()
+        return [*self.starter, *python, "-m", *tracer, "pytest", *options, *marks, *tests]
+
+    def environment(self, package: Path) -> dict[str, str]:
+        """Return the environment in which the tests import a copy of the package."""
+        return {
+            **os.environ,
+            **dict(self.variables),
+            "PYTHONPATH": str(package),
+            "OMP_NUM_THREADS": "1",
+            # A fault of the same length in the same second would look compiled already.
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+
+def matched(root: Path, patterns: tuple[str, ...], whose: str) -> list[str]:
+    """Return the files that match, relative to the root; a pattern without a file is an error."""
+    found: set[str] = set()
+    for pattern in patterns:
+        files = {str(path.relative_to(root)) for path in root.glob(pattern) if path.is_file()}
+        if not files:
+            raise ValueError(f"{whose}: no file matches {pattern} below {root}")
+        found |= files
+    return sorted(found)
+
+
+def of_ranks(name: str, *patterns: str, **variables: str) -> Suite:
+    """Tests that run in the ranks of a job."""
+    return Suite(name, patterns, _LAUNCHER, variables=tuple(variables.items()))
+
+
+SINGLE = Suite(
+    "single",
+    (
+        "tests/single/test_e*.py",
+        "tests/single/test_l[ei]*.py",
+        "tests/single/test_rendezvous_*.py",
+        "tests/single/test_vouching.py",
+        "tests/single/test_torch_*.py",
+    ),
+)
+LAUNCH = Suite("launch", ("tests/single/test_launch_*.py", "tests/single/test_failing_ranks.py"))
+PARALLEL = of_ranks("parallel", "tests/parallel/**/test_*.py")
+DISTRIBUTED = Suite("distributed", ("tests/distributed/ranks/test_*.py",), _TORCHRUN)
+TENSORFLOW = of_ranks("tensorflow", "tests/frameworks/tensorflow/ranks/test_*.py")
+JAX = of_ranks("jax", "tests/frameworks/jax/ranks/test_*.py")
+KERAS = of_ranks("keras", "tests/frameworks/keras/ranks/test_*.py", KERAS_BACKEND="tensorflow")
+KERAS_ON_TORCH = of_ranks(
+    "keras on torch", "tests/frameworks/keras/ranks/test_*.py", KERAS_BACKEND="torch"
+)
+CAFFE = Suite("caffe", ("tests/caffe/**/test_*.py",), marks="not job")
+
+# The files of a part, below python/sirtaki, and the suites that should notice.
+PARTS: dict[str, tuple[tuple[str, ...], tuple[Suite, ...]]] = {
+    "core": (("core/*.py", "numpy_*.py"), (SINGLE, PARALLEL)),
+    "torch": (("torch/**/*.py",), (SINGLE, PARALLEL, DISTRIBUTED)),
+    "rendezvous": (("rendezvous/*.py",), (SINGLE,)),
+    "launch": (("launch/*.py",), (LAUNCH,)),
+    "tensorflow": (("tensorflow/**/*.py",), (TENSORFLOW, KERAS)),
+    "keras": (("keras/**/*.py",), (KERAS, KERAS_ON_TORCH)),
+    "jax": (("jax/*.py",), (JAX,)),
+    "caffe": (("caffe/**/*.py",), (CAFFE,)),
+}
+# These parts are compiled anew for each fault.
+CPP_FILES = ("cpp/*/*.cpp", "cpp/*/*/*.cpp", "cpp/*/*.h", "cpp/*/*/*.h")
+CPP_ELSEWHERE = ("cpp/python/", "cpp/tensorflow/", "cpp/jax/", "cpp/ffi/", "cpp/heap/preload/")
