@@ -11,24 +11,31 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-cpp test-single test-parallel test-heap test-faults test-distributed test-hosts test-mpi test-frameworks test-caffe fuzz fuzz-python fuzz-cpp mutants bench \
-        lint lint-python lint-cpp lint-aarch64 format docs install clean
+.PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel heap \
+  faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs caffe) \
+  fuzz fuzz-python fuzz-cpp mutants bench lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
-	@echo "make demo    train a small model on two processes"
-	@echo "make test    C++ tests (also under sanitizers), Python at 1 to 4 ranks, faults, hosts, MPI"
-	@echo "make fuzz    search for bytes from strangers and liars that are not refused properly"
-	@echo "make mutants plant faults and list those that no test notices; MUTANTS=60 of them"
-	@echo "make bench   measure against the peers"
-	@echo "make lint    ruff, mypy, clang-format, cross-compilation for aarch64"
-	@echo "make format  rewrite the code as lint wants it"
-	@echo "make docs    this project's pages, in docs/_build/html"
-	@echo "make clean   remove what was built (.venv stays)"
+	@echo "make demo     train a small model on two processes"
+	@echo "make check    lint, C++ and what starts no job, of what has changed: while you work"
+	@echo "make test     every part, at the numbers of ranks that matter: ten minutes"
+	@echo "make test-all the rest, sanitizers, fuzz: half an hour more"
+	@echo "make nightly  planted faults, long fuzz, every number of ranks: hours"
+	@echo "make test-X   one suite; tools/stages/table.py has them all"
+	@echo "make bench    measure against the peers"
+	@echo "make lint     ruff, mypy, clang-format, cross-compilation for aarch64"
+	@echo "make format   rewrite the code as lint wants it"
+	@echo "make docs     this project's pages, in docs/_build/html"
+	@echo "make clean    remove what was built (.venv stays)"
 
 # ---- The environment. A stamp's age says whether the step is to be done again. ----
 
 REQUIREMENTS := $(VENV)/.requirements
+WHEELS := dist/.built
 INSTALLED := $(VENV)/.installed
+# The package is compiled once, here; the C++ tests link what it is made of.
+BUILD := build/package
+CPP_FILES := $(shell find cpp tests/cpp tests/fuzz -name '*.cpp' -o -name '*.h')
 # Folders count too: their time changes when a file is removed.
 PACKAGE := pyproject.toml CMakeLists.txt compat/horovod/pyproject.toml \
   $(shell find cpp python -not -path '*/__pycache__*')
@@ -44,9 +51,15 @@ $(VENV)/.requirements-%: tools/requirements-%.txt $(REQUIREMENTS)
 	$(BIN)/python -m pip install --quiet --requirement $<
 	@touch $@
 
-$(INSTALLED): $(PACKAGE) $(REQUIREMENTS)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation \
-	  --force-reinstall --config-settings=cmake.define.SIRTAKI_WERROR=ON . ./compat/horovod
+$(WHEELS): $(PACKAGE) $(REQUIREMENTS)
+	rm -rf dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
+	  --config-settings=cmake.define.SIRTAKI_WERROR=ON --config-settings=cmake.define.SIRTAKI_TESTS=ON \
+	  --config-settings=build-dir=$(BUILD) --wheel-dir dist . ./compat/horovod
+	@touch $@
+
+$(INSTALLED): $(WHEELS)
+	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall dist/*.whl
 	@touch $@
 
 install: $(INSTALLED)
@@ -65,80 +78,153 @@ docs: $(INSTALLED) $(VENV)/.requirements-docs $(VENV)/.requirements-frameworks
 
 # ---- Test ----
 
-test: test-cpp test-single test-parallel test-heap test-faults test-distributed test-hosts test-mpi test-frameworks test-caffe
+# What a tier runs and how long each stage may take is in tools/stages/table.py; a stage is a target below.
+CORES ?= $(JOBS)
+TIER = $(BIN)/python -m tools.stages --cores $(CORES) $(STAGES_FLAGS)
+ENVIRONMENTS := $(REQUIREMENTS) $(VENV)/.requirements-frameworks $(VENV)/.requirements-caffe $(VENV)/.requirements-mpi
 
-# All three at once: while one is linked or waits for its threads, another uses the cores.
-test-cpp: $(REQUIREMENTS)
-	$(MAKE) --no-print-directory -j3 --output-sync test-cpp-plain test-cpp-thread test-cpp-address
+check: $(REQUIREMENTS)
+	$(TIER) check
+
+test: $(ENVIRONMENTS)
+	$(TIER) test
+
+test-all: $(ENVIRONMENTS) $(VENV)/.requirements-fuzz .venv-mpich/.requirements
+	$(TIER) test-all
+
+# What .ci/run adds to these.
+test-rest: $(ENVIRONMENTS) $(VENV)/.requirements-docs
+	$(TIER) rest
+
+nightly: $(ENVIRONMENTS) $(VENV)/.requirements-mutants $(VENV)/.requirements-fuzz .venv-mpich/.requirements
+	$(TIER) nightly
+
+# Stages of `make check`: each is done again only when what it looks at has changed since it passed.
+CHECKED := build/check
+PYTHON_FILES := $(shell git ls-files -co --exclude-standard '*.py' '*.pyi' 2>/dev/null)
+check-lint: $(CHECKED)/python $(CHECKED)/cpp-format
+check-cpp: $(CHECKED)/cpp
+check-single: $(CHECKED)/single
+check-core: $(CHECKED)/core
+
+$(CHECKED)/python: pyproject.toml $(PYTHON_FILES) | $(REQUIREMENTS)
+	$(MAKE) --no-print-directory lint-python
+	@mkdir -p $(@D) && touch $@
+
+$(CHECKED)/cpp-format: .clang-format $(CPP_FILES) | $(REQUIREMENTS)
+	$(BIN)/clang-format --dry-run --Werror $(filter %.cpp %.h,$?)
+	@mkdir -p $(@D) && touch $@
+
+$(CHECKED)/cpp: build/package/sirtaki_tests
+	$< --test-suite-exclude=slow
+	@mkdir -p $(@D) && touch $@
+
+# Files that a change can reach by imports; all of them at first.
+$(CHECKED)/single: $(CPP_FILES) $(PYTHON_FILES) $(wildcard *.md docs/*.md Makefile pyproject.toml) | $(INSTALLED)
+	@mkdir -p $(@D)
+	$(BIN)/python -m tools.touched $(if $(wildcard $@),$?,--all) > $@.files
+	xargs -r -a $@.files $(BIN)/python -m pytest -m "not job and not slow" -n $(JOBS) --dist worksteal
+	@touch $@
+
+$(CHECKED)/core: $(CPP_FILES) $(wildcard python/sirtaki/*.py python/sirtaki/core/*.py tests/parallel/core/*.py) | $(INSTALLED)
+	$(MAKE) --no-print-directory test-parallel RANKS=2 RANK_TESTS=tests/parallel/core MARKS="not slow"
+	@mkdir -p $(@D) && touch $@
+
+# MARKS chooses among tests as pytest's -m does; WORKERS is how many are run at a time where most of them wait.
+MARKS ?=
+WORKERS ?= 3
+PYTEST = $(BIN)/python -m pytest -m "$(MARKS)"
+SPREAD = -n $(WORKERS) --dist worksteal
+# Files whose tests share what is made once stay together.
+SPREAD_FILES = -n $(WORKERS) --dist loadfile
+RANK_PYTEST = -m pytest -p no:cacheprovider -m "$(MARKS)"
+# One thread a rank: several ranks of a few threads each would wait for one another's cores.
+HOROVODRUN = OMP_NUM_THREADS=1 $(BIN)/horovodrun -np
+# $(call at_ranks,numbers of ranks,flags,tests)
+define at_ranks
+@set -e; for ranks in $(1); do \
+  echo "$(3) at $$ranks ranks $(2)"; \
+  $(HOROVODRUN) $$ranks $(2) $(BIN)/python $(RANK_PYTEST) $(3); \
+done
+endef
+
+# Beside the package, of whose objects they are made.
+CPP_TESTS := $(BUILD)/sirtaki_tests
+$(CPP_TESTS): $(WHEELS) $(shell find tests/cpp)
+	$(BIN)/cmake --build $(BUILD) --target sirtaki_tests
+	@touch $@
+
+test-cpp: $(CPP_TESTS)
+	$(CPP_TESTS) $(CPP_CHOICE)
 
 # The thread sanitizer of older compilers needs addresses that are not randomised beyond its map.
 test-cpp-thread: RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # One thread's arithmetic has no races.
-test-cpp-thread: CHOICE := --source-file-exclude='*/math_*,*/heap_runs_*,*/cut_*,*/*plan_*'
+test-cpp-thread: CPP_CHOICE := --source-file-exclude='*/math_*,*/heap_runs_*,*/cut_*,*/*plan_*'
 
-test-cpp-%: $(REQUIREMENTS)
+test-cpp-thread test-cpp-address: test-cpp-%: $(REQUIREMENTS)
 	$(BIN)/cmake -S . -B build/cpp-$* -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	  -DSIRTAKI_TESTS=ON -DSIRTAKI_SANITIZE=$(filter-out plain,$*) --log-level=WARNING
+	  -DSIRTAKI_TESTS=ON -DSIRTAKI_SANITIZE=$* --log-level=WARNING
 	$(BIN)/cmake --build build/cpp-$* --target sirtaki_tests
-	$(RUN) build/cpp-$*/sirtaki_tests $(CHOICE)
+	$(RUN) build/cpp-$*/sirtaki_tests $(CPP_CHOICE)
 
 test-single: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/single
+	$(PYTEST) $(SPREAD) tests/single
 
-# One thread a rank: four ranks of a few threads each would wait for one another's cores.
+RANKS ?= 1 2 3 4
+RANK_TESTS ?= tests/parallel
 test-parallel: $(INSTALLED)
-	@set -e; for ranks in $(RANKS); do \
-	  echo "tests/parallel at $$ranks ranks"; \
-	  OMP_NUM_THREADS=1 $(BIN)/horovodrun -np $$ranks \
-	    $(BIN)/python -m pytest -p no:cacheprovider tests/parallel; \
-	done
+	$(call at_ranks,$(RANKS),,$(RANK_TESTS))
 
 # The same once more with tensors where the other ranks can map them.
 HEAP_RANKS ?= 2 4
 test-heap: $(INSTALLED)
-	@set -e; for ranks in $(HEAP_RANKS); do \
-	  echo "tests/parallel at $$ranks ranks with the shared heap"; \
-	  OMP_NUM_THREADS=1 $(BIN)/horovodrun -np $$ranks --shared-heap \
-	    $(BIN)/python -m pytest -p no:cacheprovider tests/parallel; \
-	done
+	$(call at_ranks,$(HEAP_RANKS),--shared-heap,$(RANK_TESTS))
 
 test-faults: $(INSTALLED)
-	$(BIN)/python -m pytest tests/faults
+	$(PYTEST) $(SPREAD) tests/faults
 
-# A process group's operations at some numbers of ranks, then whole jobs, and PyTorch's own suite.
-test-distributed: $(INSTALLED)
-	@set -e; for ranks in 1 2 3; do \
+# A process group's operations; whole jobs, and PyTorch's own suite.
+test-distributed: test-group-ranks test-group-jobs
+
+GROUP_RANKS ?= 1 2 3
+test-group-ranks: $(INSTALLED)
+	@set -e; for ranks in $(GROUP_RANKS); do \
 	  echo "tests/distributed/ranks at $$ranks ranks"; \
 	  OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --nproc-per-node $$ranks \
-	    -m pytest -p no:cacheprovider tests/distributed/ranks; \
+	    $(RANK_PYTEST) tests/distributed/ranks; \
 	done
-	$(BIN)/python -m pytest --ignore tests/distributed/ranks tests/distributed
 
-# TensorFlow and JAX; Keras on each of its backends.
-RUN_RANKS = OMP_NUM_THREADS=1 $(BIN)/horovodrun -np $(1) $(BIN)/python -m pytest -p no:cacheprovider
-test-frameworks: $(INSTALLED) $(VENV)/.requirements-frameworks
-	@set -e; for ranks in 1 2 3; do \
-	  echo "TensorFlow and JAX at $$ranks ranks"; \
-	  $(call RUN_RANKS,$$ranks) tests/frameworks/tensorflow/ranks; \
-	  $(call RUN_RANKS,$$ranks) tests/frameworks/jax/ranks; \
-	done
-	@set -e; for backend in tensorflow torch jax; do \
-	  echo "Keras on $$backend at 2 ranks"; \
-	  KERAS_BACKEND=$$backend $(call RUN_RANKS,2) tests/frameworks/keras/ranks; \
-	done
-	KERAS_BACKEND=tensorflow $(call RUN_RANKS,3) tests/frameworks/keras/ranks
-	$(BIN)/python -m pytest $(wildcard tests/frameworks/test_*.py tests/frameworks/*/test_*.py)
+test-group-jobs: $(INSTALLED)
+	$(PYTEST) $(SPREAD) --ignore tests/distributed/ranks tests/distributed
+
+# TensorFlow and JAX; Keras on some of its backends; whole jobs.
+test-frameworks: test-framework-ranks test-framework-jobs
+
+FRAMEWORK_RANKS ?= 1 2 3
+KERAS_BACKENDS ?= tensorflow torch jax
+KERAS_RANKS ?= 2 3
+test-framework-ranks: $(INSTALLED) $(VENV)/.requirements-frameworks
+	$(call at_ranks,$(FRAMEWORK_RANKS),,tests/frameworks/tensorflow/ranks)
+	$(call at_ranks,$(FRAMEWORK_RANKS),,tests/frameworks/jax/ranks)
+	@set -e; for backend in $(KERAS_BACKENDS); do export KERAS_BACKEND=$$backend; for ranks in $(KERAS_RANKS); do \
+	  echo "Keras on $$backend at $$ranks ranks"; \
+	  $(HOROVODRUN) $$ranks $(BIN)/python $(RANK_PYTEST) tests/frameworks/keras/ranks; \
+	done; done
+
+test-framework-jobs: $(INSTALLED) $(VENV)/.requirements-frameworks
+	$(PYTEST) $(SPREAD) $(wildcard tests/frameworks/test_*.py tests/frameworks/*/test_*.py)
 
 # Nets of Caffe: files, layers, solvers and whole jobs.
 test-caffe: $(INSTALLED) $(VENV)/.requirements-mpi $(VENV)/.requirements-caffe
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/caffe
+	OMP_NUM_THREADS=1 $(PYTEST) $(SPREAD_FILES) tests/caffe
 
-# Both MPIs, each with our own transports and with MPI's. MPI_TESTS=tests/parallel runs everything.
+# MPIs, each with our own transports and with its own. MPI_TESTS=tests/parallel runs everything.
+MPIS ?= open-mpi mpich
 MPI_TESTS ?= tests/parallel/core
 MPICH := .venv-mpich
 OPEN_MPI_RUN := $(BIN)/mpirun --allow-run-as-root --oversubscribe -np 2 $(BIN)/python
 MPICH_RUN := $(MPICH)/bin/mpirun -np 2 $(MPICH)/bin/python
-PYTEST_OF_A_RANK := -m pytest -p no:cacheprovider
 
 # Another MPI has an environment of its own, beside .venv's packages: all of them name theirs mpirun.
 .venv-%/.requirements: tools/requirements-%.txt $(REQUIREMENTS)
@@ -148,20 +234,35 @@ PYTEST_OF_A_RANK := -m pytest -p no:cacheprovider
 	  > "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
 	@touch $@
 
-test-mpi: export OMP_NUM_THREADS := 1
-test-mpi: $(INSTALLED) $(VENV)/.requirements-mpi $(MPICH)/.requirements
+test-mpi: $(addprefix test-,$(MPIS))
+
+test-open-mpi test-mpich: export OMP_NUM_THREADS := 1
+test-open-mpi: MPI_RUN = $(OPEN_MPI_RUN)
+test-open-mpi: $(INSTALLED) $(VENV)/.requirements-mpi
+test-mpich: MPI_RUN = $(MPICH_RUN)
+test-mpich: $(INSTALLED) $(MPICH)/.requirements
+test-open-mpi test-mpich:
 	@set -e; for backend in native mpi; do \
-	  echo "$(MPI_TESTS) under Open MPI and MPICH, backend $$backend"; \
-	  SIRTAKI_BACKEND=$$backend $(OPEN_MPI_RUN) $(PYTEST_OF_A_RANK) $(MPI_TESTS); \
-	  SIRTAKI_BACKEND=$$backend $(MPICH_RUN) $(PYTEST_OF_A_RANK) $(MPI_TESTS); \
+	  echo "$(MPI_TESTS) under $@, backend $$backend"; \
+	  SIRTAKI_BACKEND=$$backend $(MPI_RUN) $(RANK_PYTEST) $(MPI_TESTS); \
 	done
-	$(OPEN_MPI_RUN) $(PYTEST_OF_A_RANK) tests/mpi/ranks
-	$(MPICH_RUN) $(PYTEST_OF_A_RANK) tests/mpi/ranks
-	$(BIN)/python -m pytest tests/mpi/jobs
-	$(MPICH)/bin/python -m pytest tests/mpi/jobs
+	$(MPI_RUN) $(RANK_PYTEST) tests/mpi/ranks
+	$(firstword $(filter %/python,$(MPI_RUN))) -m pytest -m "$(MARKS)" tests/mpi/jobs
 
 test-hosts: $(INSTALLED) $(VENV)/.requirements-caffe
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/hosts
+	$(PYTEST) $(SPREAD_FILES) tests/hosts
+
+# What a user does: an environment with nothing but the package and what it depends on.
+FROM ?= dist/*.whl
+PLAIN := build/plain
+WORLD := import importlib.metadata, sirtaki; \
+  print("sirtaki", sirtaki.__version__, "as horovod", importlib.metadata.version("horovod"))
+test-install: $(WHEELS)
+	rm -rf $(PLAIN)
+	$(PYTHON) -m venv $(PLAIN)
+	$(PLAIN)/bin/pip install --quiet $(FROM)
+	$(PLAIN)/bin/horovodrun -np 2 $(CURDIR)/$(PLAIN)/bin/python -c '$(WORLD)'
+	$(PLAIN)/bin/pip check
 
 FUZZ_SECONDS ?= 60
 fuzz: fuzz-python fuzz-cpp
@@ -173,7 +274,7 @@ fuzz-python: $(INSTALLED) $(VENV)/.requirements-fuzz $(VENV)/.requirements-caffe
 CLANG_CXX ?= clang++
 fuzz-cpp: $(REQUIREMENTS)
 	@if ! command -v $(CLANG_CXX) >/dev/null; then \
-	  echo "fuzz-cpp: skipped, $(CLANG_CXX) is not installed"; \
+	  echo "SKIPPED fuzz-cpp: missing: $(CLANG_CXX)"; \
 	else \
 	  $(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	    -DCMAKE_CXX_COMPILER=$(CLANG_CXX) -DSIRTAKI_FUZZ=ON --log-level=WARNING && \
@@ -181,15 +282,13 @@ fuzz-cpp: $(REQUIREMENTS)
 	  build/fuzz/sirtaki_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -print_final_stats=1; \
 	fi
 
-MUTANTS ?= 60
+MUTANTS ?= 64
 MUTANTS_SEED ?= 0
-MUTANTS_OF ?= core torch rendezvous
-mutants: $(INSTALLED) $(VENV)/.requirements-mutants
-	$(BIN)/python tools/mutants.py --count $(MUTANTS) --seed $(MUTANTS_SEED) --jobs $(JOBS) $(MUTANTS_OF)
+MUTANTS_OF ?=
+mutants: $(INSTALLED) $(ENVIRONMENTS) $(VENV)/.requirements-mutants
+	$(BIN)/python -m tools.mutants --count $(MUTANTS) --seed $(MUTANTS_SEED) --jobs $(JOBS) $(MUTANTS_OF)
 
 # ---- Lint ----
-
-CPP_FILES = $(shell find cpp tests/cpp tests/fuzz -name '*.cpp' -o -name '*.h')
 
 lint: lint-python lint-cpp lint-aarch64
 

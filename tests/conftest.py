@@ -2,12 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests import alone
 from tests.single.launching import Job
+
+TESTS = Path(__file__).resolve().parent
+# Folders in which every test starts processes.
+JOBS = ("faults", "hosts")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give hypothesis the seed of this run, which a failed test shows."""
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = os.environ.setdefault("SIRTAKI_TEST_SEED", "0")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts jobs or needs root by where it is and what it uses."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0] if TESTS in item.path.parents else ""
+        if folder in JOBS or "job" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.job)
+        if folder == "hosts":
+            item.add_marker(pytest.mark.root)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where all tests of a folder are in another tier, running none of them is no failure."""
+    if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.option.markexpr:
+        session.exitstatus = pytest.ExitCode.OK
+
+
+# After the hooks that end a session of several ranks, which show the report.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections.append(("to run it alone", alone.command(item.nodeid)))
+    return report
 
 
 @pytest.fixture

@@ -13,16 +13,23 @@ EXAMPLES = ROOT / "examples" / "distributed"
 LIMIT = 120
 
 # Runs its first argument in as many ranks as the second says, and waits for all, whatever becomes
-# of one.
+# of one. PyTorch is imported once, before the ranks are forked: no thread of it runs by then.
 _SPAWN = """
-import os, subprocess, sys, socket
+import os, socket, sys, torch.distributed
 with socket.socket() as s:
     s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
-size = (sys.argv[2:] or ["2"])[0]
-env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=size)
-ranks = [subprocess.Popen([sys.executable, "-c", sys.argv[1]], env=dict(env, RANK=str(r)))
-         for r in range(int(size))]
-[rank.wait() for rank in ranks]
+program, size = sys.argv[1], (sys.argv[2:] or ["2"])[0]
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=size)
+sys.argv = ["-c"]
+ranks = []
+for rank in range(int(size)):
+    ranks.append(os.fork())
+    if ranks[-1] == 0:
+        os.environ["RANK"] = str(rank)
+        exec(compile(program, "<program>", "exec"), {"__name__": "__main__"})
+        sys.exit()
+for rank in ranks:
+    os.waitpid(rank, 0)
 """
 SPAWN = (sys.executable, "-c", _SPAWN)
 

@@ -48,11 +48,13 @@ def test_a_rank_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert "ValueError rank 5 is not one of the ranks 0 to 1 of a group" in said
 
 
+@pytest.mark.slow
 def test_ranks_that_disagree_on_their_number_are_told(tmp_path: Path) -> None:
     for said in start(f"file://{tmp_path}/store", (0, 2), (1, 3)):
         assert "counts 3 ranks, rank 0" in said
 
 
+@pytest.mark.slow
 def test_two_processes_with_the_same_rank_are_told(tmp_path: Path) -> None:
     said = start(f"file://{tmp_path}/store", (0, 2), (0, 2))
     assert sum("rank 0 of this group is at the store already" in line for line in said) == 1
@@ -64,6 +66,7 @@ def test_missing_ranks_are_named(tmp_path: Path) -> None:
     assert "1, 2" in said
 
 
+@pytest.mark.slow
 def test_a_file_that_an_earlier_job_has_left_is_recognised(tmp_path: Path) -> None:
     method = f"file://{tmp_path}/store"
     killed = INIT.replace("dist.destroy_process_group()", "__import__('os')._exit(0)")
@@ -133,6 +136,7 @@ dist.destroy_process_group()
     assert done.stdout.count("forked") == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["spawn", "fork"])
 def test_processes_of_multiprocessing_are_ranks(way: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
@@ -154,6 +158,7 @@ if __name__ == "__main__":
     assert done.stdout == "both\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_port_is_free_again_for_the_next_job() -> None:
     method = f"tcp://127.0.0.1:{free_port()}"
     for _ in range(2):

@@ -81,6 +81,7 @@ def test_without_the_switch_there_is_no_mpi(switched_off: dict[str, object]) -> 
     assert "doesn't have MPI built in" in str(switched_off["mpi"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["collectives", "synchronous_sgd"])
 def test_examples_for_gloo_run_unchanged(example: str) -> None:
     options = ("--backend", "gloo") if example == "collectives" else ("--epochs=1",)

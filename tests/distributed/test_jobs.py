@@ -14,6 +14,7 @@ from tests.distributed.jobs import LIMIT, SPAWN, run, torchrun
 pytestmark = pytest.mark.timeout(2 * LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sirtaki", "gloo"])
 @pytest.mark.parametrize("example", ["point_to_point", "collectives"])
 def test_examples_run_on_both_backends(example: str, backend: str) -> None:
@@ -21,24 +22,33 @@ def test_examples_run_on_both_backends(example: str, backend: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("processes", "elements"), [(2, 1), (2, 100_003), (3, 7), (4, 5)])
+@pytest.mark.parametrize(
+    ("processes", "elements"),
+    [
+        (2, 100_003),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 1), (3, 7), (4, 5))),
+    ],
+)
 def test_the_ring_allreduce_equals_the_built_in_one(processes: int, elements: int) -> None:
     done = run(*torchrun(processes, "ring_allreduce.py", f"--elements={elements}"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("both give") == processes
 
 
+@pytest.mark.slow
 def test_synchronous_sgd_equals_one_process_on_the_whole_batch() -> None:
     done = run(*torchrun(2, "synchronous_sgd.py", "--epochs=3", "--compare"))
     assert done.returncode == 0, done.stderr
     assert "away from one process" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_example_starts_its_processes_itself() -> None:
     done = run(sys.executable, "point_to_point.py", "--processes=2")
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_processes_that_know_a_port_meet_there(tmp_path: Path) -> None:
     program = """
 import sys, torch, torch.distributed as dist
@@ -80,6 +90,7 @@ except RuntimeError as error:
     assert "lost peer rank 1" in done.stdout
 
 
+@pytest.mark.slow
 def test_torchrun_starts_again_after_a_rank_was_killed(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
@@ -103,6 +114,7 @@ dist.destroy_process_group()
     assert done.stdout.count("sum 4.0") == 2
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_comes_is_an_error_within_the_timeout() -> None:
     program = """
 import datetime, torch.distributed as dist
@@ -133,6 +145,7 @@ def test_import_torch_works_whatever_is_broken(broken: str, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_group_may_have_other_members_than_one_before_a_new_start_had() -> None:
     program = """
 import os, torch, torch.distributed as dist

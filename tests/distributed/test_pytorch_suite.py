@@ -41,8 +41,14 @@ def names() -> list[str]:
     return [name for name in found if not any(part in name for part in LEFT_OUT)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("size", "part", "fewest"), [(2, "test", 102), (3, "test", 126), (4, "group", 51)]
+    ("size", "part", "fewest"),
+    [
+        (2, "test", 102),
+        (3, "test", 126),
+        pytest.param(4, "group", 51, marks=pytest.mark.nightly),
+    ],
 )
 def test_what_passes_on_gloo_passes_on_our_groups(
     size: int, part: str, fewest: int, pools: dict[int, Pool], tmp_path: Path

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.faults.test_rank_loss import reports
 from tests.single.launching import Job
 
-pytest.importorskip("torch")
+needs.package("torch")
 pytestmark = pytest.mark.timeout(180)
 
 START = """

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from tests import needs
 from tests.single.launching import HOROVODRUN, LIMIT, Job, python
 
 pytestmark = pytest.mark.timeout(300)
@@ -127,7 +128,7 @@ def test_what_a_job_cannot_do_without_is_named_with_what_to_do(
     wrapper: list[str], told: str
 ) -> None:
     if wrapper[0] == "unshare" and os.geteuid() != 0:
-        pytest.skip("hiding /proc needs root")
+        pytest.skip(needs.missing("root"))
     done = subprocess.run(
         [*wrapper, *HOROVODRUN, "-np", "2", "true"],
         stdin=subprocess.DEVNULL,

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests import needs
+
 SSH_PORT = 12345
 _LIMIT = 60.0
 _POLL = 0.02
@@ -50,16 +52,16 @@ MaxStartups 200
 def reason_to_skip() -> str | None:
     """Why there can be no bed here; None when there can."""
     if os.geteuid() != 0:
-        return "network namespaces need root"
+        return needs.missing("root")
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if _sshd() is None:
         missing.append("sshd")
     if missing:
-        return f"not installed: {', '.join(missing)}"
+        return needs.missing(", ".join(missing))
     probe = subprocess.run(
         ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "true"], capture_output=True
     )
-    return None if probe.returncode == 0 else f"namespaces are not allowed: {probe.stderr!r}"
+    return None if probe.returncode == 0 else needs.missing(f"namespaces: {probe.stderr!r}")
 
 
 def _sshd() -> str | None:
@@ -101,13 +103,17 @@ class Namespaces:
             self._keeper.stdout.close()
 
 
+def children_of(pid: int) -> list[int]:
+    """The children that a process has now."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def child_of(pid: int) -> int:
     """The first child of a process, as soon as there is one."""
     deadline = time.monotonic() + _LIMIT
     while time.monotonic() < deadline:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if children:
-            return int(children[0])
+        if children := children_of(pid):
+            return children[0]
         time.sleep(_POLL)
     raise AssertionError(f"process {pid} started no other")
 
@@ -211,9 +217,7 @@ class VirtualHost:
             try:
                 yield process
             finally:
-                if process.poll() is None:
-                    signal_to(process, signal.SIGKILL)
-                    process.wait(_LIMIT)
+                kill(process)
 
     def processes(self) -> dict[int, str]:
         """The command lines of what runs on this host, by the machine's process ids.
@@ -274,6 +278,17 @@ class VirtualHost:
 def signal_to(process: subprocess.Popen[str], number: signal.Signals) -> None:
     """Send a signal to what `running` runs; the process itself is only the way in."""
     os.kill(child_of(process.pid), number)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kill what `running` runs, which may be ending."""
+    deadline = time.monotonic() + _LIMIT
+    while process.poll() is None:
+        assert time.monotonic() < deadline, f"process {process.pid} does not end"
+        with contextlib.suppress(ProcessLookupError):
+            for child in children_of(process.pid):
+                os.kill(child, signal.SIGKILL)
+        time.sleep(_POLL)
 
 
 def make_key(path: Path) -> None:

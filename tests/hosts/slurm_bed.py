@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from tests import needs
+
 _SCRIPT = Path(__file__).with_name("slurm_bed.sh")
 _PROGRAMS = ("ip", "munged", "nsenter", "sbatch", "slurmctld", "slurmd", "srun", "unshare")
 _NAMESPACES = ("--net", "--uts", "--mount", "--pid")
@@ -22,12 +24,12 @@ _POLL = 0.05
 def reason_to_skip() -> str | None:
     """Why there can be no bed here; None when there can."""
     if os.geteuid() != 0:
-        return "Slurm's daemons on virtual hosts need root"
+        return needs.missing("root")
     missing = [program for program in _PROGRAMS if shutil.which(program, path=_SYSTEM_PATH) is None]
     if missing:
-        return f"not installed: {', '.join(missing)}"
+        return needs.missing(", ".join(missing))
     probe = subprocess.run(["unshare", *_NAMESPACES, "--fork", "true"], capture_output=True)
-    return None if probe.returncode == 0 else f"namespaces are not allowed: {probe.stderr!r}"
+    return None if probe.returncode == 0 else needs.missing(f"namespaces: {probe.stderr!r}")
 
 
 class SlurmBed:

@@ -44,6 +44,7 @@ def test_thirty_engines_are_right_on_the_links_of_one_meeting(bed: Bed, tls: boo
     assert done.stdout.count("met 1 time") == 2 * len(bed.hosts), done.stdout
 
 
+@pytest.mark.slow
 def test_all_hosts_meet_anew_when_a_rank_of_one_has_lost_its_links(bed: Bed) -> None:
     code = f"""{PRELUDE}
     live(1)

@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from tests import needs
+
 pytestmark = [
     pytest.mark.timeout(110),
-    pytest.mark.skipif(os.geteuid() != 0, reason="making network namespaces needs root"),
-    pytest.mark.skipif(shutil.which("ip") is None, reason="there is no program 'ip'"),
+    needs.root,
+    needs.program("ip"),
 ]
 
 # A rank that joins by hand, then greets every rank of another host through a socket of its own.
@@ -222,6 +224,7 @@ def test_a_network_that_is_forced_is_used(network: Network) -> None:
         assert "there is no network interface 'eth7' that is up" in errors or "Tried" in errors
 
 
+@pytest.mark.slow
 def test_hosts_without_a_way_between_them_say_what_was_offered_and_tried(network: Network) -> None:
     hosts = [network.add("eth0", "10.88.0.1/24"), network.add("eth0", "10.88.0.2/24")]
     for host, number in zip(hosts, (1, 2), strict=True):

@@ -47,6 +47,7 @@ hvd.shutdown()
 """
 
 
+@pytest.mark.slow
 def test_collectives_over_sixteen_hosts_give_the_right_numbers(wide_bed: Bed) -> None:
     done = run(wide_bed, *python(COLLECTIVES))
     assert done.returncode == 0, done.stderr
@@ -76,6 +77,7 @@ hvd.shutdown()
 """
 
 
+@pytest.mark.slow
 def test_a_rank_of_sixteen_hosts_talks_to_its_neighbours_alone(wide_bed: Bed) -> None:
     done = run(wide_bed, *python(NEIGHBOURS))
     assert done.returncode == 0, done.stderr

@@ -77,6 +77,7 @@ for _ in range(200):
 """
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_of_a_host_that_answers_is_waited_for(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,11 +16,20 @@ CORE = Path(__file__).resolve().parents[1] / "parallel/core"
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
-@pytest.mark.parametrize("slots", [1, 2])
-@pytest.mark.parametrize("name", ["test_random_programs.py", "test_pair_patterns.py"])
-def test_programs_are_right_on_two_hosts(bed: Bed, slots: int, name: str) -> None:
+def run(bed: Bed, slots: int, *arguments: str) -> None:
     hosts = ",".join(f"{host.address}:{slots}" for host in bed.hosts[:2])
     job = (*RUN, "-np", str(2 * slots), "-H", hosts, "-p", str(SSH_PORT), *GRACE)
-    done = bed.hosts[0].run(*job, *PYTEST, str(CORE / name), timeout=240)
+    done = bed.hosts[0].run(*job, *PYTEST, *arguments, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout
+
+
+@pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["test_random_programs.py", "test_pair_patterns.py"])
+def test_programs_are_right_on_two_hosts(bed: Bed, slots: int, name: str) -> None:
+    run(bed, slots, "-m", "not slow", str(CORE / name))
+
+
+@pytest.mark.slow
+def test_a_gib_crosses_between_hosts(bed: Bed) -> None:
+    run(bed, 1, "-m", "slow", str(CORE / "test_pair_patterns.py"))

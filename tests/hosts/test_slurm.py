@@ -355,6 +355,7 @@ def test_ranks_of_several_hosts_meet(run: Run) -> None:
     run.expect_nothing_left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "program"),
     [
@@ -380,6 +381,7 @@ def test_a_script_without_srun_is_a_world_of_one(run: Run) -> None:
     assert "sum 1 size 1" in run.wait_for("the end: 0")
 
 
+@pytest.mark.slow
 def test_training_ends_when_a_host_is_cut_off(run: Run) -> None:
     code = SUM + "import time\nwhile True: hvd.allreduce(numpy.ones(3)); time.sleep(0.05)\n"
     (run.folder / "train.py").write_text(code)

@@ -70,6 +70,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace(bed: Bed) -> None:
         assert process.returncode == 130
 
 
+@pytest.mark.slow
 def test_a_launcher_stopped_by_ctrl_z_finds_its_job_running(bed: Bed) -> None:
     code = "import time; print('ready', flush=True); time.sleep(9); print('still here')"
     with running(bed, *python(code)) as process:
@@ -126,6 +127,7 @@ def test_a_cut_link_ends_the_job_and_names_the_host(bed: Bed) -> None:
         bed.wait_until_idle()
 
 
+@pytest.mark.slow
 def test_a_connection_that_stands_still_is_noticed_at_both_ends(bed: Bed) -> None:
     with running(bed, *python(SLEEP)) as process:
         found = bed.hosts[0].processes().items()

@@ -28,6 +28,7 @@ hvd.allreduce(np.ones(3), name="second")
 """
 
 
+@pytest.mark.slow
 def test_a_stall_warning_tells_what_a_rank_of_another_host_is_doing(bed: Bed) -> None:
     done = run(bed, "--stall-check-warning-time-seconds", "1", *python(MISSING))
     assert done.returncode == 0, done.stderr

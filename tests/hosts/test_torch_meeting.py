@@ -31,6 +31,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["tcp", "file"])
 def test_ranks_of_three_hosts_are_a_group(bed: Bed, scheme: str, tmp_path: Path) -> None:
     port = f"tcp://{bed.hosts[0].address}:29511"

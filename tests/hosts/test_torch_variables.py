@@ -29,6 +29,7 @@ def test_ranks_meet_on_the_host_of_rank_0_where_the_launcher_runs(bed: Bed) -> N
         assert any(f":{host} {rank} {size}\n" in done.stdout for host in addresses(bed, 0))
 
 
+@pytest.mark.slow
 def test_ranks_meet_on_the_host_of_rank_0_where_the_launcher_does_not_run(bed: Bed) -> None:
     there, here = bed.hosts[1].address, bed.hosts[0].address
     hosts = ("-np", "2", "-H", f"{there},{here}", "-p", str(SSH_PORT))

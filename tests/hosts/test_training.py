@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.hosts.bed import SSH_PORT, Bed, signal_to
 from tests.hosts.jobs import RUN, run, running
 
@@ -86,8 +87,9 @@ def test_hosts_on_ipv6_agree_on_every_result(bed: Bed) -> None:
     assert len(places(done.stdout)) == 3
 
 
+@pytest.mark.slow
 def test_three_hosts_train_the_cifar_10_example(bed: Bed) -> None:
-    pytest.importorskip("torch")
+    needs.package("torch")
     done = run(bed, sys.executable, str(EXAMPLE), "--epochs", "2")
     assert done.returncode == 0, done.stderr
     assert re.search(
@@ -95,6 +97,7 @@ def test_three_hosts_train_the_cifar_10_example(bed: Bed) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_host_that_stops_for_three_seconds_is_not_lost(bed: Bed) -> None:
     with running(bed, *FOR_EVER) as process:
         pids = list(bed.hosts[1].processes())

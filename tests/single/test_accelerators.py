@@ -9,6 +9,7 @@ import pytest
 
 from sirtaki.core.basics import HorovodBasics
 from sirtaki.launch import probe
+from tests import needs
 
 
 def pretend(
@@ -59,8 +60,10 @@ def test_nothing_is_imported_to_find_out(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "torch" not in sys.modules
 
 
+@pytest.mark.slow
+@pytest.mark.job
 def test_the_doctor_says_why_nccl_does_not_work() -> None:
-    torch = pytest.importorskip("torch")
+    torch = needs.package("torch")
     found = {each.name: each for each in probe.backends(probe.Finding("core", True, ""))}["nccl"]
     assert found.works == (torch.distributed.is_nccl_available() and torch.cuda.is_available())
     if not torch.distributed.is_nccl_available():

@@ -15,6 +15,7 @@ import pytest
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.parser import make_parser
 from sirtaki.launch.settings import bring_in_config, make_settings
+from tests import needs
 from tests.single.api_names import (
     DIFFERENCES,
     GROUPS,
@@ -28,7 +29,7 @@ from tests.single.api_names import (
 )
 from tests.single.cli_flags import FLAGS, SWITCH_KEYS, Flag
 
-pytest.importorskip("torch")
+needs.package("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [(group, line) for group in GROUPS for line in group.lines()]

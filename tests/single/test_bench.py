@@ -15,6 +15,8 @@ from sirtaki.observe.measure import Plan, interleave, measure, sizes_between
 from sirtaki.observe.report import aligned, show_bytes, show_rate, show_seconds, table
 from tests.single.launching import LIMIT, SIRTAKI
 
+pytestmark = pytest.mark.job
+
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

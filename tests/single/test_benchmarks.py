@@ -11,9 +11,11 @@ from types import ModuleType
 
 import pytest
 
+from tests import needs
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
-pytest.importorskip("torch")
+needs.package("torch")
 
 
 def benchmark(script: str, *arguments: str) -> str:
@@ -51,6 +53,8 @@ def timings(size: int, **seconds: float) -> dict[int, dict[str, dict[str, float]
     return {size: {name: {"median": value} for name, value in everyone.items()}}
 
 
+@pytest.mark.job
+@pytest.mark.slow
 def test_programs_of_torch_distributed_are_measured_on_both_backends(
     tmp_path: Path, summary: ModuleType
 ) -> None:
@@ -104,6 +108,8 @@ def test_targets_of_many_hosts_compare_with_the_links_and_with_all_to_all(
     }
 
 
+@pytest.mark.job
+@pytest.mark.slow
 def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: ModuleType) -> None:
     output = ("--output", str(tmp_path))
     few = ("--worlds=1", "--rounds=1", "--steps=1")
@@ -121,6 +127,8 @@ def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: Modul
     assert "| Sirtaki | " in summary.write_summary(tmp_path).read_text()
 
 
+@pytest.mark.job
+@pytest.mark.slow
 def test_overheads_are_measured(tmp_path: Path, summary: ModuleType) -> None:
     shown = benchmark("overheads.py", "--mib=1", "--rounds=1", "--output", str(tmp_path))
     assert "105 times init() and shutdown(), 2 ranks" in shown
@@ -133,10 +141,12 @@ def test_overheads_are_measured(tmp_path: Path, summary: ModuleType) -> None:
     assert "| Adasum | " in summary.write_summary(tmp_path).read_text()
 
 
+@pytest.mark.job
+@pytest.mark.slow
 def test_allreduce_is_measured_beside_its_peers(
     tmp_path: Path, summary: ModuleType, mpi_jobs: ModuleType
 ) -> None:
-    pytest.importorskip("mpi4py")
+    needs.package("mpi4py")
     others = list(mpi_jobs.other_mpis())
     arguments = ("--max-bytes=64", "--rounds=1", "--seconds=0.001", "--output", str(tmp_path))
     shown = benchmark("allreduce.py", "-np", "2", *arguments)
@@ -149,8 +159,10 @@ def test_allreduce_is_measured_beside_its_peers(
     assert "| Bytes | core | numpy |" in summary.write_summary(tmp_path).read_text()
 
 
+@pytest.mark.job
+@pytest.mark.slow
 def test_messages_are_measured_beside_their_peers(tmp_path: Path, summary: ModuleType) -> None:
-    pytest.importorskip("mpi4py")
+    needs.package("mpi4py")
     arguments = ("--max-bytes=16", "--rounds=1", "--no-hosts", "--output", str(tmp_path))
     shown = benchmark("pairs.py", *arguments)
     assert "4 B there and back, of Open MPI's time, at most 1.2" in shown

@@ -17,9 +17,12 @@ from sirtaki.caffe.commands.run_intelcaffe import Job as IntelJob
 from sirtaki.launch.parser import make_parser
 from sirtaki.launch.settings import bring_in_config, make_settings
 from sirtaki.launch.submit import make_submit_parser
+from tests import needs
 from tests.single.launching import Job, python
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.job
+
+needs.package("torch")
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
@@ -38,6 +41,7 @@ ELSEWHERE = ("jax", "keras", "tensorflow", "tf-data-service")
 WITH_CODE = [path for path in PAGES if blocks(path, "python") and path.stem not in ELSEWHERE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", WITH_CODE, ids=title)
 def test_the_python_code_of_a_page_runs_alone(path: Path, tmp_path: Path) -> None:
     """The blocks of a page are one program."""
@@ -57,6 +61,7 @@ def test_the_python_code_of_a_page_runs_alone(path: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["process-sets", "uneven-data", "sparse-embeddings"])
+@pytest.mark.slow
 def test_code_about_several_ranks_runs_on_them(name: str) -> None:
     code = "\n".join(blocks(DOCS / "howto" / f"{name}.md", "python"))
     done = Job().run("-np", "2", *python(code), OMP_NUM_THREADS="1")

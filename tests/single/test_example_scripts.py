@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.single.launching import Job
+
+pytestmark = pytest.mark.job
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("pytorch_*.py"))
@@ -52,20 +55,32 @@ def run(job: Job, processes: int, script: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(("script", "arguments", "line"), RUNS)
+# All of them are started in the same way, so the others wait for `make test-all`.
+QUICK = ("pytorch_process_sets.py", "pytorch_uneven_join.py")
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "line"),
+    [
+        pytest.param(*run, marks=() if run[0] in QUICK else pytest.mark.slow, id=" ".join(run[:2]))
+        for run in RUNS
+    ],
+)
 def test_an_example_trains_on_two_processes(script: str, arguments: str, line: str) -> None:
     if script == "pytorch_mnist.py":
-        pytest.importorskip("sklearn")
+        needs.package("sklearn")
     output = run(Job(), 2, script, *arguments.split())
     assert re.search(rf"^\[0\]<stdout>:{line}", output, re.MULTILINE), output
 
 
+@pytest.mark.slow
 def test_overlapping_process_sets_train_apart_on_three_processes() -> None:
     output = run(Job(), 3, "pytorch_process_sets.py", "--steps", "100")
     assert re.search(r"^\[0\]<stdout>:line: .* on processes \[0, 1\]$", output, re.MULTILINE)
     assert re.search(r"^\[1\]<stdout>:parabola: .* on processes \[1, 2\]$", output, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_image_example_makes_data_and_continues_from_its_checkpoint(tmp_path: Path) -> None:
     script, data = "pytorch_imagenet.py", ("--data-dir", str(tmp_path / "images"))
     make = (*data, "--generate", "--classes", "2", "--images", "8")

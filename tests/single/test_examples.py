@@ -14,13 +14,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from tests import needs
 from tests.single.launching import Job
+
+pytestmark = pytest.mark.job
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPT = str(EXAMPLES / "pytorch_mnist.py")
 
-pytest.importorskip("torch")
-pytest.importorskip("sklearn")
+needs.package("torch")
+needs.package("sklearn")
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,7 @@ def test_two_processes_learn_the_digits() -> None:
     assert len(lines) == 10
 
 
+@pytest.mark.slow
 def test_it_runs_without_a_launcher(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     done = subprocess.run(
@@ -86,6 +90,7 @@ def test_it_runs_without_a_launcher(tmp_path: Path) -> None:
     assert "over 1 processes" in done.stdout
 
 
+@pytest.mark.slow
 def test_training_continues_from_a_checkpoint(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     checkpoint = tmp_path / "model.pt"

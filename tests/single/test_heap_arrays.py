@@ -17,6 +17,8 @@ import sirtaki
 import sirtaki.torch as hvd
 from sirtaki import _core
 
+pytestmark = pytest.mark.job
+
 
 def is_shared(array: Any) -> bool:
     address = array.data_ptr() if isinstance(array, torch.Tensor) else array.ctypes.data

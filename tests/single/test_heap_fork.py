@@ -9,6 +9,8 @@ import pytest
 from sirtaki.core.shared_heap import LIBRARY
 from tests.single.heap_programs import run_heap
 
+pytestmark = pytest.mark.job
+
 # Two tensors of a parent, and how it finds them after its children have done what they like.
 _TENSORS = """
 import torch

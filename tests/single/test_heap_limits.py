@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from sirtaki.core.shared_heap import LIBRARY
+from tests import needs
 from tests.single.heap_programs import run_heap
+
+pytestmark = pytest.mark.job
 
 _SAY = """
 import numpy as np
@@ -151,7 +154,7 @@ def test_another_allocator_wins_and_is_named(order: str, other_allocator: str) -
 def test_an_allocator_that_people_preload_wins_and_works(name: str, order: str) -> None:
     other = ctypes.util.find_library(name)
     if other is None:
-        pytest.skip(f"needs lib{name}")
+        pytest.skip(needs.missing(f"lib{name}"))
     works, line = said(order.format(other=other, ours=LIBRARY))
     assert works == "False 1048576.0"
     assert "; malloc is that of " in line
@@ -163,6 +166,7 @@ def test_beside_another_allocator_arrays_can_still_be_shared(other_allocator: st
     assert run_heap(code, f"{other_allocator}:{LIBRARY}") == "True"
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_while_a_model_trains_and_sizes_change() -> None:
     code = """
 import torch

@@ -15,7 +15,7 @@ import pytest
 from sirtaki.launch.api import run
 from tests.single.launching import LIMIT
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
 
 
 def script(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:

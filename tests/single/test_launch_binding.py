@@ -14,7 +14,10 @@ import sirtaki
 from sirtaki.launch.binding import own_processors
 from sirtaki.launch.shares import share_out
 from sirtaki.launch.topology import format_cpus
+from tests import needs
 from tests.single.launching import HOROVODRUN, LIMIT, Job, python
+
+pytestmark = pytest.mark.job
 
 TELL = """
 import json, os
@@ -26,7 +29,7 @@ UNSET = {"OMP_NUM_THREADS": "", "OMP_PLACES": "", "GOMP_CPU_AFFINITY": "", "KMP_
 MASK = sorted(os.sched_getaffinity(0))
 needs_two_cores = pytest.mark.skipif(
     len(own_processors().cores) < 2 or own_processors().limit is not None,
-    reason="two cores without a quota are needed for two ranks to be bound",
+    reason=needs.missing("two cores without a quota, so that two ranks are bound"),
 )
 
 

@@ -342,6 +342,7 @@ def test_assignments_before_the_command_go_to_the_environment_of_the_ranks(job: 
     assert "b=c" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_build_check_has_three_blocks(job: Job) -> None:
     done = job.run("--check-build")
     assert done.returncode == 0
@@ -380,6 +381,8 @@ def test_sirtaki_names_its_subcommands() -> None:
     assert "did you mean 'doctor'?" in done.stderr
 
 
+@pytest.mark.job
+@pytest.mark.slow
 def test_the_doctor_tells_the_same_in_json_and_in_words() -> None:
     done = sirtaki("doctor", "--json")
     report = json.loads(done.stdout)

@@ -23,6 +23,8 @@ from horovod.runner.util.streams import Pipe
 from sirtaki.launch import api
 from tests.single.launching import LIMIT
 
+pytestmark = pytest.mark.job
+
 
 def test_run_is_the_same_function() -> None:
     assert run is api.run

@@ -21,6 +21,7 @@ from sirtaki.launch.hosts import (
     parse_hosts,
     read_hostfile,
 )
+from tests import needs
 
 names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True) | st.builds(
     str, st.ip_addresses(v=6)
@@ -186,7 +187,7 @@ ALLOW = "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind"
 
 @pytest.mark.skipif(
     subprocess.run([*ALLOWING, ALLOW], capture_output=True, check=False).returncode != 0,
-    reason="no namespaces of the user's own here",
+    reason=needs.missing("user namespaces"),
 )
 def test_other_hosts_are_not_local_where_any_address_can_be_bound() -> None:
     code = (

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests import needs
 from tests.single.launching import Job, python
 
 pytestmark = pytest.mark.timeout(120)
@@ -19,7 +20,7 @@ CLOSING = python("import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:],
 SHELL = ("sh", "-c", 'exec 3>/dev/null; "$@"; exit $?', "sh")
 NAMESPACES = pytest.mark.skipif(
     subprocess.run([*USER_AND_PID, "true"], capture_output=True, check=False).returncode != 0,
-    reason="no user namespaces here",
+    reason=needs.missing("user namespaces"),
 )
 JOIN = python("import sirtaki; sirtaki.init(); print(sirtaki.size(), 'joined')")
 READ = python(

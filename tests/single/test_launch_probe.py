@@ -8,6 +8,8 @@ import pytest
 
 from sirtaki.launch import probe
 
+pytestmark = pytest.mark.job
+
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -58,6 +60,7 @@ def test_scheduler_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe.schedulers()["SLURM_JOB_ID"] == "12"
 
 
+@pytest.mark.slow
 def test_backends_need_the_core() -> None:
     works = {b.name: b.works for b in probe.backends(probe.Finding("core", True, ""))}
     mpi = probe.probe_module("mpi4py.MPI").works

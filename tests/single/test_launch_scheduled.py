@@ -31,6 +31,8 @@ from sirtaki.launch.task_folder import (
 )
 from sirtaki.rendezvous.file_store import FileStore
 
+pytestmark = pytest.mark.job
+
 STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}
 JSM = {"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "2"}
 
@@ -169,6 +171,7 @@ def held_lock(tmp_path: Path) -> Iterator[Path]:
         holder.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_lock_that_is_never_given_back_stops_neither_writers_nor_readers(held_lock: Path) -> None:
     Log(held_lock).append(Record("exited", 3))

@@ -11,7 +11,7 @@ from sirtaki.launch.torch_variables import free_port
 from sirtaki.rendezvous.started_by import find_start
 from tests.single.launching import GRACE, Job, python
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.job, pytest.mark.timeout(180)]
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 SHOW = f"import json, os; print(json.dumps({{n: os.environ.get(n) for n in {NAMES!r}}}))"

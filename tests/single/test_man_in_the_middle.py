@@ -12,7 +12,7 @@ import pytest
 
 from sirtaki.rendezvous.tcp_store import TcpStoreServer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
 
 HOST = socket.gethostname()
 

@@ -18,6 +18,8 @@ import sirtaki as hvd
 from sirtaki.launch.api import run
 from tests.single.launching import Job, python
 
+pytestmark = pytest.mark.job
+
 
 def events(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())

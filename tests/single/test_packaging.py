@@ -13,7 +13,10 @@ import pytest
 
 import sirtaki
 from sirtaki.interface import HOROVOD_VERSION, second_owner_of_horovod
+from tests import needs
 from tests.single.launching import LIMIT, SIRTAKI
+
+pytestmark = pytest.mark.job
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_LIMIT = 600
@@ -46,7 +49,7 @@ def two_pythons() -> list[str]:
     found = [next(filter(usable, candidates(minor)), None) for minor in STABLE_ABI]
     pythons = [python for python in found if python]
     if len(pythons) < 2:
-        pytest.skip(f"needs two Pythons of 3.12 or newer with headers; here are {pythons}")
+        pytest.skip(needs.missing(f"two Pythons of 3.12 or newer with headers; here are {pythons}"))
     return pythons[:2]
 
 
@@ -55,6 +58,7 @@ def pip(python: Path | str, *arguments: str) -> None:
 
 
 @pytest.mark.timeout(2 * BUILD_LIMIT)
+@pytest.mark.slow
 def test_one_wheel_serves_two_pythons(two_pythons: list[str], tmp_path: Path) -> None:
     pip(
         two_pythons[0],
@@ -129,6 +133,7 @@ def test_beside_a_real_horovod_the_import_says_so_and_works(beside_horovod: Path
     assert "pip uninstall sirtaki horovod" in done.stderr
 
 
+@pytest.mark.slow
 def test_beside_a_real_horovod_the_doctor_says_so(beside_horovod: Path) -> None:
     done = run_beside(beside_horovod, *SIRTAKI, "doctor")
     assert "[ ] horovod        two packages own the name horovod" in done.stdout

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from sirtaki.rendezvous.secret import read_secret
+from tests import needs
 
 USER, GROUP, OTHER_GROUP = 54321, 54322, 54323
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+needs_root = needs.root
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from sirtaki.rendezvous.secret import read_secret
 from sirtaki.rendezvous.started_by import Start, expand_counts, find_start
 from sirtaki.rendezvous.store import open_store
 from sirtaki.rendezvous.topology import Topology
+from tests import needs
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -353,7 +354,7 @@ HOLD = """if True:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+@needs.root
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_place_that_another_user_holds_is_told_with_what_to_do(rank: int) -> None:
     job = f"held {os.getpid()} {rank}"

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import pathlib
-import shutil
 import socket
 import ssl
 import subprocess
@@ -27,6 +26,7 @@ from sirtaki.rendezvous.relay import Relay
 from sirtaki.rendezvous.store import open_store
 from sirtaki.rendezvous.tcp_store import TcpStore, TcpStoreServer
 from sirtaki.rendezvous.topology import Topology
+from tests import needs
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -300,7 +300,7 @@ def wait_for_threads() -> None:
             thread.join(TIMEOUT)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no program 'openssl'")
+@needs.program("openssl")
 def test_openssl_accepts_the_certificate_and_its_signature(tmp_path: pathlib.Path) -> None:
     certificate, pem = make_certificate()
     file = tmp_path / "certificate.pem"

@@ -113,6 +113,7 @@ def test_tests_run_against_the_installed_package() -> None:
         assert not Path(package.__file__).is_relative_to(ROOT / "python")
 
 
+@pytest.mark.job
 def test_the_example_in_the_readme_trains_in_a_world_of_one() -> None:
     example = first_match(r"^```python\n((?:.*\n)*?)```$", "README.md")
     assert "import horovod.torch as hvd" in example

@@ -110,6 +110,7 @@ def in_a_new_process(code: str) -> str:
     return result.stdout.strip()
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("first", ["horovod", "sirtaki"])
 def test_modules_of_both_names_are_the_same(first: str) -> None:
     second = {"horovod": "sirtaki", "sirtaki": "horovod"}[first]
@@ -124,6 +125,7 @@ for name in {MODULES}:
     in_a_new_process(code)
 
 
+@pytest.mark.job
 def test_ways_to_import() -> None:
     in_a_new_process(
         """
@@ -165,6 +167,8 @@ def test_the_package_says_which_interface_it_has() -> None:
     assert callable(horovod.run)
 
 
+@pytest.mark.slow
+@pytest.mark.job
 def test_version_and_build_check_need_no_core() -> None:
     shown = in_a_new_process(
         """
@@ -194,6 +198,7 @@ for name in ("sirtaki.torch", "horovod.torch"):
     assert message.count("pip install 'torch>=2.4'") == 2
 
 
+@pytest.mark.job
 def test_training_needs_none_of_the_launchers_packages() -> None:
     in_a_new_process(
         """

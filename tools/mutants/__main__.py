@@ -111,7 +111,7 @@ def search_python(
 
 
 def fate(copy: PackageCopy, mutant: Mutant, suites: list[Measured]) -> str:
-    """Plant a fault, run the tests that run its line; returns which suite noticed it, if one did."""
+    """Plant a fault, run the tests that run its line; returns who noticed it."""
     path = copy.folder / "sirtaki" / mutant.file
     source = path.read_bytes()
     path.write_bytes(mutant.planted(source))

@@ -1,4 +1,4 @@
-"""A plugin for pytest that tells coverage which test runs a line, also in processes that it starts."""
+"""A plugin for pytest: tells coverage which test runs a line, here and in what it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small faults in C++ code, found by its tokens: the layout that clang-format gives tells them apart."""
+"""Small faults in C++ code, found by its tokens, as clang-format lays them out."""
 
 from __future__ import annotations
 

@@ -43,13 +43,15 @@ class PackageCopy:
             tracer = ("coverage", "run", f"--rcfile={settings}", "-m")
             seconds = COVERED_TEST_SECONDS
         options += ("-o", f"timeout={seconds}")
-        return finished(suite.command(tests, options, tracer), limit, suite.environment(self.folder))
+        return finished(
+            suite.command(tests, options, tracer), limit, suite.environment(self.folder)
+        )
 
 
 def finished(
     command: list[str], limit: float, environment: Mapping[str, str] | None = None
 ) -> tuple[bool, str]:
-    """Run a command to its end, or to the limit in seconds; returns whether it passed, its output."""
+    """Run a command, at most `limit` seconds; returns whether it passed, and what it said."""
     process = subprocess.Popen(
         command,
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Small faults in Python code: a comparison turned round, a constant changed, a statement left out."""
+"""Small faults in Python code: an operator swapped, a constant changed, a statement left out."""
 
 from __future__ import annotations
 

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "caffe_step.py"
 
 
+@pytest.mark.slow
 def test_steps_forwards_and_building_are_measured(tmp_path: Path) -> None:
     small = ("--small", "--rounds=1", "--nets=2", "--output", str(tmp_path))
     done = subprocess.run(

@@ -8,9 +8,12 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.caffe import places
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_line_below_the_log_says_how_far_training_is(tmp_path: Path) -> None:
     places.make_data(tmp_path)
     more = "max_iter: 400\ndisplay: 200\ntest_interval: 9999\ntest_initialization: false"

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).resolve().parents[3] / "benchmarks" / "caffe_data.py"
 
 
+@pytest.mark.slow
 def test_reading_is_measured_for_raw_and_encoded_records(tmp_path: Path) -> None:
     few = ["--records", "4", "--batch", "2", "--batches", "2", "--rounds", "1"]
     command = [sys.executable, str(BENCHMARK), *few, "--output", str(tmp_path)]

@@ -116,6 +116,7 @@ def test_every_file_that_the_readme_names_is_there() -> None:
         assert (EXAMPLES / name).is_file(), name
 
 
+@pytest.mark.slow
 def test_the_line_of_a_batch_script_starts_alexnet_on_four_processes(
     root: Path, tmp_path: Path
 ) -> None:

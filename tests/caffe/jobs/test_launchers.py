@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sirtaki.caffe.commands import run_intelcaffe
+from tests import needs
 from tests.caffe import places
 
 PROGRAMS = Path(sys.executable).parent
@@ -32,7 +33,9 @@ def processes_in(output: str) -> list[str]:
     return re.findall(r"Number of processes: (\d+)$", output, re.MULTILINE)
 
 
-@pytest.mark.skipif(not (PROGRAMS / "mpirun").exists(), reason="no mpirun beside this Python")
+@pytest.mark.skipif(
+    not (PROGRAMS / "mpirun").exists(), reason=needs.missing("mpirun beside this Python")
+)
 @pytest.mark.usefixtures("place")
 def test_mpirun_starts_the_processes() -> None:
     library = Path(os.path.realpath(PROGRAMS / "mpirun")).parents[1] / "lib"

@@ -67,7 +67,9 @@ def shown(log: list[str]) -> list[tuple[str, float]]:
     return [(re.sub(r" \(.* iters\)", "", words), float(value)) for words, value in pairs]
 
 
-@pytest.mark.parametrize("processes", [2, 3, 4])
+@pytest.mark.parametrize(
+    "processes", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (3, 4))]
+)
 def test_processes_do_together_what_one_does_with_the_whole_batch(
     processes: int, alone: tuple[Path, list[str]], tmp_path: Path
 ) -> None:

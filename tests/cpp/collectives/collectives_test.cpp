@@ -61,7 +61,7 @@ TEST_CASE("every collective gives exact results for every dtype and every number
   }
 }
 
-TEST_CASE("every collective streams messages of many chunks") {
+TEST_CASE("every collective streams messages of many chunks" * doctest::test_suite("slow")) {
   for (const int n : testing::kWorlds) {
     CAPTURE(n);
     std::vector<Case> cases;
@@ -78,7 +78,7 @@ TEST_CASE("every collective streams messages of many chunks") {
   }
 }
 
-TEST_CASE("every collective moves a million elements") {
+TEST_CASE("every collective moves a million elements" * doctest::test_suite("slow")) {
   // The instrumented builds would take minutes for all numbers of ranks.
   for (const int n : {1, 2, 3, 4, 7}) {
     if (testing::kSanitized && n > 3) continue;

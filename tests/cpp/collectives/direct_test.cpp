@@ -133,7 +133,8 @@ std::vector<int> worlds() {
   return testing::kSanitized ? std::vector{2, 3} : std::vector{2, 3, 4, 7};
 }
 
-TEST_CASE("collectives move what lies in shared heaps directly, with exact results") {
+TEST_CASE("collectives move what lies in shared heaps directly, with exact results" *
+          doctest::test_suite("slow")) {
   for (const int n : worlds()) {
     for (const Kind kind : testing::kDataKinds) {
       CAPTURE(n);
@@ -143,7 +144,8 @@ TEST_CASE("collectives move what lies in shared heaps directly, with exact resul
   }
 }
 
-TEST_CASE("collectives of tensors of which parts lie in shared heaps give exact results") {
+TEST_CASE("collectives of tensors of which parts lie in shared heaps give exact results" *
+          doctest::test_suite("slow")) {
   for (const int n : worlds()) {
     for (const Kind kind : testing::kDataKinds) {
       CAPTURE(n);
@@ -158,7 +160,8 @@ bool is_pushed(Kind kind) {
   return kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kBroadcast;
 }
 
-TEST_CASE("a member whose tensors lie elsewhere gets exact results, as do the others") {
+TEST_CASE("a member whose tensors lie elsewhere gets exact results, as do the others" *
+          doctest::test_suite("slow")) {
   for (const int n : worlds()) {
     for (const Kind kind : testing::kDataKinds) {
       CAPTURE(n);

@@ -85,7 +85,8 @@ void pass(HostedMember& member, Bytes& buffer) {
   member.run(op, stream, stream);
 }
 
-TEST_CASE("a lost rank of another host ends every collective and is named") {
+TEST_CASE("a lost rank of another host ends every collective and is named" *
+          doctest::test_suite("slow")) {
   for (const Kind kind : testing::kDataKinds) {
     const Case c = CaseMaker(op_of(kind, Dtype::kI32), 3, 50'000, 2).make();
     std::atomic<int> failed{0};

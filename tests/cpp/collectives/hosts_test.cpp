@@ -88,7 +88,7 @@ TEST_CASE("every collective gives exact results on every layout of hosts") {
   }
 }
 
-TEST_CASE("every collective moves a million elements between hosts") {
+TEST_CASE("every collective moves a million elements between hosts" * doctest::test_suite("slow")) {
   constexpr size_t kCount = testing::kSanitized ? 300'000 : 1'000'000;
   for (const auto& layout : kLayouts) {
     if (testing::kSanitized && layout.size() > 3) continue;
@@ -121,7 +121,8 @@ TEST_CASE("several sockets to a peer carry messages of every length") {
   }
 }
 
-TEST_CASE("reductions between hosts are right for every operation and scale") {
+TEST_CASE("reductions between hosts are right for every operation and scale" *
+          doctest::test_suite("slow")) {
   constexpr std::array kScales = {Scale{}, Scale{0.5, 1.0}, Scale{1.0, 0.25}, Scale{2.0, 0.5}};
   for (const auto& layout : kLayouts) {
     CAPTURE(text(layout));

@@ -176,7 +176,8 @@ TEST_CASE("a mismatch between hosts is an error on all ranks that names both") {
   });
 }
 
-TEST_CASE("an operation that a remote rank does not submit names that rank and its host") {
+TEST_CASE("an operation that a remote rank does not submit names that rank and its host" *
+          doctest::test_suite("slow")) {
   EngineOptions options = testing::quick_options();
   options.stall_warning_seconds = 0;
   options.stall_shutdown_seconds = 0.5;

@@ -236,7 +236,7 @@ TEST_CASE("stalls are found though rank 0's own thread is inside an operation th
   });
 }
 
-TEST_CASE("a host that does not answer holds up no error") {
+TEST_CASE("a host that does not answer holds up no error" * doctest::test_suite("slow")) {
   EngineOptions options = testing::quick_options();
   options.stall_shutdown_seconds = 0.5;
   options.host_timeout_seconds = 0;

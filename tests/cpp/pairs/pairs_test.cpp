@@ -188,7 +188,8 @@ void around_a_collective(Engine& engine, int rank, int ranks, size_t bytes) {
   expect(values[0] == static_cast<float>(ranks * ranks), "the sums are right");
 }
 
-TEST_CASE("every legal pattern arrives, whatever the size and the way") {
+TEST_CASE("every legal pattern arrives, whatever the size and the way" *
+          doctest::test_suite("slow")) {
   const std::pair<const char*, Pattern> patterns[] = {
       {"crossing", crossing},
       {"ring", ring},
@@ -218,7 +219,7 @@ TEST_CASE("every legal pattern arrives, whatever the size and the way") {
   }
 }
 
-TEST_CASE("64 MiB arrive both ways at once") {
+TEST_CASE("64 MiB arrive both ways at once" * doctest::test_suite("slow")) {
   const size_t bytes = testing::kSanitized ? 8 << 20 : 64 << 20;
   run_all_ways(2, [&](Engine& engine, int rank) {
     crossing(engine, rank, 2, bytes);

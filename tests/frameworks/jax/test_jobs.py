@@ -34,6 +34,7 @@ def run(job: Job, script: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_digits_are_learnt_and_training_continues_from_a_checkpoint(
     job: Job, tmp_path: Path
 ) -> None:
@@ -46,6 +47,7 @@ def test_digits_are_learnt_and_training_continues_from_a_checkpoint(
     assert re.search(r"Test accuracy: .*", again).group() in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--fp16-allreduce",)])
 def test_the_synthetic_benchmark_says_how_fast(job: Job, more: tuple[str, ...]) -> None:
     short = "--width 64 --depth 2 --num-warmup-batches 1 --num-batches-per-iter 1 --num-iters 2"
@@ -172,6 +174,7 @@ def test_horovods_name_is_the_same_module() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs_alone() -> None:
     page = (EXAMPLES.parent / "docs" / "jax.md").read_text()
     code = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
@@ -179,6 +182,7 @@ def test_the_code_of_the_page_runs_alone() -> None:
     subprocess.run([sys.executable, "-c", "\n".join(code)], check=True, timeout=LIMIT)
 
 
+@pytest.mark.slow
 def test_the_benchmark_compares_with_jaxs_own_processes(tmp_path: Path) -> None:
     script = EXAMPLES.parent / "benchmarks" / "jax_step.py"
     arguments = ("--steps", "1", "--width", "64", "--output", str(tmp_path))

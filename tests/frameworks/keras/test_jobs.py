@@ -38,6 +38,7 @@ def run(job: Job, *command: str, **variables: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_runs(job: Job) -> None:
     page = (EXAMPLES.parent / "docs" / "keras.md").read_text()
     program = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
@@ -73,7 +74,13 @@ except Exception as error:
 """
 
 
-@pytest.mark.parametrize("variables", BACKENDS.values(), ids=BACKENDS.keys())
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param(variables, id=name, marks=() if name == "tensorflow" else pytest.mark.slow)
+        for name, variables in BACKENDS.items()
+    ],
+)
 def test_a_rank_that_is_killed_in_fit_raises_on_the_others(
     job: Job, variables: dict[str, str]
 ) -> None:
@@ -88,6 +95,7 @@ def test_a_rank_that_is_killed_in_fit_raises_on_the_others(
     assert f"[0]<stdout>:{kept}" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "variables"),
     [

@@ -107,6 +107,7 @@ def train(job: Job, folder: Path, body: str, workers: int, *options: str) -> lis
 SQUARES = [x * x for x in range(20)]
 
 
+@pytest.mark.slow
 def test_ranks_take_what_the_compute_job_prepares(job: Job, tmp_path: Path) -> None:
     seen = train(job, tmp_path, SENT, 1)
     assert [each["own"] for each in seen] == [SQUARES, SQUARES]
@@ -114,6 +115,7 @@ def test_ranks_take_what_the_compute_job_prepares(job: Job, tmp_path: Path) -> N
     assert [each["in turn"] for each in seen] == [[0, 2, 4], [1, 3, 5]]
 
 
+@pytest.mark.slow
 def test_each_rank_of_the_training_may_run_a_dispatcher(job: Job, tmp_path: Path) -> None:
     options = ("--dispatchers", "2", "--dispatcher-side", "training", "--timeout", "150")
     seen = train(job, tmp_path, DISPATCHED, 2, *options)
@@ -121,6 +123,7 @@ def test_each_rank_of_the_training_may_run_a_dispatcher(job: Job, tmp_path: Path
     assert seen[0]["service"] != seen[1]["service"]
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(job: Job, tmp_path: Path) -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "howto" / "tf-data-service.md"
     [code] = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)

@@ -32,6 +32,7 @@ def run(job: Job, script: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", ["", "--model mlp --fp16-allreduce --use-adasum", "--eager"])
 def test_the_synthetic_benchmark_says_how_fast(job: Job, more: str) -> None:
     short = "--batch-size 2 --num-warmup-batches 1 --num-batches-per-iter 1 --num-iters 2"
@@ -40,6 +41,7 @@ def test_the_synthetic_benchmark_says_how_fast(job: Job, more: str) -> None:
     assert re.search(r"Total img/sec on 2 CPU\(s\): \d+\.\d \+-", output)
 
 
+@pytest.mark.slow
 def test_the_benchmark_compares_with_the_strategy_of_tensorflow(tmp_path: Path) -> None:
     script = ROOT / "benchmarks" / "tensorflow_step.py"
     arguments = ("--steps", "1", "--width", "64", "--output", str(tmp_path))
@@ -72,6 +74,7 @@ hvd.shutdown()
 """
 
 
+@pytest.mark.slow
 def test_opposite_orders_finish_on_one_thread_of_tensorflows(job: Job, tmp_path: Path) -> None:
     """Small operations, which the thread itself moves for a while, and large ones."""
     script = tmp_path / "opposite.py"

@@ -69,6 +69,7 @@ def programs_of_the_page() -> list[str]:
     return [block.replace("20000", "20") for block in blocks if "hvd.init()" in block]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1], ids=["functions", "style of TensorFlow 1"])
 def test_a_program_of_the_page_runs(job: Job, number: int, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
@@ -101,7 +102,7 @@ except tf.errors.AbortedError as error:
 """
 
 
-@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("traced", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_rank_that_is_killed_is_an_error_of_the_others_who_keep_their_weights(
     job: Job, traced: bool
 ) -> None:
@@ -130,6 +131,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
 def test_three_frameworks_share_a_process_in_any_order(job: Job, order: tuple[str, ...]) -> None:
     done = run(job, "-c", THREE.format(modules=", ".join(order)))
@@ -166,6 +168,7 @@ assert int(hvd.join()) in range(n)
 """
 
 
+@pytest.mark.slow
 def test_operations_in_python_take_the_place_of_those_that_do_not_fit(job: Job) -> None:
     done = run(job, "-c", IN_PYTHON, SIRTAKI_TF_OPS="0")
     assert done.returncode == 0, done.stderr

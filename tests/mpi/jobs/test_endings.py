@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mpi4py")
+from tests import needs
+
+needs.package("mpi4py")
 MPIRUN = Path(sys.executable).with_name("mpirun")
 if not MPIRUN.exists():
-    pytest.skip("there is no mpirun beside this Python", allow_module_level=True)
+    pytest.skip(needs.missing("mpirun beside this Python"), allow_module_level=True)
 
 LIMIT = 90.0
 ENVIRONMENT = {

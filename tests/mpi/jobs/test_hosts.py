@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.hosts.bed import SSH_PORT, Bed, reason_to_skip
 
-pytest.importorskip("mpi4py")
+needs.package("mpi4py")
 
 HOROVODRUN = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
 # In one piece: what ranks print piece by piece, mpirun mixes.

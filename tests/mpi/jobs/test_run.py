@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from sirtaki import run
+from tests import needs
 
-pytest.importorskip("mpi4py")
+needs.package("mpi4py")
 FOLDER = Path(sys.executable).parent
 if not (FOLDER / "mpirun").exists():
-    pytest.skip("there is no mpirun beside this Python", allow_module_level=True)
+    pytest.skip(needs.missing("mpirun beside this Python"), allow_module_level=True)
 
 
 @pytest.fixture(autouse=True)

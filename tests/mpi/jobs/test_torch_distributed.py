@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mpi4py")
-pytest.importorskip("torch")
+from tests import needs
+
+needs.package("mpi4py")
+needs.package("torch")
 FOLDER = Path(sys.executable).parent
 if not (FOLDER / "mpirun").exists():
-    pytest.skip("there is no mpirun beside this Python", allow_module_level=True)
+    pytest.skip(needs.missing("mpirun beside this Python"), allow_module_level=True)
 
 TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

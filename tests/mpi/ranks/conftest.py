@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import sirtaki
+from tests import needs
 from tests.first_failure import show
 
-MPI = pytest.importorskip("mpi4py.MPI")
+MPI = needs.package("mpi4py.MPI")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
 import pytest
 import torch
 
 import sirtaki.torch as hvd
+from tests import needs
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+needs_compiler = needs.program("g++")
 BACKENDS = ["aot_eager", pytest.param("inductor", marks=needs_compiler)]
 
 
@@ -65,6 +65,7 @@ def test_graphs_have_no_breaks_and_results_and_gradients_are_right(name: str) ->
     torch.testing.assert_close(compiled, expected)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.timeout(400)  # it runs a C++ compiler
 def test_the_default_backend_gives_the_same() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import sirtaki.torch as hvd
+from tests import needs
 from tests.parallel.torch.models import my_loss
 
 several = pytest.mark.skipif("hvd.size() == 1", reason="one rank has nothing to receive")
@@ -88,7 +89,7 @@ class TestObjects:
         assert [len(obj["pad"]) for obj in objects] == [10**rank for rank in range(hvd.size())]
 
     def test_functions_without_a_name_travel_where_cloudpickle_is_installed(self) -> None:
-        pytest.importorskip("cloudpickle")
+        needs.package("cloudpickle")
         rank = hvd.rank()
         functions = hvd.allgather_object(lambda x: x + rank)
         assert [function(1) for function in functions] == [1 + r for r in range(hvd.size())]

@@ -18,6 +18,8 @@ from sirtaki.launch.settings import Settings, make_settings
 from sirtaki.launch.shared_heap import through_shell
 from tests.single.launching import Job
 
+pytestmark = pytest.mark.job
+
 HOSTS = ("-H", "node-a:2,node-b:2")
 ACCEPT_NEW = "-o StrictHostKeyChecking=accept-new"
 
@@ -68,6 +70,7 @@ def test_open_mpi_gets_what_ssh_and_the_network_need(tmp_path: Path) -> None:
         assert argv[argv.index("btl_tcp_if_include") + 1] == "eth0,eth1"
 
 
+@pytest.mark.slow
 def test_open_mpi_starts_many_hosts_without_a_tree() -> None:
     def hosts(count: int) -> str:
         return ",".join(f"n{i}:1" for i in range(count))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sirtaki.keras as hvd
+from tests import needs
 from tests.frameworks.keras.ranks.training import (
     BACKEND,
     LEGACY,
@@ -61,14 +62,14 @@ def test_what_is_no_optimizer_is_refused(what: object) -> None:
 
 @pytest.mark.skipif(LEGACY or BACKEND != "tensorflow", reason="of Keras 3 on TensorFlow")
 def test_an_optimizer_of_keras_2_is_refused_on_keras_3() -> None:
-    tf_keras = pytest.importorskip("tf_keras")
+    tf_keras = needs.package("tf_keras")
     with pytest.raises(ValueError, match=r"of Keras 2, but Keras 3 is in use.*TF_USE_LEGACY_KERAS"):
         hvd.DistributedOptimizer(tf_keras.optimizers.Adam())
 
 
 @pytest.mark.skipif(not LEGACY, reason="of Keras 2")
 def test_an_optimizer_of_keras_3_is_refused_on_keras_2() -> None:
-    keras_3 = pytest.importorskip("keras")
+    keras_3 = needs.package("keras")
     with pytest.raises(ValueError, match="of Keras 3, but TF_USE_LEGACY_KERAS asks for Keras 2"):
         hvd.DistributedOptimizer(keras_3.optimizers.Adam())
 

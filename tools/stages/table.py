@@ -1,0 +1,101 @@
+"""The stages of testing: what each tier runs, and how long a stage may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One call of make.
+
+    Attributes:
+        name: What reports call it.
+        make: The target and the variables that it is given.
+        minutes: Its budget on two cores, others beside it; more is told, and is no failure.
+        cores: How many of the two it keeps busy: two stages of one core run side by side.
+        after: Stages that must have passed before it starts.
+    """
+
+    name: str
+    make: tuple[str, ...]
+    minutes: float
+    cores: int = 1
+    after: tuple[str, ...] = ()
+
+
+QUICK = "MARKS=not slow and not nightly"
+SLOW = "MARKS=slow and not nightly"
+BUILD = ("build",)
+
+_BUILD = Stage("build", ("install",), 2, cores=2)
+_CHECK = (
+    Stage("lint", ("check-lint",), 1),
+    Stage("build", ("install",), 1.5, cores=1),
+    Stage("cpp", ("check-cpp",), 1.5, after=BUILD),
+    Stage("single", ("check-single",), 1, after=BUILD),
+    Stage("core", ("check-core",), 1, after=BUILD),
+)
+_TEST = (
+    _BUILD,
+    Stage("cpp", ("test-cpp",), 3, after=BUILD),
+    Stage("hosts", ("test-hosts", QUICK), 3, after=BUILD),
+    Stage("single", ("test-single", QUICK), 3, after=BUILD),
+    Stage("framework ranks", ("test-framework-ranks", QUICK, "FRAMEWORK_RANKS=2", "KERAS_RANKS=2",
+                              "KERAS_BACKENDS=torch"), 2, after=BUILD),
+    Stage("framework jobs", ("test-framework-jobs", QUICK), 2, after=BUILD),
+    Stage("faults", ("test-faults", QUICK), 2, after=BUILD),
+    Stage("caffe", ("test-caffe", QUICK), 2, after=BUILD),
+    Stage("parallel", ("test-parallel", QUICK, "RANKS=2"), 2, after=BUILD),
+    Stage("core", ("test-parallel", QUICK, "RANKS=3", "RANK_TESTS=tests/parallel/core"), 1,
+          after=BUILD),
+    Stage("group jobs", ("test-group-jobs", QUICK), 2, after=BUILD),
+    Stage("group ranks", ("test-group-ranks", QUICK, "GROUP_RANKS=2"), 1, after=BUILD),
+    Stage("open mpi", ("test-open-mpi", QUICK), 2, after=BUILD),
+)  # fmt: skip
+_TEST_ALL = (
+    _BUILD,
+    Stage("cpp thread", ("test-cpp-thread",), 6),
+    Stage("cpp address", ("test-cpp-address",), 6),
+    Stage("group jobs", ("test-group-jobs", SLOW), 3, after=BUILD),
+    Stage("single", ("test-single", SLOW), 4, after=BUILD),
+    Stage("tensorflow and jax", ("test-framework-ranks", QUICK, "FRAMEWORK_RANKS=1 3",
+                                 "KERAS_BACKENDS="), 4, after=BUILD),
+    Stage("keras", ("test-framework-ranks", QUICK, "FRAMEWORK_RANKS=", "KERAS_RANKS=2",
+                    "KERAS_BACKENDS=tensorflow jax"), 4, after=BUILD),
+    Stage("framework jobs", ("test-framework-jobs", SLOW), 3, after=BUILD),
+    Stage("hosts", ("test-hosts", SLOW), 2, after=BUILD),
+    Stage("caffe", ("test-caffe", SLOW), 2, after=BUILD),
+    Stage("parallel", ("test-parallel", QUICK, "RANKS=1 3 4"), 4, after=BUILD),
+    Stage("parallel slow", ("test-parallel", SLOW, "RANKS=2"), 2, after=BUILD),
+    Stage("heap", ("test-heap", QUICK, "HEAP_RANKS=2"), 2, after=BUILD),
+    Stage("group ranks", ("test-group-ranks", QUICK, "GROUP_RANKS=1 3"), 2, after=BUILD),
+    Stage("mpich", ("test-mpich", QUICK), 2, after=BUILD),
+    Stage("fuzz", ("fuzz", "FUZZ_SECONDS=30"), 4, after=BUILD),
+)  # fmt: skip
+_REST = (
+    _BUILD,
+    Stage("lint", ("lint",), 3),
+    Stage("docs", ("docs",), 1, after=BUILD),
+    Stage("demo", ("demo",), 1, after=BUILD),
+    Stage("install", ("test-install",), 1, after=BUILD),
+)
+_NIGHTLY = (
+    _BUILD,
+    Stage("mutants", ("mutants", "MUTANTS=64"), 90, cores=2, after=BUILD),
+    Stage("mutants in C++", ("mutants", "MUTANTS=16", "MUTANTS_OF=cpp"), 60, cores=2),
+    Stage("fuzz", ("fuzz", "FUZZ_SECONDS=1200"), 65, after=BUILD),
+    Stage("parallel", ("test-parallel", "RANKS=1 2 3 4"), 6, after=BUILD),
+    Stage("heap", ("test-heap", "HEAP_RANKS=2 4"), 6, after=BUILD),
+    Stage("distributed", ("test-distributed",), 8, after=BUILD),
+    Stage("frameworks", ("test-frameworks",), 12, after=BUILD),
+    Stage("mpi", ("test-mpi",), 6, after=BUILD),
+    Stage("install", ("test-install", "FROM=. ./compat/horovod"), 3, after=BUILD),
+)  # fmt: skip
+TIERS = {
+    "check": _CHECK,
+    "test": _TEST,
+    "test-all": _TEST_ALL,
+    "rest": _REST,
+    "nightly": _NIGHTLY,
+}
