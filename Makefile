@@ -221,6 +221,7 @@ test-caffe: $(INSTALLED) $(VENV)/.requirements-mpi $(VENV)/.requirements-caffe
 
 # MPIs, each with our own transports and with its own. MPI_TESTS=tests/parallel runs everything.
 MPIS ?= open-mpi mpich
+MPI_BACKENDS ?= native mpi
 MPI_TESTS ?= tests/parallel/core
 MPICH := .venv-mpich
 OPEN_MPI_RUN := $(BIN)/mpirun --allow-run-as-root --oversubscribe -np 2 $(BIN)/python
@@ -242,7 +243,7 @@ test-open-mpi: $(INSTALLED) $(VENV)/.requirements-mpi
 test-mpich: MPI_RUN = $(MPICH_RUN)
 test-mpich: $(INSTALLED) $(MPICH)/.requirements
 test-open-mpi test-mpich:
-	@set -e; for backend in native mpi; do \
+	@set -e; for backend in $(MPI_BACKENDS); do \
 	  echo "$(MPI_TESTS) under $@, backend $$backend"; \
 	  SIRTAKI_BACKEND=$$backend $(MPI_RUN) $(RANK_PYTEST) $(MPI_TESTS); \
 	done

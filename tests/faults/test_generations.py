@@ -16,7 +16,13 @@ PATIENT = 60
 SOON = 4
 ONE_HOST = (0, 0, 0)
 TWO_HOSTS = (0, 0, 1, 1)
-WORLDS = pytest.mark.parametrize("host_of", [ONE_HOST, TWO_HOSTS], ids=["one host", "two hosts"])
+WORLDS = pytest.mark.parametrize(
+    "host_of",
+    [
+        pytest.param(ONE_HOST, id="one host"),
+        pytest.param(TWO_HOSTS, id="two hosts", marks=pytest.mark.slow),
+    ],
+)
 
 # `met` counts how often the ranks had to meet from the beginning.
 PRELUDE = """

@@ -34,8 +34,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="chooses other faults")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     known = [*PARTS, CPP]
-    parser.add_argument("parts", nargs="*", choices=[[], *known], default=list(PARTS))
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(known)}; all but cpp by default")
     args = parser.parse_args()
+    args.parts = args.parts or list(PARTS)
+    if unknown := set(args.parts) - set(known):
+        parser.error(
+            f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(known)}"
+        )
     shares = share(args.count, args.parts)
     table: dict[str, tuple[int, int]] = {}
     with tempfile.TemporaryDirectory() as name:

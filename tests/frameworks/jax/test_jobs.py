@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
 LIMIT = 200
 
-pytestmark = pytest.mark.timeout(2 * LIMIT)
+pytestmark = [pytest.mark.job, pytest.mark.timeout(2 * LIMIT)]
 
 
 def run(job: Job, script: str, *arguments: str) -> str:
