@@ -80,7 +80,7 @@ docs: $(INSTALLED) $(VENV)/.requirements-docs $(VENV)/.requirements-frameworks
 
 # What a tier runs and how long each stage may take is in tools/stages/table.py; a stage is a target below.
 CORES ?= $(JOBS)
-TIER = $(BIN)/python -m tools.stages --cores $(CORES) $(STAGES_FLAGS)
+TIER = $(BIN)/python -m tools.stages --cores $(CORES)
 ENVIRONMENTS := $(REQUIREMENTS) $(VENV)/.requirements-frameworks $(VENV)/.requirements-caffe $(VENV)/.requirements-mpi
 
 check: $(REQUIREMENTS)
@@ -101,7 +101,7 @@ nightly: $(ENVIRONMENTS) $(VENV)/.requirements-mutants $(VENV)/.requirements-fuz
 
 # Stages of `make check`: each is done again only when what it looks at has changed since it passed.
 CHECKED := build/check
-PYTHON_FILES := $(shell git ls-files -co --exclude-standard '*.py' '*.pyi' 2>/dev/null)
+PYTHON_FILES := $(shell find python tests tools benchmarks examples docs -name '*.py' -o -name '*.pyi')
 check-lint: $(CHECKED)/python $(CHECKED)/cpp-format
 check-cpp: $(CHECKED)/cpp
 check-single: $(CHECKED)/single
@@ -116,7 +116,7 @@ $(CHECKED)/cpp-format: .clang-format $(CPP_FILES) | $(REQUIREMENTS)
 	@mkdir -p $(@D) && touch $@
 
 $(CHECKED)/cpp: build/package/sirtaki_tests
-	$< --test-suite-exclude=slow
+	$(MAKE) --no-print-directory test-cpp CPP_CHOICE=--test-suite-exclude=slow
 	@mkdir -p $(@D) && touch $@
 
 # Files that a change can reach by imports; all of them at first.
@@ -154,8 +154,12 @@ $(CPP_TESTS): $(WHEELS) $(shell find tests/cpp)
 	$(BIN)/cmake --build $(BUILD) --target sirtaki_tests
 	@touch $@
 
+# Half of the cases beside the other half: many of them only wait.
 test-cpp: $(CPP_TESTS)
-	$(CPP_TESTS) $(CPP_CHOICE)
+	@half=$$(( ($$($(CPP_TESTS) --count $(CPP_CHOICE) | grep -o '[0-9]*$$') + 1) / 2 )); \
+	$(CPP_TESTS) $(CPP_CHOICE) --last=$$half & \
+	$(CPP_TESTS) $(CPP_CHOICE) --first=$$((half + 1)); second=$$?; \
+	wait $$! && exit $$second
 
 # The thread sanitizer of older compilers needs addresses that are not randomised beyond its map.
 test-cpp-thread: RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)

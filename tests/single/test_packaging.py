@@ -13,7 +13,6 @@ import pytest
 
 import sirtaki
 from sirtaki.interface import HOROVOD_VERSION, second_owner_of_horovod
-from tests import needs
 from tests.single.launching import LIMIT, SIRTAKI
 
 pytestmark = pytest.mark.job
@@ -49,7 +48,7 @@ def two_pythons() -> list[str]:
     found = [next(filter(usable, candidates(minor)), None) for minor in STABLE_ABI]
     pythons = [python for python in found if python]
     if len(pythons) < 2:
-        pytest.skip(needs.missing(f"two Pythons of 3.12 or newer with headers; here are {pythons}"))
+        pytest.skip(f"needs two Pythons of 3.12 or newer with headers; here are {pythons}")
     return pythons[:2]
 
 
