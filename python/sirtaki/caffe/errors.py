@@ -7,6 +7,10 @@ class CaffeError(RuntimeError):
     """A file or a net that cannot be used; the text names the file and line, or the layer."""
 
 
+class BlobError(CaffeError, ValueError):
+    """A BlobProto whose numbers do not fill its shape; a ValueError as in pycaffe."""
+
+
 class LayerError(CaffeError):
     """A layer that cannot be built or run.
 

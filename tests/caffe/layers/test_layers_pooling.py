@@ -134,6 +134,12 @@ def test_a_pyramid_pools_into_one_window_then_four() -> None:
     np.testing.assert_array_equal(top, expected)
 
 
+def test_a_pyramid_of_one_level_keeps_its_axes() -> None:
+    x = numbers(2, 3, 4, 5).astype(np.float64)
+    (top,) = run(build('type: "SPP" spp_param { pyramid_height: 1 }', x.shape), x)
+    np.testing.assert_array_equal(top, x.max((2, 3), keepdims=True))
+
+
 def test_a_pyramid_pads_planes_that_it_does_not_divide() -> None:
     x = numbers(1, 1, 5, 5).astype(np.float64)
     (top,) = run(build('type: "SPP" spp_param { pyramid_height: 2 pool: AVE }', x.shape), x)

@@ -117,6 +117,13 @@ def test_arrays_go_through_blobs() -> None:
     assert np.array_equal(found[1], array[0])
 
 
+def test_a_blob_without_a_shape_is_a_value_error() -> None:
+    blob = caffe.proto.caffe_pb2.BlobProto()
+    blob.data.extend([0.0] * 100)
+    with pytest.raises(ValueError, match="blob"):
+        caffe.io.blobproto_to_array(blob)
+
+
 def test_arrays_go_through_datums() -> None:
     pixels = RANDOM.integers(0, 256, (3, 4, 5), dtype=np.uint8)
     datum = caffe.io.array_to_datum(pixels, 7)

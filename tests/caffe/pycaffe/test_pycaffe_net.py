@@ -208,9 +208,16 @@ def test_a_batch_norm_that_gets_a_scale_from_a_file_shows_it(tmp_path: Path) -> 
     assert len(net.layer_dict["n"].blobs) == 5
 
 
-def test_hdf5_is_known_by_its_name(tmp_path: Path, deploy: caffe.Net) -> None:
-    with pytest.raises(CaffeError, match=r"does not end in \.h5"):
-        deploy.save_hdf5(tmp_path / "weights")
+def test_hdf5_is_written_to_any_name_and_known_by_its_bytes(
+    tmp_path: Path, deploy: caffe.Net
+) -> None:
+    name, (weights, *_) = next(iter(deploy.params.items()))
+    saved = weights.data.copy()
+    deploy.save_hdf5(tmp_path / "plain")
+    weights.data[...] = 0
+    deploy.load_hdf5(tmp_path / "plain")
+    assert np.array_equal(deploy.params[name][0].data, saved)
+    assert saved.any()
 
 
 def test_nets_share_their_weights(tmp_path: Path, deploy: caffe.Net) -> None:

@@ -39,6 +39,19 @@ def test_a_gradient_of_1_takes_the_rate_from_every_weight(file: Path) -> None:
         np.testing.assert_allclose(blob.data, -0.01, rtol=1e-6)
 
 
+def test_updates_of_a_script_are_iterations_and_lower_the_rate(file: Path) -> None:
+    file.write_text(file.read_text().replace('"fixed"', '"step" gamma: 0.1 stepsize: 1'))
+    solver = caffe.SGDSolver(str(file))
+    for blob in solver.net.params["a"]:
+        blob.data[...] = 0
+    for _ in range(3):
+        for blob in solver.net.params["a"]:
+            blob.diff[...] = 1
+        solver.apply_update()
+    assert solver.iter == 3
+    np.testing.assert_allclose(solver.net.params["a"][0].data, -0.0111, rtol=1e-6)
+
+
 def test_steps_are_counted_and_lower_the_loss(file: Path) -> None:
     solver = caffe.get_solver(file)
     solver.step(1)

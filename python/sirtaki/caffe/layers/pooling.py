@@ -203,7 +203,10 @@ class Pooling(Layer):
 
 @layer("SPP")
 class SPP(Layer):
-    """A pyramid of poolings into 1, 2 x 2, 4 x 4 … windows, side by side in one vector an item."""
+    """A pyramid of poolings into 1, 2 x 2, 4 x 4 … windows, side by side in one vector an item.
+
+    As in BVLC's Caffe, a pyramid of one level keeps the axes of its one window.
+    """
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the parameters."""
@@ -232,10 +235,12 @@ class SPP(Layer):
         """Items, and all windows of all channels."""
         items, channels, *sizes = bottoms[0]
         windows = [pool.outputs(self, sizes) for pool in self._pools(sizes)]
+        if self._levels == 1:
+            return [(items, channels, *windows[0])]
         return [(items, channels * sum(height * width for height, width in windows))]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """As the class says."""
         x = bottoms[0]
-        levels = [pool.apply(self, x)[0].flatten(1) for pool in self._pools(x.shape[2:])]
-        return [torch.cat(levels, 1)]
+        levels = [pool.apply(self, x)[0] for pool in self._pools(x.shape[2:])]
+        return levels if self._levels == 1 else [torch.cat([x.flatten(1) for x in levels], 1)]

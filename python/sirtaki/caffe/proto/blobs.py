@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sirtaki.caffe.errors import CaffeError
+from sirtaki.caffe.errors import BlobError, CaffeError
 from sirtaki.caffe.proto.files import read_bytes, written_beside
 from sirtaki.caffe.proto.formats import wire
 from sirtaki.caffe.proto.schema import BlobProto
@@ -29,12 +29,12 @@ def array_of(blob: Any) -> Array:
     """The array of a BlobProto; blobs that give num, channels, height, width have four axes.
 
     Raises:
-        CaffeError: Its numbers do not fill its shape.
+        BlobError: Its numbers do not fill its shape.
     """
     try:
         return decoded(memoryview(blob.SerializeToString()))
     except wire.WireError as error:
-        raise CaffeError(f"a blob of {error}") from error
+        raise BlobError(f"a blob of {error}") from error
 
 
 def blob_of(array: Array, diff: Array | None = None) -> Any:

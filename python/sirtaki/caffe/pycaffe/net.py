@@ -14,6 +14,7 @@ from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.layers.base import Layer as NetLayer
 from sirtaki.caffe.net.array_blob import Array, ArrayBlob, ParamBlob
 from sirtaki.caffe.net.net import Net as Engine
+from sirtaki.caffe.proto.formats import hdf5
 from sirtaki.caffe.proto.schema import TEST, TRAIN
 from sirtaki.caffe.proto.text import read_net
 from sirtaki.caffe.proto.weights import read_weights, write_weights
@@ -249,10 +250,9 @@ class Net:
         write_weights(Path(path), self.engine.proto, self.engine.saved())
 
     def save_hdf5(self, path: str | Path) -> None:
-        """Write the weights as HDF5; the name must end in `.h5`."""
-        if Path(path).suffix != ".h5":
-            raise CaffeError(f"'{path}' does not end in .h5, by which files of HDF5 are known")
-        self.save(path)
+        """Write the weights as HDF5, whatever the name; `copy_from` knows them by their bytes."""
+        names = [layer.name for layer in self.engine.proto.layer]
+        hdf5.write_layers(path, names, self.engine.saved())
 
     def share_with(self, other: Net) -> None:
         """Have another net's weights, in the same memory."""

@@ -66,9 +66,10 @@ class Solver:
         self.engine.restore(str(state_file))
 
     def apply_update(self) -> None:
-        """Change the weights by their gradients, as at the end of an iteration."""
+        """Change the weights by their gradients, which ends an iteration."""
         self.engine.update.compute(self.engine.rate(), self.engine.iter)
         self.engine.update.subtract()
+        self.engine.iter += 1
 
 
 class SGDSolver(Solver):
