@@ -45,7 +45,7 @@ def names() -> list[str]:
 @pytest.mark.parametrize(
     ("size", "part", "fewest"),
     [
-        (2, "test", 102),
+        pytest.param(2, "test", 102, marks=pytest.mark.nightly),
         (3, "test", 126),
         pytest.param(4, "group", 51, marks=pytest.mark.nightly),
     ],

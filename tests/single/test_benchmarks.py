@@ -109,7 +109,7 @@ def test_targets_of_many_hosts_compare_with_the_links_and_with_all_to_all(
 
 
 @pytest.mark.job
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: ModuleType) -> None:
     output = ("--output", str(tmp_path))
     few = ("--worlds=1", "--rounds=1", "--steps=1")
@@ -128,7 +128,7 @@ def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: Modul
 
 
 @pytest.mark.job
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_overheads_are_measured(tmp_path: Path, summary: ModuleType) -> None:
     shown = benchmark("overheads.py", "--mib=1", "--rounds=1", "--output", str(tmp_path))
     assert "105 times init() and shutdown(), 2 ranks" in shown

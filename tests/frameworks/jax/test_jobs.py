@@ -182,7 +182,7 @@ def test_the_code_of_the_page_runs_alone() -> None:
     subprocess.run([sys.executable, "-c", "\n".join(code)], check=True, timeout=LIMIT)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_benchmark_compares_with_jaxs_own_processes(tmp_path: Path) -> None:
     script = EXAMPLES.parent / "benchmarks" / "jax_step.py"
     arguments = ("--steps", "1", "--width", "64", "--output", str(tmp_path))

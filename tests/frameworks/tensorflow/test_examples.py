@@ -41,7 +41,7 @@ def test_the_synthetic_benchmark_says_how_fast(job: Job, more: str) -> None:
     assert re.search(r"Total img/sec on 2 CPU\(s\): \d+\.\d \+-", output)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_benchmark_compares_with_the_strategy_of_tensorflow(tmp_path: Path) -> None:
     script = ROOT / "benchmarks" / "tensorflow_step.py"
     arguments = ("--steps", "1", "--width", "64", "--output", str(tmp_path))
