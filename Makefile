@@ -164,13 +164,13 @@ test-cpp: $(CPP_TESTS)
 # The thread sanitizer of older compilers needs addresses that are not randomised beyond its map.
 test-cpp-thread: RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # One thread's arithmetic has no races.
-test-cpp-thread: CPP_CHOICE := --source-file-exclude='*/math_*,*/heap_runs_*,*/cut_*,*/*plan_*'
+test-cpp-thread: NO_RACES := --source-file-exclude='*/math_*,*/heap_runs_*,*/cut_*,*/*plan_*'
 
 test-cpp-thread test-cpp-address: test-cpp-%: $(REQUIREMENTS)
 	$(BIN)/cmake -S . -B build/cpp-$* -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	  -DSIRTAKI_TESTS=ON -DSIRTAKI_SANITIZE=$* --log-level=WARNING
 	$(BIN)/cmake --build build/cpp-$* --target sirtaki_tests
-	$(RUN) build/cpp-$*/sirtaki_tests $(CPP_CHOICE)
+	$(RUN) build/cpp-$*/sirtaki_tests $(NO_RACES) $(CPP_CHOICE)
 
 test-single: $(INSTALLED)
 	$(PYTEST) $(SPREAD) tests/single

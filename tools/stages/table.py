@@ -24,6 +24,7 @@ class Stage:
     after: tuple[str, ...] = ()
 
 
+QUICK_CPP = "CPP_CHOICE=--test-suite-exclude=slow"
 QUICK = "MARKS=not slow and not nightly"
 SLOW = "MARKS=slow and not nightly"
 BUILD = ("build",)
@@ -38,7 +39,7 @@ _CHECK = (
 )
 _TEST = (
     _BUILD,
-    Stage("cpp", ("test-cpp", "CPP_CHOICE=--test-suite-exclude=slow"), 4, after=BUILD),
+    Stage("cpp", ("test-cpp", QUICK_CPP), 4, after=BUILD),
     Stage("hosts", ("test-hosts", QUICK), 3, after=BUILD),
     Stage("single", ("test-single", QUICK), 3, after=BUILD),
     Stage("framework ranks", ("test-framework-ranks", QUICK, "FRAMEWORK_RANKS=2", "KERAS_RANKS=2",
@@ -56,8 +57,8 @@ _TEST = (
 _TEST_ALL = (
     _BUILD,
     Stage("cpp", ("test-cpp", "CPP_CHOICE=--test-suite=slow"), 3, after=BUILD),
-    Stage("cpp thread", ("test-cpp-thread",), 6),
-    Stage("cpp address", ("test-cpp-address",), 6),
+    Stage("cpp thread", ("test-cpp-thread", QUICK_CPP), 5),
+    Stage("cpp address", ("test-cpp-address", QUICK_CPP), 5),
     Stage("group jobs", ("test-group-jobs", SLOW), 3, after=BUILD),
     Stage("single", ("test-single", SLOW), 4, after=BUILD),
     Stage("tensorflow and jax", ("test-framework-ranks", QUICK, "FRAMEWORK_RANKS=3",
@@ -90,6 +91,8 @@ _NIGHTLY = (
     _BUILD,
     Stage("mutants", ("mutants", "MUTANTS=64"), 90, cores=2, after=BUILD),
     Stage("mutants in C++", ("mutants", "MUTANTS=16", "MUTANTS_OF=cpp"), 60, cores=2),
+    Stage("cpp thread", ("test-cpp-thread",), 10),
+    Stage("cpp address", ("test-cpp-address",), 15),
     Stage("fuzz", ("fuzz", "FUZZ_SECONDS=1200"), 65, after=BUILD),
     Stage("single", ("test-single", "MARKS=nightly"), 5, after=BUILD),
     Stage("parallel", ("test-parallel", "RANKS=1 2 3 4"), 6, after=BUILD),
