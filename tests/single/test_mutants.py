@@ -12,7 +12,7 @@ from tools.mutants.coverage_map import Measured
 from tools.mutants.mutant import difference
 from tools.mutants.package_copy import PackageCopy
 from tools.mutants.python_faults import mutants_of
-from tools.mutants.suites import PARTS, ROOT, SINGLE, matched
+from tools.mutants.suites import LAUNCH, PARTS, ROOT, SINGLE, matched
 
 CORE_TEST = """
 from sirtaki.core import reduce_ops
@@ -105,6 +105,12 @@ def test_a_line_that_only_imports_run_is_of_all_tests_of_its_file() -> None:
     assert known.tests_of("x.py", 5) == ["test_a"]
     assert known.tests_of("x.py", 1) == ["test_a", "test_b"]
     assert known.tests_of("x.py", 2) == known.tests_of("y.py", 1) == []
+
+
+def test_what_coverage_cannot_see_is_run_by_all_tests_of_its_suite() -> None:
+    known = Measured(LAUNCH, 1.0, {})
+    assert known.tests_of("launch/agent.py", 5) == LAUNCH.files()
+    assert known.tests_of("launch/plan.py", 5) == []
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
         ("[0]<stdout>:== 5 passed in 1.0s (0:00:01) ==\n[1]<stdout>:== 5 passed in 1.0s ==",
          {"passed": 5}),
         ("[doctest] test cases: 2 | 1 passed | 1 failed | 3 skipped", {"passed": 1, "failed": 1}),
+        (2 * "[doctest] test cases: 9 | 9 passed | 0 failed | 1 skipped\n", {"passed": 9}),
         ("nothing", {}),
     ],
 )  # fmt: skip

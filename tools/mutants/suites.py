@@ -27,6 +27,8 @@ class Suite:
         starter: What starts its ranks; empty where pytest is the only process.
         marks: Which tests, as pytest's `-m` takes it.
         variables: Environment variables that it needs.
+        unseen: Files of the package that its jobs run in isolated interpreters, where coverage
+            sees nothing: all of its tests are taken to run them.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Suite:
     starter: tuple[str, ...] = ()
     marks: str = ""
     variables: tuple[tuple[str, str], ...] = ()
+    unseen: tuple[str, ...] = ()
 
     def files(self, root: Path = ROOT) -> list[str]:
         """Return the files, relative to the root."""
@@ -83,10 +86,21 @@ SINGLE = Suite(
         "tests/single/test_torch_*.py",
     ),
 )
-LAUNCH = Suite("launch", ("tests/single/test_launch_*.py", "tests/single/test_failing_ranks.py"))
+LAUNCH = Suite(
+    "launch",
+    (
+        "tests/single/test_launch_*.py",
+        "tests/single/test_failing_ranks.py",
+        "tests/single/mpi/test_mpirun.py",
+        "tests/faults/test_launcher_*.py",
+    ),
+    unseen=("launch/agent.py", "launch/guardian.py"),
+)
 PARALLEL = of_ranks("parallel", "tests/parallel/**/test_*.py")
 DISTRIBUTED = Suite("distributed", ("tests/distributed/ranks/test_*.py",), _TORCHRUN)
 TENSORFLOW = of_ranks("tensorflow", "tests/frameworks/tensorflow/ranks/test_*.py")
+TENSORFLOW_DATA = Suite("tensorflow.data", ("tests/frameworks/tensorflow/test_data_service.py",))
+TENSORFLOW_JOBS = Suite("tensorflow jobs", ("tests/frameworks/tensorflow/test_jobs.py",))
 JAX = of_ranks("jax", "tests/frameworks/jax/ranks/test_*.py")
 KERAS = of_ranks("keras", "tests/frameworks/keras/ranks/test_*.py", KERAS_BACKEND="tensorflow")
 KERAS_ON_TORCH = of_ranks(
@@ -100,7 +114,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[Suite, ...]]] = {
     "torch": (("torch/**/*.py",), (SINGLE, PARALLEL, DISTRIBUTED)),
     "rendezvous": (("rendezvous/*.py",), (SINGLE,)),
     "launch": (("launch/*.py",), (LAUNCH,)),
-    "tensorflow": (("tensorflow/**/*.py",), (TENSORFLOW, KERAS)),
+    "tensorflow": (
+        ("tensorflow/**/*.py",),
+        (TENSORFLOW, KERAS, TENSORFLOW_DATA, TENSORFLOW_JOBS),
+    ),
     "keras": (("keras/**/*.py",), (KERAS, KERAS_ON_TORCH)),
     "jax": (("jax/*.py",), (JAX,)),
     "caffe": (("caffe/**/*.py",), (CAFFE,)),
