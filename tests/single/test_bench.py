@@ -15,7 +15,7 @@ from sirtaki.observe.measure import Plan, interleave, measure, sizes_between
 from sirtaki.observe.report import aligned, show_bytes, show_rate, show_seconds, table
 from tests.single.launching import LIMIT, SIRTAKI
 
-pytestmark = pytest.mark.job
+pytestmark = [pytest.mark.job, pytest.mark.slow]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

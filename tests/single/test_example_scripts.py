@@ -56,7 +56,7 @@ def run(job: Job, processes: int, script: str, *arguments: str) -> str:
 
 
 # All of them are started in the same way, so the others wait for `make test-all`.
-QUICK = ("pytorch_process_sets.py", "pytorch_uneven_join.py")
+QUICK = ("pytorch_uneven_join.py",)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def train(processes: int, *arguments: str) -> list[str]:
     return [line.removeprefix("[0]<stdout>:") for line in lines]
 
 
+@pytest.mark.slow
 def test_two_processes_learn_the_digits() -> None:
     lines = train(2, "--epochs", "6", "--compare-single")
     assert "scikit-learn's digits" in lines[0]

@@ -91,6 +91,7 @@ def test_gradients_flow_through_a_parameter_in_the_heap() -> None:
     assert weight.grad.unique().tolist() == [3.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variables",
     [{"SIRTAKI_SHARED_HEAP": "0"}, {"SIRTAKI_HEAP_SPAN": str(2 << 20)}],

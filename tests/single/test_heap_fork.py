@@ -9,7 +9,7 @@ import pytest
 from sirtaki.core.shared_heap import LIBRARY
 from tests.single.heap_programs import run_heap
 
-pytestmark = pytest.mark.job
+pytestmark = [pytest.mark.job, pytest.mark.slow]
 
 # Two tensors of a parent, and how it finds them after its children have done what they like.
 _TENSORS = """

@@ -116,6 +116,7 @@ print(ctypes.get_errno(), figures()["returned_bytes"] > 0)
     assert run_heap(code, SIRTAKI_HEAP_KEEP="0") == "77 True"
 
 
+@pytest.mark.slow
 @pytest.mark.job
 def test_arrays_and_tensors_are_shared_without_a_change_of_the_program() -> None:
     code = """

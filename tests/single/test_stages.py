@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.stages.runner import Result, Runner, conclude, counted, missing
-from tools.stages.table import TIERS, Stage
+from tools.stages.table import QUICK_CPP, TIERS, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,3 +106,17 @@ def test_stages_are_targets_of_the_makefile_and_wait_for_stages_that_exist(tier:
     for stage in TIERS[tier]:
         assert re.search(rf"^[\w -]*\b{stage.make[0]}\b[\w -]*:", makefile, re.MULTILINE)
         assert set(stage.after) <= set(names)
+
+
+def test_slow_tests_that_make_test_leaves_out_are_in_the_next_tier() -> None:
+    left_out = {
+        stage.make[0]
+        for stage in TIERS["test"]
+        if any("not slow" in part or part == QUICK_CPP for part in stage.make)
+    }
+    run = {
+        stage.make[0]
+        for stage in TIERS["test-all"]
+        if not any("not slow" in part or part == QUICK_CPP for part in stage.make)
+    }
+    assert left_out <= run

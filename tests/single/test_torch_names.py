@@ -110,6 +110,7 @@ def in_a_new_process(code: str) -> str:
     return result.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.job
 @pytest.mark.parametrize("first", ["horovod", "sirtaki"])
 def test_modules_of_both_names_are_the_same(first: str) -> None:
@@ -125,6 +126,7 @@ for name in {MODULES}:
     in_a_new_process(code)
 
 
+@pytest.mark.slow
 @pytest.mark.job
 def test_ways_to_import() -> None:
     in_a_new_process(

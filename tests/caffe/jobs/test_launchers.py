@@ -62,6 +62,7 @@ def job(*words: str) -> int:
     return run_intelcaffe.main([*words])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("place")
 def test_the_script_trains_with_as_many_processes_as_hosts_and_ppn_say(
     capfdbinary: pytest.CaptureFixture[bytes],

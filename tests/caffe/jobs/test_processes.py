@@ -129,6 +129,7 @@ def test_a_process_that_loses_its_data_ends_all_and_says_so(tmp_path: Path) -> N
     assert re.match(r"rank 1 on \S+: layer 'data' \(Data\): .*train_1_lmdb", own[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "name", "snapshots"), [(1, "SIGINT", 1), (0, "SIGHUP", 2)])
 def test_a_signal_to_one_process_acts_in_all(
     rank: int, name: str, snapshots: int, tmp_path: Path
@@ -142,6 +143,7 @@ def test_a_signal_to_one_process_acts_in_all(
     assert len(list(tmp_path.glob("*.solverstate"))) == snapshots
 
 
+@pytest.mark.slow
 def test_processes_resume_as_if_they_had_not_been_interrupted(tmp_path: Path) -> None:
     places.make_data(tmp_path)
     text = places.LENET.replace('source: "train_lmdb"', 'source: "train_lmdb" shuffle: true')

@@ -11,6 +11,8 @@ import pytest
 
 from tests import needs
 
+pytestmark = pytest.mark.slow
+
 needs.package("mpi4py")
 needs.package("torch")
 FOLDER = Path(sys.executable).parent
