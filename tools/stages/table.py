@@ -78,7 +78,8 @@ _TEST_ALL = (
     Stage("heap", ("test-heap", QUICK, "HEAP_RANKS=2", "RANK_TESTS=tests/parallel/core"), 1,
           after=BUILD),
     Stage("group ranks", ("test-group-ranks", "GROUP_RANKS=1 3"), 2, after=BUILD),
-    Stage("open mpi", ("test-open-mpi", "MARKS=not nightly", "MPI_BACKENDS=native"), 2, after=BUILD),
+    Stage("open mpi", ("test-open-mpi", "MARKS=not nightly", "MPI_BACKENDS=native"), 2,
+          after=BUILD),
     Stage("mpich", ("test-mpich", QUICK), 2, after=BUILD),
     Stage("fuzz", ("fuzz", "FUZZ_SECONDS=30"), 4, after=BUILD),
 )  # fmt: skip
