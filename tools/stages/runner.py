@@ -160,7 +160,8 @@ def conclude(results: Sequence[Result], seconds: float, complete: bool) -> int:
         for what in ("passed", "failed", "skipped")
     }
     print(f"All stages took {seconds:.0f} s")
-    print(", ".join(f"{count} {what}" for what, count in total.items()), flush=True)
+    if any(total.values()):
+        print(", ".join(f"{count} {what}" for what, count in total.items()), flush=True)
     return 1 if failed or (lacking and complete) else 0
 
 
