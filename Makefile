@@ -123,7 +123,7 @@ $(CHECKED)/cpp: build/package/sirtaki_tests
 $(CHECKED)/single: $(CPP_FILES) $(PYTHON_FILES) $(wildcard *.md docs/*.md Makefile pyproject.toml) | $(INSTALLED)
 	@mkdir -p $(@D)
 	$(BIN)/python -m tools.touched $(if $(wildcard $@),$?,--all) > $@.files
-	xargs -r -a $@.files $(BIN)/python -m pytest -m "not job and not slow" -n $(JOBS) --dist worksteal
+	xargs -r -a $@.files $(BIN)/python -m pytest -m "not job and not slow" -n $(WORKERS) --dist worksteal
 	@touch $@
 
 $(CHECKED)/core: $(CPP_FILES) $(wildcard python/sirtaki/*.py python/sirtaki/core/*.py tests/parallel/core/*.py) | $(INSTALLED)
@@ -150,7 +150,7 @@ endef
 
 # Beside the package, of whose objects they are made.
 CPP_TESTS := $(BUILD)/sirtaki_tests
-$(CPP_TESTS): $(WHEELS) $(shell find tests/cpp)
+$(CPP_TESTS): CMakeLists.txt $(CPP_FILES) | $(WHEELS)
 	$(BIN)/cmake --build $(BUILD) --target sirtaki_tests
 	@touch $@
 
