@@ -22,6 +22,9 @@ if __name__ == "__main__":
     parser.add_argument("tier", choices=TIERS)
     parser.add_argument("stages", nargs="*", help="which of its stages; all of them by default")
     given = parser.parse_args()
+    names = [stage.name for stage in TIERS[given.tier]]
+    if unknown := [name for name in given.stages if name not in names]:
+        parser.error(f"{given.tier} has no stage {unknown[0]!r}; its stages are {', '.join(names)}")
     stages = [
         stage for stage in TIERS[given.tier] if stage.name in given.stages or not given.stages
     ]
