@@ -241,6 +241,10 @@ bool Engine::take_role() {
     driver_.lock();  // there is no engine thread that would do this one's work meanwhile
     return true;
   }
+  return try_role();
+}
+
+bool Engine::try_role() {
   if (!driver_.try_lock()) return false;
   if (!stop_.load()) return true;
   driver_.unlock();  // the region may be another engine's
@@ -253,7 +257,7 @@ bool Engine::wait(Handle& handle, int64_t limit_ns) {
   std::optional<Sleepers::Entry> sleeper;
   while (!handle.done() && !late()) {
     const Parking::Ticket ticket = handle.ticket();
-    if (driver_.try_lock()) {
+    if (try_role()) {
       sleeper.reset();
       const Role role(*this);
       drive(true, [&] { return handle.done() || late(); });

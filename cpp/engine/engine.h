@@ -81,11 +81,14 @@ class Engine {
   std::shared_ptr<Handle> submit_and_wait(Submission submission, int64_t limit_ns = kForever);
 
   /// Starts a send or receive beside the collectives; the transfer's communicator is the number of
-  /// a process set, its owner left empty. Its memory must stay until the handle is done. Throws
-  /// Error(kInvalid) for a transfer that cannot be.
-  std::shared_ptr<Handle> start(Transfer transfer, std::shared_ptr<Handle> handle = nullptr);
+  /// a process set, its owner the handle; without one it gets a new one. Its memory must stay until
+  /// the handle is done. Throws Error(kInvalid) for a transfer that cannot be.
+  std::shared_ptr<Handle> start(Transfer transfer);
   /// The same for a caller that waits for it next.
   std::shared_ptr<Handle> start_and_wait(Transfer transfer, int64_t limit_ns = kForever);
+  /// Takes back a receive that no message has come for: it fails, and its memory is left alone.
+  /// Any other transfer goes on.
+  void withdraw(const std::shared_ptr<Handle>& handle);
 
   /// Returns true when the handle is done, false if it is not at `limit_ns` on the monotonic clock.
   bool wait(Handle& handle, int64_t limit_ns = kForever);
@@ -100,7 +103,7 @@ class Engine {
   bool shutdown();
 
   /// Ends the world at once, for all ranks: what is under way fails, and names this rank.
-  void abort(const std::string& why) { give_up_beside_driver(why); }
+  void abort(const std::string& why);
 
   /// Throws in a forked child, as does everything but shutdown() and backend_name(): it has none of
   /// the engine's threads, and what it did would count as its parent's.
@@ -153,6 +156,7 @@ class Engine {
 
   class Role;
   bool take_role();
+  bool try_role();
   template <class Work>
   void guard(Work work);
   template <class Done>
@@ -186,8 +190,9 @@ class Engine {
   Pairs::Events pairs_events();
   std::string impossible(const Transfer& transfer);
   void require_possible(const Transfer& transfer);
-  void add(Transfer transfer);
-  void post(Transfer transfer);
+  std::shared_ptr<Handle> handle_of(Transfer& transfer);
+  template <class Then>
+  void begin(Transfer transfer, Then then);
   void invite(int rank);
   void end_pairs();
   void warn_of_leftovers();

@@ -63,6 +63,10 @@ void Engine::end_shared(Engine* engine) noexcept {
   }
 }
 
+void Engine::abort(const std::string& why) {
+  if (!stop_.load()) give_up_beside_driver(why);  // else the region may be another engine's
+}
+
 void Engine::say_goodbye() {
   const std::lock_guard lock(mutex_);
   if (ended_) return;
@@ -105,9 +109,12 @@ void Engine::give_up(const Error& error) {
 }
 
 void Engine::fail_all(const Error& error) {
+  // Not under the lock: this waits for threads that open connections, and they for Python, where
+  // some thread may wait for the lock.
+  const std::vector<Item> dropped = runner_.drop();
   const std::lock_guard lock(mutex_);
   if (!ended_) ended_ = error;
-  for (const Item& item : runner_.drop()) end(item, *ended_);
+  for (const Item& item : dropped) end(item, *ended_);
   for (const auto& entry : negotiation_.drop()) complete(*entry, *ended_);
   busy_.clear();
   pairs_.drop(*ended_);

@@ -17,47 +17,55 @@ Pairs::Events Engine::pairs_events() {
   return events;
 }
 
-std::shared_ptr<Handle> Engine::start(Transfer transfer, std::shared_ptr<Handle> handle) {
-  require_possible(transfer);
-  if (handle == nullptr) handle = std::make_shared<Handle>();
-  transfer.owner = handle;
-  if (driver_.try_lock()) {
-    const Role role(*this);
-    add(std::move(transfer));
-  } else {
-    post(std::move(transfer));
-  }
+std::shared_ptr<Handle> Engine::start(Transfer transfer) {
+  std::shared_ptr<Handle> handle = handle_of(transfer);
+  begin(std::move(transfer), [] {});
   callbacks_.run();
   return handle;
 }
 
 std::shared_ptr<Handle> Engine::start_and_wait(Transfer transfer, int64_t limit_ns) {
-  require_possible(transfer);
-  auto handle = std::make_shared<Handle>();
-  transfer.owner = handle;
-  if (driver_.try_lock()) {
-    const Role role(*this);
-    add(std::move(transfer));
+  std::shared_ptr<Handle> handle = handle_of(transfer);
+  begin(std::move(transfer), [&] {
     if (!handle->done()) drive(true, [&] { return handle->done() || now_ns() >= limit_ns; });
-  } else {
-    post(std::move(transfer));
-  }
+  });
   wait(*handle, limit_ns);
   return handle;
 }
 
-/// In the driver.
-void Engine::add(Transfer transfer) {
-  guard([&] {
-    pairs_.add(std::move(transfer));
-    endpoint_.doorbell.check_abort();
-  });
+void Engine::withdraw(const std::shared_ptr<Handle>& handle) {
+  if (mark_.forked() || handle->done()) return;
+  Transfer transfer;
+  transfer.withdraws = true;
+  transfer.owner = handle;
+  begin(std::move(transfer), [] {});
+  callbacks_.run();
 }
 
-/// While another thread drives.
-void Engine::post(Transfer transfer) {
-  pairs_.post(std::move(transfer));
-  endpoint_.doorbell.ring_own(kControl);
+/// Of a transfer that can be.
+std::shared_ptr<Handle> Engine::handle_of(Transfer& transfer) {
+  require_possible(transfer);
+  if (transfer.owner == nullptr) transfer.owner = std::make_shared<Handle>();
+  return std::static_pointer_cast<Handle>(transfer.owner);
+}
+
+/// Here, and `then` goes on as the driver; or in the thread that drives now.
+template <class Then>
+void Engine::begin(Transfer transfer, Then then) {
+  if (try_role()) {
+    const Role role(*this);
+    guard([&] {
+      pairs_.add(std::move(transfer));
+      endpoint_.doorbell.check_abort();
+    });
+    then();
+  } else if (stop_.load()) {
+    const Error error(ErrorCode::kInternal, "the world has been shut down");
+    pairs_events().done(transfer.owner, {}, error);
+  } else {
+    pairs_.post(std::move(transfer));
+    endpoint_.doorbell.ring_own(kControl);
+  }
 }
 
 void Engine::require_possible(const Transfer& transfer) {

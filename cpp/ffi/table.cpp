@@ -164,8 +164,11 @@ Transfer transfer_of(const sirtaki_message& asked, bool sends) {
 template <bool kSends>
 sirtaki_operation* start(sirtaki_world* world, const sirtaki_message* asked) {
   sirtaki_operation* operation = new_operation(*world, asked->done, asked->user);
-  return begun(operation,
-               [&] { world->engine->start(transfer_of(*asked, kSends), operation->handle); });
+  return begun(operation, [&] {
+    Transfer transfer = transfer_of(*asked, kSends);
+    transfer.owner = operation->handle;
+    world->engine->start(std::move(transfer));
+  });
 }
 
 sirtaki_received received(const sirtaki_operation* operation) {

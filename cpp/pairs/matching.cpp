@@ -6,8 +6,8 @@
 namespace sirtaki {
 
 template <class Kept, class Fits>
-std::unique_ptr<Kept> Matching::take(Shelf<Kept>& shelf, const Label& label, Fits fits) {
-  const auto found = shelf.find(label);
+std::unique_ptr<Kept> Matching::take(Shelf<Kept>& shelf, typename Shelf<Kept>::iterator found,
+                                     Fits fits) {
   if (found == shelf.end()) return nullptr;
   auto& list = found->second;
   const auto first =
@@ -34,7 +34,8 @@ std::vector<std::unique_ptr<Kept>> Matching::drop(Shelf<Kept>& shelf, Wanted wan
 }
 
 std::unique_ptr<Arrived> Matching::take_arrived(const Transfer& receive) {
-  return take(arrived_, {receive.communicator, receive.tag}, [&](const Arrived& message) {
+  const auto label = arrived_.find({receive.communicator, receive.tag});
+  return take(arrived_, label, [&](const Arrived& message) {
     return receive.peer == kAnySource || receive.peer == message.source;
   });
 }
@@ -45,9 +46,17 @@ void Matching::post(std::unique_ptr<Transfer> receive) {
 }
 
 std::unique_ptr<Transfer> Matching::take_posted(int source, int32_t communicator, int64_t tag) {
-  return take(posted_, {communicator, tag}, [&](const Transfer& receive) {
+  return take(posted_, posted_.find({communicator, tag}), [&](const Transfer& receive) {
     return receive.peer == kAnySource || receive.peer == source;
   });
+}
+
+std::unique_ptr<Transfer> Matching::take_posted(const std::shared_ptr<void>& owner) {
+  const auto fits = [&](const Transfer& receive) { return receive.owner == owner; };
+  for (auto label = posted_.begin(); label != posted_.end(); ++label) {
+    if (auto receive = take(posted_, label, fits)) return receive;
+  }
+  return nullptr;
 }
 
 void Matching::keep(std::unique_ptr<Arrived> message) {

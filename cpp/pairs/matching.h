@@ -36,6 +36,9 @@ class Matching {
   std::unique_ptr<Transfer> take_posted(int source, int32_t communicator, int64_t tag);
   void keep(std::unique_ptr<Arrived> message);
 
+  /// The receive of this owner; null: it does not wait here. Looks at all of them.
+  std::unique_ptr<Transfer> take_posted(const std::shared_ptr<void>& owner);
+
   /// Everything that is kept, or what is of one communicator, in no particular order.
   std::vector<std::unique_ptr<Transfer>> drop_posted();
   std::vector<std::unique_ptr<Transfer>> drop_posted(int32_t communicator);
@@ -61,7 +64,8 @@ class Matching {
   using Shelf = std::unordered_map<Label, std::list<std::unique_ptr<Kept>>, Hash>;
 
   template <class Kept, class Fits>
-  static std::unique_ptr<Kept> take(Shelf<Kept>& shelf, const Label& label, Fits fits);
+  static std::unique_ptr<Kept> take(Shelf<Kept>& shelf, typename Shelf<Kept>::iterator found,
+                                    Fits fits);
   template <class Kept, class Wanted>
   static std::vector<std::unique_ptr<Kept>> drop(Shelf<Kept>& shelf, Wanted wanted);
 

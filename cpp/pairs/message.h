@@ -21,7 +21,8 @@ struct Message {
 /// Memory for a message whose size is known now; null: there is none.
 using Room = std::function<std::byte*(size_t bytes)>;
 
-/// A send or a receive that somebody has asked for.
+/// A send or a receive that somebody has asked for, or that the receive of the same owner is to be
+/// taken back.
 struct Transfer {
   bool sends = false;
   int peer = kAnySource;  ///< rank of the world
@@ -31,6 +32,7 @@ struct Transfer {
   size_t bytes = 0;               ///< of the message; of a receive: at most
   Room room{};                    ///< where a receive has it, it gives the memory
   std::shared_ptr<void> owner{};  ///< whom it concerns, for the events
+  bool withdraws = false;
 };
 
 /// What people see of it: `receive from rank 1 with tag 5`.

@@ -51,6 +51,7 @@ bool Pairs::take_posted() {
 }
 
 void Pairs::start(Transfer transfer) {
+  if (transfer.withdraws) return withdraw(transfer.owner);
   ++open_;
   transfer.sends ? start_send(std::move(transfer)) : start_receive(std::move(transfer));
 }
@@ -109,6 +110,12 @@ void Pairs::start_receive(Transfer receive) {
   if (message->source != endpoint_.rank) {
     give_back(peer_of(message->source), message->bytes);
   }
+}
+
+void Pairs::withdraw(const std::shared_ptr<void>& owner) {
+  const auto receive = matching_.take_posted(owner);
+  if (receive == nullptr) return;  // its message has come
+  finish(*receive, {}, Error(ErrorCode::kInvalid, "given up by its caller"));
 }
 
 void Pairs::finish(const Transfer& transfer, const Message& message,

@@ -150,6 +150,7 @@ class Pairs {
   void start(Transfer transfer);
   void start_send(Transfer send);
   void start_receive(Transfer receive);
+  void withdraw(const std::shared_ptr<void>& owner);
   std::optional<uint64_t> shared_offset(const Peer& peer, const Transfer& send) const;
   void send_to_self(Transfer send);
   bool take_posted();

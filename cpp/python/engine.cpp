@@ -21,6 +21,7 @@
 #include "python/bindings.h"
 #include "python/callback_backend.h"
 #include "python/completions.h"
+#include "python/kept.h"
 #include "python/launches.h"
 #include "transport/heaps/own_heap.h"
 #include "transport/network/renewal.h"
@@ -56,7 +57,8 @@ class HeldEngine {
   std::shared_ptr<Engine> engine_;
 };
 
-/// False if the handle is not done at `limit_ns` on the monotonic clock.
+/// False if the handle is not done at `limit_ns` on the monotonic clock. Throws what handlers of
+/// signals raise, and nothing else.
 bool wait_interruptibly(HeldEngine& engine, Handle& handle, int64_t limit_ns) {
   while (!handle.done()) {
     {
@@ -66,8 +68,17 @@ bool wait_interruptibly(HeldEngine& engine, Handle& handle, int64_t limit_ns) {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (now_ns() >= limit_ns) return false;
   }
-  if (handle.error()) throw *handle.error();
+  let_go(handle);
   return true;
+}
+
+void check(const Handle& handle) {
+  if (handle.done() && handle.error()) throw *handle.error();
+}
+
+bool done(const Handle& handle) {
+  let_go(handle);
+  return handle.done();
 }
 
 bool wait(HeldEngine& engine, Handle& handle, std::optional<double> timeout) {
@@ -215,9 +226,9 @@ Allocate memory_of(std::vector<Memory> results) {
   };
 }
 
-/// One whose number is added to `completions` when it is done; null where there are none.
+/// One whose number is added to `completions`, if there are any, when it is done.
 std::shared_ptr<Handle> handle_for(std::shared_ptr<Completions> completions, int64_t number) {
-  if (completions == nullptr) return nullptr;
+  if (completions == nullptr) return std::make_shared<Handle>();
   return std::make_shared<Handle>(
       [completions = std::move(completions), number](const Handle&) { completions->add(number); });
 }
@@ -257,40 +268,59 @@ nb::object key_of_request(const PythonRequest& asked) {
   return nb::make_tuple(request.name, request.set);
 }
 
-std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked) {
-  std::shared_ptr<Handle> handle;
+std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::object keep) {
+  std::shared_ptr<Handle> handle = asked.submission.handle;
+  if (handle == nullptr) throw nb::value_error("the request has been submitted already");
+  handle->memory = kept(std::move(keep));
   {
     nb::gil_scoped_release release;
     if (!asked.waits) return engine->submit(std::move(asked.submission));
-    handle = engine->submit_and_wait(std::move(asked.submission), now_ns() + kSignalCheckNs);
+    engine->submit_and_wait(std::move(asked.submission), now_ns() + kSignalCheckNs);
   }
   wait_interruptibly(engine, *handle, Engine::kForever);
+  check(*handle);
   return handle;
 }
 
-std::shared_ptr<Handle> start(HeldEngine& engine, Transfer transfer, bool waits,
+/// Who was waiting for a message gives it up: no other call can, for only that one had the handle.
+void wait_for_message(HeldEngine& engine, const std::shared_ptr<Handle>& handle) {
+  try {
+    wait_interruptibly(engine, *handle, Engine::kForever);
+  } catch (...) {
+    engine->withdraw(handle);
+    throw;
+  }
+  check(*handle);
+}
+
+std::shared_ptr<Handle> start(HeldEngine& engine, Transfer transfer, bool waits, nb::object keep,
                               std::shared_ptr<Handle> handle) {
+  handle->memory = kept(std::move(keep));
+  transfer.owner = handle;
   {
     nb::gil_scoped_release release;
-    if (!waits) return engine->start(std::move(transfer), std::move(handle));
-    handle = engine->start_and_wait(std::move(transfer), now_ns() + kSignalCheckNs);
+    if (!waits) {
+      engine->start(std::move(transfer));
+      return handle;
+    }
+    engine->start_and_wait(std::move(transfer), now_ns() + kSignalCheckNs);
   }
-  wait_interruptibly(engine, *handle, Engine::kForever);
+  wait_for_message(engine, handle);
   return handle;
 }
 
 std::shared_ptr<Handle> send(HeldEngine& engine, uintptr_t address, size_t bytes, int rank,
-                             int64_t tag, int set, bool waits,
+                             int64_t tag, int set, bool waits, nb::object keep,
                              std::shared_ptr<Completions> completions, int64_t number) {
   return start(engine, {true, rank, set, tag, reinterpret_cast<std::byte*>(address), bytes}, waits,
-               handle_for(std::move(completions), number));
+               std::move(keep), handle_for(std::move(completions), number));
 }
 
 std::shared_ptr<Handle> receive(HeldEngine& engine, uintptr_t address, size_t bytes, int rank,
-                                int64_t tag, int set, bool waits,
+                                int64_t tag, int set, bool waits, nb::object keep,
                                 std::shared_ptr<Completions> completions, int64_t number) {
   return start(engine, {false, rank, set, tag, reinterpret_cast<std::byte*>(address), bytes}, waits,
-               handle_for(std::move(completions), number));
+               std::move(keep), handle_for(std::move(completions), number));
 }
 
 /// Seconds of each of `repeats` messages of `bytes` at `address` to another rank and back, which
@@ -420,7 +450,8 @@ void bind_engine(nb::module_& m) {
       .def_rw("host_timeout_seconds", &EngineOptions::host_timeout_seconds);
 
   nb::class_<Handle>(m, "Handle")
-      .def("done", &Handle::done)
+      .def("done", &done)
+      .def("check", &check, "Raises what the operation has failed with.")
       .def("outputs", &outputs_of)
       .def_ro("received_splits", &Handle::received_splits)
       .def_ro("value", &Handle::value)
@@ -475,11 +506,21 @@ void bind_engine(nb::module_& m) {
       .def(nb::new_(&make_engine), "links"_a, "options"_a, "backend"_a = nb::none(),
            "`backend`, if given, moves the data (see callback_backend.h): shut down before letting "
            "go.")
-      .def("submit", &submit, "request"_a)
+      .def("submit", &submit, "request"_a, "keep"_a.none(),
+           "`keep` is what the memory of the operation belongs to: it lives until that is done.")
       .def("send", &send, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a, "waits"_a,
-           "completions"_a.none() = std::shared_ptr<Completions>(), "number"_a = int64_t{0})
+           "keep"_a.none(), "completions"_a.none() = std::shared_ptr<Completions>(),
+           "number"_a = int64_t{0})
       .def("receive", &receive, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a, "waits"_a,
-           "completions"_a.none() = std::shared_ptr<Completions>(), "number"_a = int64_t{0})
+           "keep"_a.none(), "completions"_a.none() = std::shared_ptr<Completions>(),
+           "number"_a = int64_t{0})
+      .def(
+          "withdraw",
+          [](HeldEngine& engine, const std::shared_ptr<Handle>& handle) {
+            engine->withdraw(handle);
+          },
+          "handle"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Takes back a receive that no message has come for; does nothing to any other.")
       .def("wait", &wait, "handle"_a, "timeout"_a = nb::none())
       .def(
           "shutdown", [](HeldEngine& engine) { return engine->shutdown(); },
@@ -492,12 +533,14 @@ void bind_engine(nb::module_& m) {
           [](HeldEngine& engine, const std::string& path, bool mark_cycles) {
             engine->start_timeline(path, mark_cycles);
           },
-          "path"_a, "mark_cycles"_a)
+          "path"_a, "mark_cycles"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "stop_timeline", [](HeldEngine& engine) { engine->stop_timeline(); },
           nb::call_guard<nb::gil_scoped_release>())
       .def("snapshot", &snapshot_of, "most"_a)
-      .def("process_sets", [](HeldEngine& engine) { return engine->process_sets(); })
+      .def(
+          "process_sets", [](HeldEngine& engine) { return engine->process_sets(); },
+          nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("launches", [](HeldEngine& engine) { return engine->launches(); })
       .def(
           "direct",

@@ -136,7 +136,7 @@ def test_a_limit_for_data_does_not_count_what_all_ranks_were_stopped_for(job: Jo
 
 
 FIVE = """
-import os, signal, time
+import os, signal
 import numpy as np
 import sirtaki as hvd
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -151,8 +151,10 @@ if hvd.rank() == 1:
     os.kill(os.getpid(), signal.SIGSTOP)
 for i, (array, one) in enumerate(zip(data, sets)):
     data[i] = hvd.allreduce_async(array, name=f"{i} of {one.process_set_id}", process_set=one)
+if hvd.rank() == 2:
+    hvd.send(np.ones(1), 0)
 if hvd.rank() == 0:
-    time.sleep(0.5)
+    hvd.recv(np.ones(1), 2)  # its operations are in flight, too
     os.kill(pids[1], signal.SIGKILL)
 lost = 0
 for handle in data:

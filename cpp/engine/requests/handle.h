@@ -87,6 +87,9 @@ class Handle {
   /// Set once done.
   const std::optional<Error>& error() const { return error_; }
 
+  /// What the memory that the operation reads and writes belongs to, if the caller has given it:
+  /// the engine has a share in the handle until it no longer touches that memory.
+  std::shared_ptr<void> memory;
   std::vector<std::shared_ptr<Buffer>> outputs;  ///< of kinds whose result size is negotiated
   std::vector<int64_t> received_splits;          ///< rows from each member, of each tensor in turn
   Message message;                               ///< of a receive

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from sirtaki.core import handles
 from sirtaki.core.collectives import Collectives
 from sirtaki.core.errors import HorovodInternalError
 
@@ -61,20 +62,38 @@ class Groups(Generic[T]):
 
     def wait(self, handle: int) -> list[T]:
         """Wait for an operation of `start` and return the tensors the core has for it."""
-        parts = self._parts.pop(handle, None)
+        outputs: list[T] = self._conclude(handle, lambda outputs: outputs)
+        return outputs
+
+    def _conclude(self, handle: int, finish: Callable[[list[T]], Any]) -> Any:
+        """Use up the handle once all is done, so that an interrupted wait can be repeated."""
+        try:
+            result = finish(self._results(handle))
+        except HorovodInternalError:
+            self._forget(handle)
+            raise
+        self._forget(handle)
+        return result
+
+    def _results(self, handle: int) -> list[T]:
+        parts = self._parts.get(handle)
         if parts is None:
-            return self._collectives.synchronize(handle)
+            return handles.results(handle)
         outputs: dict[int, T] = {}
         failure: HorovodInternalError | None = None
         for part in parts:
             try:
-                results = self._collectives.synchronize(part.handle)
-                outputs.update(zip(part.members, results, strict=True))
+                outputs.update(zip(part.members, handles.results(part.handle), strict=True))
             except HorovodInternalError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
         return [outputs[i] for i in range(len(outputs))]
+
+    def _forget(self, handle: int) -> None:
+        for part in self._parts.pop(handle, [_Part(handle, [])]):
+            handles.forget(part.handle)
+        self._finish.pop(handle, None)
 
     def finish_with(self, handle: int, finish: Callable[[list[T]], Any]) -> int:
         """Have `synchronize(handle)` return `finish(outputs)` rather than the only output."""
@@ -90,7 +109,9 @@ class Groups(Generic[T]):
 
     def synchronize(self, handle: int) -> Any:
         """Wait for an operation and return its result; errors as `handles.synchronize`."""
-        finish = self._finish.pop(handle, None)
-        if finish is None:
-            return self._collectives.synchronize(handle)[0]
-        return finish(self.wait(handle))
+        return self._conclude(handle, self._finish.get(handle, _only))
+
+
+def _only(outputs: list[T]) -> T:
+    """Return the only output, of operations that have one."""
+    return outputs[0]

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from sirtaki import _core
+from sirtaki.core.errors import HorovodInternalError
 
 
 @dataclass(slots=True)
 class _Pending:
-    """An operation in flight; `keep` are tensors that must live until it is done."""
+    """An operation in flight."""
 
     engine: _core.Engine
     handle: _core.Handle
-    keep: object
     finish: Callable[[_core.Handle], list[Any]]
     key: tuple[str, int] | None  # to be refused meanwhile
     news: int  # of `_news`, when it was started
@@ -28,7 +28,6 @@ _pending: dict[int, _Pending] = {}
 _by_key: dict[tuple[str, int], int] = {}
 # How often the script has heard that some operation is done.
 _news = 0
-_abandoned: list[object] = []
 _numbers = itertools.count()
 
 
@@ -43,9 +42,9 @@ def start(
     Args:
         engine: The engine of the world.
         request: What is to be done; used up.
-        keep: Tensors that must live until the operation is done, whether or not the caller keeps
-            the handle.
-        finish: Turns the finished operation into its results; may hold further tensors.
+        keep: Tensors that the operation reads and writes: the engine keeps them until it is done,
+            whatever becomes of the handle.
+        finish: Turns the finished operation into its results; may be called again.
 
     Raises:
         ValueError: An operation in flight has this name.
@@ -53,12 +52,7 @@ def start(
     key = None if request.waits else request.key
     if key is not None:
         _require_unused(engine, key)
-    try:
-        handle = engine.submit(request)
-    except KeyboardInterrupt:
-        _abandoned.append((keep, finish))  # the engine may still read and write them
-        raise
-    number = follow(engine, handle, keep, finish, key)
+    number = follow(engine, engine.submit(request, keep), finish, key)
     if key is not None:
         _by_key[key] = number
     return number
@@ -67,19 +61,13 @@ def start(
 def follow(
     engine: _core.Engine,
     handle: _core.Handle,
-    keep: object,
     finish: Callable[[_core.Handle], list[Any]],
     key: tuple[str, int] | None = None,
 ) -> int:
     """Return a new handle for what has been started already; arguments as `start`."""
     number = next(_numbers)
-    _pending[number] = _Pending(engine, handle, keep, finish, key, _news)
+    _pending[number] = _Pending(engine, handle, finish, key, _news)
     return number
-
-
-def abandon(keep: object) -> None:
-    """Keep tensors for ever: a wait for what uses them was interrupted."""
-    _abandoned.append(keep)
 
 
 def _require_unused(engine: _core.Engine, key: tuple[str, int]) -> None:
@@ -119,21 +107,39 @@ def poll(handle: int) -> bool:
 def synchronize(handle: int) -> list[Any]:
     """Wait for the operation and return its results; the handle is used up.
 
+    What a signal handler raises meanwhile leaves the handle as it was.
+
     Raises:
         ValueError: No operation in flight has this handle.
         HorovodInternalError: The operation failed; the subclass and message say how.
     """
-    global _news
-    pending = _find(handle)
     try:
-        pending.engine.wait(pending.handle)
-    finally:
-        if pending.handle.done():
-            _news += 1
-            _pending.pop(handle, None)
-            if pending.key is not None and _by_key.get(pending.key) == handle:
-                del _by_key[pending.key]
+        outputs = results(handle)
+    except HorovodInternalError:
+        forget(handle)
+        raise
+    forget(handle)
+    return outputs
+
+
+def results(handle: int) -> list[Any]:
+    """Do what `synchronize` does, but leave the handle usable until `forget`."""
+    pending = _find(handle)
+    pending.engine.wait(pending.handle)
+    pending.handle.check()
     return pending.finish(pending.handle)
+
+
+def forget(handle: int) -> None:
+    """Use up the handle, if its operation is done."""
+    global _news
+    pending = _pending.get(handle)
+    if pending is None or not pending.handle.done():
+        return
+    _news += 1
+    if pending.key is not None and _by_key.get(pending.key) == handle:
+        del _by_key[pending.key]
+    _pending.pop(handle, None)
 
 
 def _find(handle: int) -> _Pending:

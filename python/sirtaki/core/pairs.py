@@ -31,48 +31,41 @@ class Pairs(Generic[T]):
 
     def send(self, tensor: T, dest: int, tag: int, process_set: ProcessSet) -> None:
         """Return once the tensor may be changed: it has arrived, or been kept for the receiver."""
-        self._start_send(tensor, dest, tag, process_set, True)
+        self._start_send(tensor, dest, tag, process_set, waits=True)
 
     def send_async(self, tensor: T, dest: int, tag: int, process_set: ProcessSet) -> int:
         """Start a send; its handle gives None."""
-        engine, handle, keep = self._start_send(tensor, dest, tag, process_set, False)
-        return handles.follow(engine, handle, keep, lambda _: [None])
+        engine, handle = self._start_send(tensor, dest, tag, process_set, waits=False)
+        return handles.follow(engine, handle, lambda _: [None])
 
     def receive(self, output: T, source: int, tag: int, process_set: ProcessSet) -> int:
         """Fill the tensor with the next message that fits; return whose it is."""
-        _engine, handle, size = self._start_receive(output, source, tag, process_set, True)
+        _engine, handle, size = self._start_receive(output, source, tag, process_set, waits=True)
         return _source_of(handle, size, tag)
 
     def receive_async(self, output: T, source: int, tag: int, process_set: ProcessSet) -> int:
         """Start a receive; its handle gives the rank whose message it is."""
-        engine, handle, size = self._start_receive(output, source, tag, process_set, False)
-        return handles.follow(engine, handle, output, lambda done: [_source_of(done, size, tag)])
+        engine, handle, size = self._start_receive(output, source, tag, process_set, waits=False)
+        return handles.follow(engine, handle, lambda done: [_source_of(done, size, tag)])
 
     def _start_send(
-        self, tensor: T, dest: int, tag: int, process_set: ProcessSet, waits: bool
-    ) -> tuple[_core.Engine, _core.Handle, T]:
+        self, tensor: T, dest: int, tag: int, process_set: ProcessSet, *, waits: bool
+    ) -> tuple[_core.Engine, _core.Handle]:
         engine = world_for_operation().engine
         rank = rank_of("dest", dest, process_set)
         source = self._tensors.contiguous(tensor)
         address, size = self._memory(source)
-        try:
-            handle = engine.send(address, size, rank, tag, number_of(process_set), waits)
-        except KeyboardInterrupt:
-            handles.abandon(source)
-            raise
-        return engine, handle, source
+        number = number_of(process_set)
+        return engine, engine.send(address, size, rank, tag, number, waits, source)
 
     def _start_receive(
-        self, output: T, source: int, tag: int, process_set: ProcessSet, waits: bool
+        self, output: T, source: int, tag: int, process_set: ProcessSet, *, waits: bool
     ) -> tuple[_core.Engine, _core.Handle, int]:
         engine = world_for_operation().engine
         rank = source if source == ANY_SOURCE else rank_of("source", source, process_set)
         address, size = self._memory(output)
-        try:
-            handle = engine.receive(address, size, rank, tag, number_of(process_set), waits)
-        except KeyboardInterrupt:
-            handles.abandon(output)
-            raise
+        number = number_of(process_set)
+        handle = engine.receive(address, size, rank, tag, number, waits, output)
         return engine, handle, size
 
     def _memory(self, tensor: T) -> tuple[int, int]:

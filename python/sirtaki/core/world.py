@@ -58,9 +58,8 @@ class World:
         self._submit(kinds.REMOVE_SET, "remove_process_set", process_set_id, [])
 
     def _submit(self, kind: int, name: str, root: int, splits: list[int]) -> _core.Handle:
-        return self.engine.submit(
-            _core.Request(kind, name=name, root=root, splits=splits, waits=True)
-        )
+        request = _core.Request(kind, name=name, root=root, splits=splits, waits=True)
+        return self.engine.submit(request, None)
 
 
 def make_world(

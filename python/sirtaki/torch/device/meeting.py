@@ -108,7 +108,7 @@ def exchange(
     engine = world.engine
 
     def move(start: Any, tensor: torch.Tensor, peer: int) -> None:
-        engine.wait(start(tensor.data_ptr(), tensor.nbytes, peer, _TAG, _WORLD, False))
+        start(tensor.data_ptr(), tensor.nbytes, peer, _TAG, _WORLD, True, tensor)
 
     if rank > 0:
         move(engine.send, records[rank], ranks[0])

@@ -221,7 +221,8 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
                     name="farewell",
                     completions=self._completions.queue,
                     number=number,
-                )
+                ),
+                None,
             )
             self._completions.expect(number, self._close)
 

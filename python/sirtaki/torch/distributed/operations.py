@@ -323,7 +323,7 @@ class Operations:
     ) -> Work:
         request, number = numbered
         self._require_open()
-        handle = self._engine.submit(request)
+        handle = self._engine.submit(request, keep)
 
         def conclude(done: _core.Handle) -> None:
             for buffer in written:
@@ -339,7 +339,6 @@ class Operations:
             self._engine,
             handle,
             list(results),
-            keep,
             conclude,
             timeout,
             what,

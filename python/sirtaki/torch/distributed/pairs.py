@@ -9,7 +9,7 @@ import torch
 from sirtaki import _core
 from sirtaki.core.errors import MismatchError
 from sirtaki.torch.distributed import buffers
-from sirtaki.torch.distributed.works import Work
+from sirtaki.torch.distributed.works import Receive, Work
 
 _ANY = -1
 _WORLD = 0
@@ -25,9 +25,9 @@ class Pairs:
         """Start to send one tensor; the work is done once it may be changed."""
         self._require_open()
         part = buffers.source(_single(tensors))
-        handle = self._engine.send(*part.place, dst, tag, _WORLD, False)
+        handle = self._engine.send(*part.place, dst, tag, _WORLD, False, part)
         what = f"send to rank {dst}"
-        return Work(self._engine, handle, [], part, None, self._timeout, what, announced=False)
+        return Work(self._engine, handle, [], None, self._timeout, what, announced=False)
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Work:
         """Start to receive one tensor."""
@@ -35,7 +35,7 @@ class Pairs:
         tensor = _single(tensors)
         part = buffers.target(tensor)
         size = part.memory.nbytes
-        handle = self._engine.receive(*part.place, src, tag, _WORLD, False)
+        handle = self._engine.receive(*part.place, src, tag, _WORLD, False, part)
 
         def conclude(done: _core.Handle) -> None:
             if done.bytes != size:
@@ -48,8 +48,8 @@ class Pairs:
         source = "any rank" if src == _ANY else f"rank {src}"
         what = f"recv from {source}"
         results = [tensor]
-        return Work(
-            self._engine, handle, results, part, conclude, self._timeout, what, announced=False
+        return Receive(
+            self._engine, handle, results, conclude, self._timeout, what, announced=False
         )
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Work:

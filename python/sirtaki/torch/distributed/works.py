@@ -34,9 +34,8 @@ class Work(dist.Work):
     Args:
         engine: The engine of the group.
         handle: The operation.
-        results: What the operation writes; kept, like `keep`, until it is done.
-        keep: What else must live so long.
-        finish: What is left to do when the engine is done; called once.
+        results: What the operation writes.
+        finish: What is left to do when the engine is done; called again if it was interrupted.
         timeout: Seconds after which a wait without a limit of its own gives up; None: never.
         what: The operation, for messages.
         announced: Whether the completions' thread concludes it; else only who waits does.
@@ -47,7 +46,6 @@ class Work(dist.Work):
         engine: _core.Engine,
         handle: _core.Handle,
         results: Results,
-        keep: object,
         finish: Callable[[_core.Handle], None] | None,
         timeout: float | None,
         what: str,
@@ -58,7 +56,6 @@ class Work(dist.Work):
         self._engine = engine
         self._handle = handle
         self._results = results
-        self._keep = keep
         self._finish = finish
         self._timeout = timeout
         self._what = what
@@ -119,37 +116,40 @@ class Work(dist.Work):
 
     def conclude(self) -> None:
         """Do what is left to do when the engine is done; waits for that."""
-        failed: Exception | None = None
-        try:
-            self._engine.wait(self._handle)
-        except CollectiveTimeoutError as error:
-            failed = CollectiveTimeoutError(f"{self._what}: Timed out ({error})")
-        except Exception as error:
-            failed = error
+        self._engine.wait(self._handle)
         with self._lock:
             if self._concluded:
                 return
-            try:
-                if failed is not None:
-                    raise failed
-                if self._finish is not None:
-                    self._finish(self._handle)
-            except Exception as error:
-                self._error = error
-            self._keep = self._finish = None
+            self._error = self._outcome()
+            self._finish = None
             self._concluded = True
             if self._future is not None:
                 self._tell(self._future)
+
+    def _outcome(self) -> Exception | None:
+        """Return what the operation failed with."""
+        try:
+            self._handle.check()
+        except CollectiveTimeoutError as error:
+            return CollectiveTimeoutError(f"{self._what}: Timed out ({error})")
+        except Exception as error:
+            return error
+        try:
+            if self._finish is not None:
+                self._finish(self._handle)
+        except Exception as error:
+            # Signal handlers run in this thread. What they raise goes to who waits, and the next
+            # wait finishes the work.
+            if threading.current_thread() is threading.main_thread():
+                raise
+            return error
+        return None
 
     def _group_limit(self) -> float | None:
         return None if self._timeout is None else self._timeout + _ENGINE_SECONDS
 
     def _await(self, limit: float | None) -> None:
-        try:
-            done = self._engine.wait(self._handle, limit)
-        except Exception:
-            done = True  # `conclude` finds it again
-        if not done:
+        if not self._engine.wait(self._handle, limit):
             raise CollectiveTimeoutError(
                 f"{self._what}: Timed out after {limit:g} s: not all ranks of the group have "
                 "called it, or one is stuck in it"
@@ -161,6 +161,14 @@ class Work(dist.Work):
             future.set_result(self._results)
         else:
             future.set_exception(self._error)  # type: ignore[arg-type]
+
+
+class Receive(Work):
+    """A message that this rank waits for; when nobody has the work any more, nobody does."""
+
+    def __del__(self) -> None:
+        """Leave the message to the next receive, unless it has come."""
+        self._engine.withdraw(self._handle)
 
 
 class Works(dist.Work):

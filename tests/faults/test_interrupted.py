@@ -1,0 +1,123 @@
+"""What a signal handler raises while a call waits: it arrives, and the engine keeps the tensors."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import needs
+from tests.single.launching import Job, python
+
+pytestmark = pytest.mark.timeout(300)
+
+PROGRAM = Path(__file__).with_name("interrupted.py")
+SEED = os.environ.get("SIRTAKI_TEST_SEED", "0")
+
+
+@pytest.mark.parametrize(
+    ("binding", "rounds"),
+    [
+        ("numpy", 3),
+        ("torch", 3),
+        ("distributed", 1),
+        pytest.param("numpy", 30, marks=pytest.mark.slow),
+        pytest.param("torch", 30, marks=pytest.mark.slow),
+        pytest.param("distributed", 10, marks=pytest.mark.slow),
+        pytest.param("tensorflow", 5, marks=pytest.mark.slow),
+        pytest.param("jax", 5, marks=pytest.mark.slow),
+    ],
+)
+def test_memory_of_an_interrupted_call_is_nobody_elses(job: Job, binding: str, rounds: int) -> None:
+    if binding in ("tensorflow", "jax"):
+        needs.package(binding)
+    done = job.run("-np", "2", sys.executable, str(PROGRAM), binding, str(rounds), SEED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"interrupted (\d+) calls; 0 arrays were overwritten", done.stdout)
+    assert found is not None, done.stdout + done.stderr
+    assert int(found[1]) > 0
+
+
+AGAIN = """
+import os, signal
+import numpy as np
+import torch
+import torch.distributed as dist
+import sirtaki, sirtaki.torch as hvd
+
+class Late(Exception): pass
+def late(*_): raise Late
+signal.signal(signal.SIGALRM, late)
+
+def interrupted(wait, *arguments):
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        wait(*arguments)
+    except Late as error:
+        print(type(error).__name__, end=" ")
+    sirtaki.send(np.zeros(1), 0, 9)
+
+hvd.init()
+dist.init_process_group("sirtaki")
+late_one = hvd.rank() == 0
+floats, doubles = torch.full((10,), 2.0)[::2], torch.full((3,), 3.0, dtype=torch.float64)
+ours, theirs = torch.full((8,), 4.0)[::2], torch.zeros(8)[::2]
+sent = torch.full((4,), 5.0)
+if late_one:
+    sirtaki.recv(np.zeros(1), 1, 9)
+handle = hvd.grouped_allreduce_async_([floats, doubles], op=hvd.Sum)
+if not late_one:
+    interrupted(hvd.synchronize, handle)
+hvd.synchronize(handle)
+if late_one:
+    sirtaki.recv(np.zeros(1), 1, 9)
+work = dist.all_reduce(ours, async_op=True)
+if not late_one:
+    interrupted(work.wait)
+work.wait()
+if late_one:
+    sirtaki.recv(np.zeros(1), 1, 9)
+    dist.send(sent, 1)
+else:
+    work = dist.irecv(theirs, 0)
+    interrupted(work.wait)
+    work.wait()
+    print(floats.tolist(), doubles.tolist(), ours.tolist(), theirs.tolist(), ";", flush=True)
+"""
+
+GIVEN_UP = """
+import signal
+import numpy as np
+import sirtaki as hvd
+
+class Late(Exception): pass
+def late(*_): raise Late
+signal.signal(signal.SIGALRM, late)
+hvd.init()
+first, second = np.zeros(3), np.zeros(3)
+if hvd.rank() == 1:
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        hvd.recv(first, 0, tag=3)
+    except Late:
+        hvd.send(np.zeros(1), 0, tag=9)
+    hvd.recv(second, 0, tag=3)
+    print(first.tolist(), second.tolist(), ";", flush=True)
+else:
+    hvd.recv(np.zeros(1), 1, tag=9)
+    hvd.send(np.full(3, 7.0), 1, tag=3)
+"""
+
+
+def test_a_second_wait_after_an_interrupted_one_fills_the_callers_tensors(job: Job) -> None:
+    done = job.run("-np", "2", *python(AGAIN))
+    expected = f"Late Late Late {[4.0] * 5} {[6.0] * 3} {[8.0] * 4} {[5.0] * 4} ;"
+    assert expected in done.stdout, done.stdout + done.stderr
+
+
+def test_the_message_of_an_interrupted_receive_goes_to_the_next_one(job: Job) -> None:
+    done = job.run("-np", "2", *python(GIVEN_UP))
+    assert f"{[0.0] * 3} {[7.0] * 3} ;" in done.stdout, done.stdout + done.stderr
