@@ -61,9 +61,7 @@ class Kept {
 
 }  // namespace
 
-std::shared_ptr<void> kept(nb::object object) {
-  return std::make_shared<Kept>(std::move(object));
-}
+std::shared_ptr<void> kept(nb::object object) { return std::make_shared<Kept>(std::move(object)); }
 
 void let_go(const Handle& handle) {
   if (!handle.done() || handle.memory == nullptr) return;

@@ -142,14 +142,24 @@ class VirtualHosts {
     }
   }
 
-  std::unique_ptr<Engine> start(int rank, EngineOptions options) {
-    for (int r = 0; r < hosts.size(); ++r) {
-      options.hosts.push_back("node" + std::to_string(hosts.host_of(r)));
-    }
+  std::unique_ptr<Engine> start(int rank, const EngineOptions& options) {
     const auto make = [this](Endpoint& endpoint, const HostMap&, Connect) {
       return std::make_unique<MeetingBackend>(meeting, endpoint);
     };
-    const auto links = make_links(rank, switchboard.of(rank));
+    return start_with(make, rank, options, switchboard.of(rank));
+  }
+
+  /// On our own transports, with such connections.
+  std::unique_ptr<Engine> start_native(int rank, const EngineOptions& options, Connect connect) {
+    return start_with(Engine::make_native, rank, options, std::move(connect));
+  }
+
+  std::unique_ptr<Engine> start_with(const Engine::MakeBackend& make, int rank,
+                                     EngineOptions options, Connect connect) {
+    for (int r = 0; r < hosts.size(); ++r) {
+      options.hosts.push_back("node" + std::to_string(hosts.host_of(r)));
+    }
+    const auto links = make_links(rank, std::move(connect));
     return std::make_unique<Engine>(rank, hosts, region_of(rank), Links::lend(links),
                                     links->connect(), options, make);
   }

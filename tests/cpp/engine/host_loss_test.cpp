@@ -1,6 +1,8 @@
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "doctest/doctest.h"
@@ -66,6 +68,41 @@ TEST_CASE("a broken connection between hosts ends the world everywhere") {
         expect(contains(error.what(), cut_off ? "rank 0 (node0)" : "rank 2 (node1)"), error.what());
       },
       [](int) {});
+}
+
+TEST_CASE("a lost world that waits for a connection keeps no caller from the engine") {
+  VirtualHosts world({0, 1});
+  std::atomic<bool> opens{false};
+  std::atomic<bool> asked{false};
+  std::atomic<bool> gave_up{false};
+  Connect connect;  // as Python's, which needs the interpreter that the asking thread may hold
+  connect.open = [&](int, int, const Connect::Ended&) -> Fd {
+    opens = true;
+    const int64_t limit = now_ns() + 20'000'000'000;
+    while (!asked && now_ns() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    gave_up = !asked;
+    throw Error(ErrorCode::kPeerLost, "there is no connection");
+  };
+  testing::run_threads(
+      2,
+      [&](int rank) {
+        const auto engine = world.start_native(rank, quick_to_notice(), connect);
+        Floats values(1 << 16);
+        const auto handle = testing::start_sum(*engine, "x", values);
+        while (!opens) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (rank == 0) {
+          world.cut(1);
+          for (int i = 0; i < 300; ++i) {
+            engine->process_sets();
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+          asked = true;
+        }
+        engine->wait(*handle);
+        expect(handle->error()->code == ErrorCode::kPeerLost, handle->error()->what());
+      },
+      [](int) {});
+  CHECK_FALSE(gave_up);
 }
 
 TEST_CASE("a rank that dies is named on all hosts") {

@@ -325,8 +325,9 @@ TEST_CASE("a callback of a send and of a receive may go on with the next") {
     std::function<void(const Handle&)> next = [&](const Handle&) {
       if (++turns > 20) return over.set_value();
       const bool sends = (turns + rank) % 2 == 0;
-      engine.start(sends ? to(1 - rank, values) : from(1 - rank, values),
-                   std::make_shared<Handle>(next));
+      Transfer transfer = sends ? to(1 - rank, values) : from(1 - rank, values);
+      transfer.owner = std::make_shared<Handle>(next);
+      engine.start(std::move(transfer));
     };
     Handle first;
     next(first);
@@ -392,6 +393,25 @@ TEST_CASE("what waits for the driver behind a transfer that ends the world fails
 }
 
 // ---- What goes wrong ----
+
+TEST_CASE("a receive that is taken back leaves its message to the next") {
+  run_all_ways(2, [](Engine& engine, int rank) {
+    if (rank == 1) {
+      testing::barrier(engine);
+      return testing::check(*engine.start_and_wait(to(0, message_of(1, 4, 100), 4)));
+    }
+    Bytes first(100), second(100);
+    const auto given_up = engine.start(from(1, first, 4));
+    engine.withdraw(given_up);
+    expect(given_up->done() || engine.wait(*given_up), "it ends");
+    expect(contains(given_up->error()->what(), "given up by its caller"), "it says why");
+    testing::barrier(engine);
+    testing::check(*engine.start_and_wait(from(1, second, 4)));
+    expect(first == Bytes(100), "its memory is left alone");
+    expect(second == message_of(1, 4, 100), "the next one has the message");
+    engine.withdraw(given_up);  // what is over stays as it is
+  });
+}
 
 TEST_CASE("what cannot be sent or received is refused before anything is") {
   run_all_ways(2, [](Engine& engine, int rank) {
