@@ -48,7 +48,10 @@ void Engine::drive(bool caller, Done done) {
     while (!done() && !callbacks_.waiting()) {
       const bool moved = pairs_.advance();  // needs no lock
       if (moved && done()) break;
-      if (progress() || moved) continue;
+      if (progress() || moved) {
+        moves_.fetch_add(1, std::memory_order_relaxed);
+        continue;
+      }
       doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
       doorbell.wait([&] { return done() || runner_.is_ready() || has_work(); },
                     [&] { return sleep_for(); });

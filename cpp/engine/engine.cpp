@@ -65,6 +65,7 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
         links_.local, [this](int lost) { peer_lost(lost); }, relay_.get());
   }
   if (sequencer_ != nullptr) sequencer_->announce_settings();
+  Callers::of_process().join(*this);
   thread_ = std::thread([this] { engine_loop(); });
 }
 
@@ -124,6 +125,7 @@ std::shared_ptr<Handle> Engine::submit_and_wait(Submission submission, int64_t l
 
 std::shared_ptr<Handle> Engine::enqueue(Submission submission) {
   require_own_process();
+  Callers::of_process().note_call();
   if (const std::string why = malformed(submission.request); !why.empty()) {
     throw Error(ErrorCode::kInvalid, rank_text(rank_) + " asks for what cannot be: " + why);
   }
@@ -442,12 +444,16 @@ void Engine::check_stalls() {
     if (ended_) return;
     collect_requests();
     const int64_t now = now_ns();
-    warnings = sequencer_->check_stalls(now, [&](int rank) { return states_.of(rank, now); });
+    warnings = sequencer_->check_stalls(now, [&](int rank) -> std::optional<std::string> {
+      const std::optional<RankState> state = states_.of(rank, now);
+      return state ? std::optional(state->text) : std::nullopt;
+    });
     states_.ask();
     dispatch();
     // The driver may be another thread that sleeps.
     if (control_.has_down()) endpoint_.doorbell.ring(place_, kControl);
   }
+  check_deadlock(now_ns());
   for (const std::string& warning : warnings) {
     log_.write(LogLevel::kWarning,
                "stalled: " + warning +

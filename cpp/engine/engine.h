@@ -12,6 +12,7 @@
 #include "base/fork_mark.h"
 #include "base/log.h"
 #include "engine/callbacks.h"
+#include "engine/callers.h"
 #include "engine/control/control.h"
 #include "engine/control/relay.h"
 #include "engine/execution/executor.h"
@@ -121,6 +122,13 @@ class Engine {
   /// so it may be asked while this engine is stuck and of ranks that are stopped or dead.
   std::vector<RankRecords> snapshot(size_t most) const;
 
+  /// How often something has been moved on; from any thread.
+  uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }
+  /// What this rank is doing, for people.
+  std::string own_state(int64_t now_ns);
+  /// Tells the others that this process's only caller has been blocked for so long.
+  void tell_blocked(int64_t blocked_ns, int64_t now_ns, const std::string& what);
+
   /// Copy of the known process sets.
   std::map<int32_t, std::vector<int>> process_sets();
 
@@ -178,6 +186,7 @@ class Engine {
   void close();
   void engine_loop();
   void check_stalls();
+  void check_deadlock(int64_t now_ns);
   void give_up_beside_driver(const std::string& why);
 
   Negotiation::Events negotiation_events();
@@ -253,6 +262,7 @@ class Engine {
   Handle closed_;          ///< done when nothing more will be run
 
   std::atomic<bool> has_timeline_{false};
+  std::atomic<uint64_t> moves_{0};
   std::atomic<bool> closing_{false};
   std::atomic<bool> stop_{false};
   std::thread thread_;

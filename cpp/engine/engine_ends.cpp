@@ -19,6 +19,7 @@ bool Engine::shutdown() {
     return false;
   }
   log_.write(LogLevel::kInfo, "leaves the world");
+  Callers::of_process().leave(*this);
   if (size_ > 1) {
     say_goodbye();
     wait(closed_);
@@ -162,7 +163,10 @@ void Engine::abort_world(int rank) {
 
 Error Engine::lost_error(const Loss& loss) {
   if (loss.code == ErrorCode::kTimeout) {
-    return Error(loss.code, rank_text(rank_) + ": " + loss.reason);
+    const Error error(loss.code, rank_text(rank_) + ": " + loss.reason);
+    // The caller may be blocked in another engine of this process.
+    if (loss.reason.starts_with(kDeadlocked)) Callers::of_process().end(error);
+    return error;
   }
   // Of a broken connection the others know two ends; one of them may be this rank, which lives.
   const std::string lost =

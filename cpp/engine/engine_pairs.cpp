@@ -45,6 +45,7 @@ void Engine::withdraw(const std::shared_ptr<Handle>& handle) {
 /// Of a transfer that can be.
 std::shared_ptr<Handle> Engine::handle_of(Transfer& transfer) {
   require_possible(transfer);
+  Callers::of_process().note_call();
   if (transfer.owner == nullptr) transfer.owner = std::make_shared<Handle>();
   return std::static_pointer_cast<Handle>(transfer.owner);
 }

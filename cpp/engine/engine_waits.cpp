@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "engine/engine.h"
+#include "engine/driving.h"
 
 // What operations under way wait for, as others may see it, and for how long they may.
 namespace sirtaki {
@@ -51,6 +51,44 @@ void Engine::require_progress(Flight& flight, int64_t now_ns) {
   endpoint_.doorbell.abort(
       {peer != Awaited::kNobody ? peer : rank_, rank_, why, ErrorCode::kTimeout});
   endpoint_.doorbell.check_abort();
+}
+
+std::string Engine::own_state(int64_t now_ns) {
+  const std::string text = state_text(*region_, hosts_, rank_, now_ns);
+  if (!text.starts_with(kNoOperation) || !try_role()) return text;
+  const Role role(*this);
+  const std::string pending = pairs_.describe_pending();
+  return pending.empty() ? text : "in " + pending;
+}
+
+void Engine::tell_blocked(int64_t blocked_ns, int64_t now_ns, const std::string& what) {
+  RankBlock& block = region_->rank(place_);
+  block.blocked_in[what.copy(block.blocked_in, sizeof block.blocked_in - 1)] = 0;
+  block.blocked_ns.store(blocked_ns, std::memory_order_release);
+  block.blocked_at_ns.store(now_ns, std::memory_order_release);
+}
+
+/// Rank 0: whether no rank of the job can go on, for each waits for another.
+void Engine::check_deadlock(int64_t now_ns) {
+  const double limit = options_.deadlock_seconds;
+  if (!options_.has_whole_job || limit <= 0 || endpoint_.doorbell.aborted()) return;
+  std::string all;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    for (int rank = 0; rank < size_; ++rank) {
+      const std::optional<RankState> state = states_.of(rank, now_ns);
+      if (!state || state->blocked_seconds < limit) return states_.ask();
+      all += (rank == 0 ? " " : "; ") + rank_text(rank) + ": " + state->text;
+    }
+  }
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, " for %g s", limit);
+  const std::string why = std::string(kDeadlocked) + seconds +
+                          " in a call that waits for another rank, and nothing has moved:" + all;
+  log_.write(LogLevel::kError, why + ". All ranks must call the same operations in the same order");
+  endpoint_.doorbell.abort({0, 0, why, ErrorCode::kTimeout});
+  tell_relay();
 }
 
 std::vector<Engine::RankRecords> Engine::snapshot(size_t most) const {

@@ -39,6 +39,10 @@ struct EngineOptions {
   std::vector<std::string> hosts;   ///< host name of each rank, for messages; may be empty
   double data_timeout_seconds = 0;  ///< what makes no progress for so long ends the world; 0: never
   double host_timeout_seconds = 5;  ///< a host silent for so long is lost; 0: never
+  /// When all ranks have been blocked for so long, each waiting for others, the world ends; 0:
+  /// never.
+  double deadlock_seconds = 60;
+  bool has_whole_job = false;  ///< no process of the job is outside of the world
 };
 
 }  // namespace sirtaki

@@ -58,12 +58,15 @@ class HeldEngine {
 };
 
 /// False if the handle is not done at `limit_ns` on the monotonic clock. Throws what handlers of
-/// signals raise, and nothing else.
-bool wait_interruptibly(HeldEngine& engine, Handle& handle, int64_t limit_ns) {
+/// signals raise, and where it may be `for_ever`, what ends the job when all its ranks are blocked.
+bool wait_interruptibly(HeldEngine& engine, Handle& handle, int64_t limit_ns = Engine::kForever,
+                        bool for_ever = true) {
+  Callers::Wait waiting(*engine.shared());
   while (!handle.done()) {
     {
       nb::gil_scoped_release release;
       if (engine->wait(handle, std::min(limit_ns, now_ns() + kSignalCheckNs))) break;
+      if (for_ever) waiting.goes_on(now_ns());
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (now_ns() >= limit_ns) return false;
@@ -81,10 +84,10 @@ bool done(const Handle& handle) {
   return handle.done();
 }
 
-bool wait(HeldEngine& engine, Handle& handle, std::optional<double> timeout) {
+bool wait(HeldEngine& engine, Handle& handle, std::optional<double> timeout, bool for_ever) {
   const int64_t limit =
       timeout ? now_ns() + static_cast<int64_t>(*timeout * 1e9) : Engine::kForever;
-  return wait_interruptibly(engine, handle, limit);
+  return wait_interruptibly(engine, handle, limit, for_ever);
 }
 
 using FdPairs = std::vector<std::pair<int, int>>;
@@ -277,7 +280,7 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::obj
     if (!asked.waits) return engine->submit(std::move(asked.submission));
     engine->submit_and_wait(std::move(asked.submission), now_ns() + kSignalCheckNs);
   }
-  wait_interruptibly(engine, *handle, Engine::kForever);
+  wait_interruptibly(engine, *handle);
   check(*handle);
   return handle;
 }
@@ -285,7 +288,7 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::obj
 /// Who was waiting for a message gives it up: no other call can, for only that one had the handle.
 void wait_for_message(HeldEngine& engine, const std::shared_ptr<Handle>& handle) {
   try {
-    wait_interruptibly(engine, *handle, Engine::kForever);
+    wait_interruptibly(engine, *handle);
   } catch (...) {
     engine->withdraw(handle);
     throw;
@@ -447,7 +450,9 @@ void bind_engine(nb::module_& m) {
       .def_rw("single_copy", &EngineOptions::single_copy)
       .def_rw("hosts", &EngineOptions::hosts)
       .def_rw("data_timeout_seconds", &EngineOptions::data_timeout_seconds)
-      .def_rw("host_timeout_seconds", &EngineOptions::host_timeout_seconds);
+      .def_rw("host_timeout_seconds", &EngineOptions::host_timeout_seconds)
+      .def_rw("deadlock_seconds", &EngineOptions::deadlock_seconds)
+      .def_rw("has_whole_job", &EngineOptions::has_whole_job);
 
   nb::class_<Handle>(m, "Handle")
       .def("done", &done)
@@ -521,7 +526,8 @@ void bind_engine(nb::module_& m) {
           },
           "handle"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Takes back a receive that no message has come for; does nothing to any other.")
-      .def("wait", &wait, "handle"_a, "timeout"_a = nb::none())
+      .def("wait", &wait, "handle"_a, "timeout"_a = nb::none(), "for_ever"_a = true,
+           "`for_ever` says that the timeout, if any, is one that nobody counts on.")
       .def(
           "shutdown", [](HeldEngine& engine) { return engine->shutdown(); },
           nb::call_guard<nb::gil_scoped_release>())

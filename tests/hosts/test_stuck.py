@@ -39,6 +39,30 @@ def test_a_stall_warning_tells_what_a_rank_of_another_host_is_doing(bed: Bed) ->
     ), done.stderr
 
 
+NEVER_MEET = """
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+try:
+    hvd.allreduce(np.ones(3), name=f"of rank {hvd.rank()}")
+except hvd.CollectiveTimeoutError as error:
+    print(f"told {error}", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_ranks_of_all_hosts_that_can_never_meet_are_told(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIRTAKI_DEADLOCK_SECONDS", "2")
+    done = run(bed, *python(NEVER_MEET))
+    told = [line for line in done.stdout.splitlines() if "told" in line]
+    assert len(told) == 3, done.stdout + done.stderr
+    for line in told:
+        assert "every rank of the job is blocked" in line
+        assert all(f"waiting with allreduce 'of rank {rank}'" in line for rank in range(3)), line
+
+
 STOPPED = """
 import numpy as np
 import sirtaki as hvd

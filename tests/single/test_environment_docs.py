@@ -54,6 +54,7 @@ EFFECTS = {
     "SIRTAKI_IFACE": ("eth0, ib0", "interfaces", ("eth0", "ib0")),
     "HOROVOD_GLOO_IFACE": ("eth0,ib0", "interfaces", ("eth0", "ib0")),
     "SIRTAKI_DATA_TIMEOUT_SECONDS": ("20", "data_timeout", 20.0),
+    "SIRTAKI_DEADLOCK_SECONDS": ("20", "deadlock_timeout", 20.0),
     "SIRTAKI_HOST_TIMEOUT_SECONDS": ("20", "host_timeout", 20.0),
     "SIRTAKI_SOCKETS_PER_PEER": ("4", "sockets_per_peer", 4),
     "SIRTAKI_DIRECT_HOSTS": ("1", "direct_hosts", 1),

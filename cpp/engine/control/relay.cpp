@@ -286,10 +286,10 @@ void SequencerRelay::ask(const std::vector<int>& ranks) {
   ask_below(ranks);
 }
 
-std::string SequencerRelay::answer(int rank) {
+RankState SequencerRelay::answer(int rank) {
   const std::lock_guard lock(mutex_);
   const auto found = answers_.find(rank);
-  return found == answers_.end() ? "" : found->second;
+  return found == answers_.end() ? RankState{} : found->second;
 }
 
 void SequencerRelay::receive_answers(const Peer& from, std::string_view body) {
@@ -297,7 +297,8 @@ void SequencerRelay::receive_answers(const Peer& from, std::string_view body) {
   while (!in.empty()) {
     const auto rank = in.get<int32_t>();
     require_under(from, rank);
-    answers_[rank] = in.get_string();
+    const auto blocked_seconds = in.get<double>();
+    answers_[rank] = {in.get_string(), blocked_seconds};
   }
   doorbell_.ring_engine();
 }
@@ -404,7 +405,10 @@ void LeaderRelay::receive_report(const Peer& from, std::string_view body) {
 
 /// Rank 0 looks at them.
 void LeaderRelay::receive_answers(const Peer& from, std::string_view body) {
-  for (Reader in(body); !in.empty(); in.get_string()) require_under(from, in.get<int32_t>());
+  for (Reader in(body); !in.empty(); in.get_string()) {
+    require_under(from, in.get<int32_t>());
+    in.get<double>();
+  }
   above().send(framed(Hop::kTell, body));
   wake_for_backlog();
 }
@@ -422,7 +426,8 @@ void LeaderRelay::receive_questions(std::string_view body) {
                   "a question about rank " + std::to_string(rank) + ", which is on another host");
     }
     if (hosts_.host_of(rank) != host) continue;
-    out.put(rank).put_string(state_text(*region_, hosts_, rank, now_ns()));
+    const RankState state = state_of(*region_, hosts_, rank, now_ns());
+    out.put(rank).put(state.blocked_seconds).put_string(state.text);
   }
   ask_below(ranks);
   above().send(text);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/frames.h"
 #include "engine/control/host_aggregator.h"
+#include "engine/observe/rank_states.h"
 #include "engine/sequencer/recipients.h"
 #include "transport/hosts.h"
 #include "transport/memory/doorbell.h"
@@ -143,7 +144,7 @@ class SequencerRelay final : public Relay {
   /// Asks the leaders of their hosts what ranks are doing; answers ring this rank's engine.
   void ask(const std::vector<int>& ranks);
   /// What is known of a rank since it was asked; empty: nothing yet.
-  std::string answer(int rank);
+  RankState answer(int rank);
 
   bool has_up() const { return has_up_.load(); }
   /// Hands over the messages that came from other hosts.
@@ -158,7 +159,7 @@ class SequencerRelay final : public Relay {
   void receive_answers(const Peer& from, std::string_view body);
   void receive_report(const Peer& from, std::string_view body);
 
-  std::map<int, std::string> answers_;
+  std::map<int, RankState> answers_;
   std::vector<HostAggregator::Report> up_;
   std::atomic<bool> has_up_{false};
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "engine/control/relay.h"
 
@@ -70,23 +71,37 @@ std::string state_text(const Region& region, const HostMap& hosts, int rank, int
     const std::string text = open_text(most_telling(open), now_ns);
     return open.size() == 1 ? text : text + " (" + std::to_string(open.size() - 1) + " more open)";
   }
-  if (last == nullptr) return "in no operation; there was none before";
-  return "in no operation; the last one, " + last->shown + ", ended " +
-         ago_text(now_ns, last->ended_ns) + " ago";
+  const std::string none(kNoOperation);
+  if (last == nullptr) return none + "; there was none before";
+  return none + "; the last one, " + last->shown + ", ended " + ago_text(now_ns, last->ended_ns) +
+         " ago";
 }
 
-std::optional<std::string> RankStates::of(int rank, int64_t now_ns) {
-  if (hosts_.host_of(rank) == 0) return state_text(*region_, hosts_, rank, now_ns);
-  if (relay_ == nullptr) return "";
+RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t now_ns) {
+  constexpr int64_t kFreshNs = 2'000'000'000;
+  const RankBlock& block = region.rank(hosts.place_of(rank));
+  const int64_t at_ns = block.blocked_at_ns.load(std::memory_order_acquire);
+  const int64_t blocked_ns = block.blocked_ns.load(std::memory_order_acquire);
+  if (blocked_ns <= 0 || at_ns > now_ns || now_ns - at_ns > kFreshNs) {
+    return {state_text(region, hosts, rank, now_ns), 0};
+  }
+  // Others can write here, so nothing is read past its end.
+  const std::string what(block.blocked_in, strnlen(block.blocked_in, sizeof block.blocked_in));
+  return {what, static_cast<double>(blocked_ns) * 1e-9};
+}
+
+std::optional<RankState> RankStates::of(int rank, int64_t now_ns) {
+  if (hosts_.host_of(rank) == 0) return state_of(*region_, hosts_, rank, now_ns);
+  if (relay_ == nullptr) return RankState{};
   const auto found = asked_.find(rank);
   if (found == asked_.end() || (found->second.told && now_ns - found->second.at_ns > kFreshNs)) {
-    asked_[rank] = {now_ns, "", false};
+    asked_[rank] = {now_ns, {}, false};
     questions_.push_back(rank);
     return std::nullopt;
   }
   Asked& asked = found->second;
-  if (asked.answer.empty()) asked.answer = relay_->answer(rank);
-  if (asked.answer.empty() && now_ns - asked.at_ns < kPatienceNs) return std::nullopt;
+  if (asked.answer.text.empty()) asked.answer = relay_->answer(rank);
+  if (asked.answer.text.empty() && now_ns - asked.at_ns < kPatienceNs) return std::nullopt;
   asked.told = true;
   return asked.answer;
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/observe/recorder.h"
@@ -16,9 +17,22 @@ class SequencerRelay;
 /// `for rank 1 to write chunk 5`, where `who` is rank 1; not of Phase::kNone.
 std::string wait_text(const Awaited& awaited, const std::string& who);
 
+/// How the state of a rank begins that no collective occupies.
+inline constexpr std::string_view kNoOperation = "in no operation";
+
+/// What a rank is doing, for people.
+struct RankState {
+  std::string text{};
+  /// For so long its process has been blocked in our calls; it has no thread that could go on.
+  double blocked_seconds = 0;
+};
+
 /// What a rank of this host is doing as its flight recorder has it, whether or not it runs: `in
 /// allreduce 'x', waiting 9 s for rank 0 to write chunk 3`.
 std::string state_text(const Region& region, const HostMap& hosts, int rank, int64_t now_ns);
+
+/// The same, or in what it has said that it is blocked.
+RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t now_ns);
 
 /// What ranks are doing: those of this host are looked at, the leaders of the others are asked.
 /// Lives on rank 0; guarded by the engine's lock.
@@ -31,7 +45,7 @@ class RankStates {
   void use(SequencerRelay* relay) { relay_ = relay; }
 
   /// Nothing: it is being asked, for at most a second; come again.
-  std::optional<std::string> of(int rank, int64_t now_ns);
+  std::optional<RankState> of(int rank, int64_t now_ns);
   /// Asks about those of whom `of` could not tell.
   void ask();
 
@@ -41,7 +55,7 @@ class RankStates {
 
   struct Asked {
     int64_t at_ns = 0;
-    std::string answer;
+    RankState answer{};
     bool told = false;  ///< who asked has the answer
   };
 

@@ -38,7 +38,7 @@ struct Pending {
   std::string error;
   ErrorCode error_code = ErrorCode::kMismatch;
   int64_t since_ns = 0;
-  bool warned = false;
+  int64_t warned_ns = 0;  ///< when it was last warned of; 0: never
 
   bool whole() const { return reported.count() == members; }
   /// Nobody is missing but those who have joined.

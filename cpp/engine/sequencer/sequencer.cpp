@@ -11,6 +11,7 @@
 namespace sirtaki {
 namespace {
 
+constexpr int64_t kWarnAgainNs = 60'000'000'000;
 constexpr auto kLargestChunk = static_cast<int64_t>(StreamSlots::most(Region::kWorldStreamBytes));
 
 }  // namespace
@@ -444,7 +445,8 @@ std::vector<std::string> Sequencer::check_stalls(int64_t now_ns, const StateOf& 
     const double limit = options_.stall_shutdown_seconds;
     const double patience = options_.stall_warning_seconds;
     const bool fails = limit > 0 && seconds > limit;
-    const bool warns = patience > 0 && !pending->warned && seconds > patience;
+    const bool due = pending->warned_ns == 0 || now_ns - pending->warned_ns >= kWarnAgainNs;
+    const bool warns = patience > 0 && due && seconds > patience;
     if (!fails && !warns) continue;
     const std::optional<std::string> missing = missing_ranks(*pending, state_of);
     if (!missing) continue;
@@ -452,7 +454,7 @@ std::vector<std::string> Sequencer::check_stalls(int64_t now_ns, const StateOf& 
       fail_stalled(*pending, seconds, *missing);
       reports_.take(*pending);
     } else {
-      pending->warned = true;
+      pending->warned_ns = now_ns;
       warnings.push_back(describe(base_of(*pending), pending->ordinal) + " has waited for " +
                          std::to_string(static_cast<int>(seconds)) +
                          " s; missing ranks: " + *missing);

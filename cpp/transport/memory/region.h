@@ -64,6 +64,12 @@ struct alignas(128) RankBlock {
   std::atomic<uint32_t> bye;
   std::atomic<uint32_t> data_sleeps;  ///< how often its driver slept for a peer's counter
 
+  /// For how long this rank's process has been blocked in a call of its only calling thread with
+  /// nothing moving, when it wrote that down, and in what.
+  std::atomic<int64_t> blocked_ns;
+  std::atomic<int64_t> blocked_at_ns;
+  char blocked_in[160];
+
   /// What this rank knows of a loss, complete before it says so in Abort.
   int32_t loss_reporter;
   int32_t loss_code;

@@ -154,6 +154,8 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     options.stall_shutdown_seconds = config.stall_shutdown_seconds
     options.host_timeout_seconds = config.host_timeout
     options.data_timeout_seconds = config.data_timeout
+    options.deadlock_seconds = config.deadlock_timeout
+    options.has_whole_job = joined.topology.size == config.topology.size
     options.log_level = config.log_level
     options.log_time = config.log_time
     tune = options.autotune

@@ -238,7 +238,9 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         self.shutdown()
         if self._farewell is not None:
             with contextlib.suppress(Exception):
-                self._engine.wait(self._farewell, max(0.0, deadline - time.monotonic()))
+                self._engine.wait(
+                    self._farewell, max(0.0, deadline - time.monotonic()), for_ever=False
+                )
         self._close()
 
     def _close(self) -> None:

@@ -67,9 +67,8 @@ class Work(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the end; raises what the operation failed with."""
-        limit = seconds_of(timeout) or self._group_limit()
         if not self._concluded:
-            self._await(limit)
+            self._await(seconds_of(timeout))
         if self._error is not None:
             raise self._error
         return True
@@ -148,8 +147,9 @@ class Work(dist.Work):
     def _group_limit(self) -> float | None:
         return None if self._timeout is None else self._timeout + _ENGINE_SECONDS
 
-    def _await(self, limit: float | None) -> None:
-        if not self._engine.wait(self._handle, limit):
+    def _await(self, own_limit: float | None) -> None:
+        limit = own_limit or self._group_limit()
+        if not self._engine.wait(self._handle, limit, for_ever=own_limit is None):
             raise CollectiveTimeoutError(
                 f"{self._what}: Timed out after {limit:g} s: not all ranks of the group have "
                 "called it, or one is stuck in it"

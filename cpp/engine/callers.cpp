@@ -1,0 +1,78 @@
+#include "engine/callers.h"
+
+#include <algorithm>
+
+#include "engine/engine.h"
+
+namespace sirtaki {
+namespace {
+
+/// Before that nobody is told: most waits are short.
+constexpr int64_t kTellNs = 1'000'000'000;
+
+}  // namespace
+
+Callers& Callers::of_process() {
+  static auto* callers = new Callers;  // engines may end while the process does
+  return *callers;
+}
+
+void Callers::join(Engine& engine) {
+  const std::lock_guard lock(mutex_);
+  engines_.push_back(&engine);
+  ended_.reset();  // a new world has a new chance
+}
+
+void Callers::leave(Engine& engine) {
+  const std::lock_guard lock(mutex_);
+  std::erase(engines_, &engine);
+}
+
+void Callers::note_other(const void* caller) {
+  const void* nobody = nullptr;
+  if (!first_.compare_exchange_strong(nobody, caller)) several_.store(true);
+}
+
+void Callers::end(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  ended_ = error;
+}
+
+void Callers::check() const {
+  const std::lock_guard lock(mutex_);
+  if (ended_) throw *ended_;
+}
+
+uint64_t Callers::moves() {
+  const std::lock_guard lock(mutex_);
+  uint64_t moves = 0;
+  for (const Engine* engine : engines_) moves += engine->moves();
+  return moves;
+}
+
+void Callers::tell(Engine& blocked_in, int64_t blocked_ns, int64_t now_ns) {
+  const std::string what = blocked_ns > 0 ? blocked_in.own_state(now_ns) : "";
+  const std::lock_guard lock(mutex_);
+  for (Engine* engine : engines_) engine->tell_blocked(blocked_ns, now_ns, what);
+}
+
+Callers::Wait::~Wait() {
+  if (told_) of_process().tell(engine_, 0, looked_ns_);
+}
+
+void Callers::Wait::goes_on(int64_t now_ns) {
+  constexpr int64_t kLongestNs = 1'000'000'000;
+  Callers& callers = of_process();
+  callers.check();
+  if (!callers.only_one()) return;
+  const uint64_t moves = callers.moves();
+  const bool still = looked_ns_ != 0 && moves == moves_;
+  blocked_ns_ = still ? blocked_ns_ + std::min(now_ns - looked_ns_, kLongestNs) : 0;
+  looked_ns_ = now_ns;
+  moves_ = moves;
+  if (blocked_ns_ < kTellNs && !told_) return;
+  callers.tell(engine_, blocked_ns_, now_ns);
+  told_ = true;
+}
+
+}  // namespace sirtaki
