@@ -134,6 +134,12 @@ SHARED = (
     + loss("ip3")
 )
 IGNORING = LENET.replace(loss("ip2"), loss("ip2", "loss_param { ignore_label: 1 }"))
+SUMMED = LENET.replace(loss("ip2"), loss("ip2", "loss_weight: 0")) + (
+    'layer { name: "root" type: "Power" bottom: "loss" top: "root" loss_weight: 1 '
+    "power_param { power: 0.5 } }\n"
+    'layer { name: "sizes" type: "Reduction" bottom: "ip1" top: "sizes" loss_weight: 0.01 '
+    "reduction_param { operation: SUMSQ } }\n"
+)
 BATCH_NORM = (
     'name: "BatchNorm"\n'
     + DATA

@@ -51,7 +51,7 @@ class Processes:
     @property
     def world(self) -> World:
         """What layers may know of them."""
-        return World(self.rank, self.size, lambda value, name: self.mean(value, name))
+        return World(self.rank, self.size, self.mean_of)
 
     @property
     def is_first(self) -> bool:
@@ -67,6 +67,13 @@ class Processes:
     def mean(self, value: float, name: str) -> float:
         """The mean of a number over all processes."""
         return self.sum([value], name)[0] / self.size
+
+    def mean_of(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        """The mean of a tensor over all processes."""
+        if self.size == 1:
+            return tensor
+        mean = hvd.allreduce(tensor.detach(), op=hvd.Average, name=f"caffe.{name}")
+        return torch.as_tensor(mean)
 
     def sum(self, values: Sequence[float], name: str) -> list[float]:
         """The sums of numbers over all processes."""

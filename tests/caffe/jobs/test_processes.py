@@ -17,6 +17,7 @@ NETS = {
     "autoencoder": places.AUTOENCODER,
     "shared": places.SHARED,
     "ignoring": places.IGNORING,
+    "summed": places.SUMMED,
 }
 # Fields of their solvers.
 MORE = {

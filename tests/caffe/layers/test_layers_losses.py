@@ -158,10 +158,10 @@ def test_a_label_that_names_no_class_is_an_error(kind: str, label: int) -> None:
 def of_a_process(fields: str, scores: Array, labels: Array, mean: float | None) -> Array:
     """The gradient of one of two processes; `mean` is that of the labels that count."""
 
-    def average(value: float, name: str) -> float:
+    def average(value: torch.Tensor, name: str) -> torch.Tensor:
         assert mean is not None
-        assert value == (labels != 2).sum()
-        return mean
+        assert float(value) == (labels != 2).sum()
+        return torch.tensor(mean)
 
     world = World(rank=0, size=2, mean=average)
     text = f'type: "SoftmaxWithLoss" loss_param {{ {fields} }}'
@@ -191,7 +191,7 @@ def test_the_average_over_processes_is_the_gradient_of_the_whole_batch(fields: s
 
 
 def test_in_test_a_process_divides_by_its_own_labels() -> None:
-    def never(value: float, name: str) -> float:
+    def never(value: torch.Tensor, name: str) -> torch.Tensor:
         raise AssertionError
 
     built = softmax_loss("ignore_label: 2", phase=TEST, world=World(0, 2, never))

@@ -156,6 +156,10 @@ class Threshold(Elementwise):
 class Power(Elementwise):
     """(shift + scale * x) ^ power; a constant where power or scale is 0."""
 
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """A power of 1 is linear."""
+        self.keeps_means = self.proto.power_param.power == 1
+
     def apply(self, x: torch.Tensor) -> torch.Tensor:
         """As the class says."""
         power, scale, shift = (

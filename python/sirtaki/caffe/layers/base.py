@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from sirtaki.caffe.errors import LayerError
+from sirtaki.caffe.layers.shares import Share
 from sirtaki.caffe.proto.schema import TRAIN
 
 Shape = tuple[int, ...]
@@ -61,12 +62,12 @@ class World:
     Args:
         rank: This process, 0 to size - 1.
         size: How many there are.
-        mean: The mean of a number over all processes; called by all of them at the same place.
+        mean: The mean of a tensor over all processes; called by all of them at the same place.
     """
 
     rank: int = 0
     size: int = 1
-    mean: Callable[[float, str], float] = lambda value, name: value
+    mean: Callable[[torch.Tensor, str], torch.Tensor] = lambda value, name: value
 
 
 @dataclass
@@ -116,6 +117,10 @@ class Layer(abc.ABC):
     no_gradient_to: ClassVar[tuple[int, ...]] = ()
     #: A top may have the name of the bottom at its place.
     may_be_in_place: ClassVar[bool] = False
+    #: Its tops are linear in its bottoms, so that means over the processes stay such.
+    keeps_means: bool = False
+    #: What its bottoms are to those of one process with the whole batch.
+    shares: Sequence[Share] = (Share.ITEMS,)
 
     def __init__(self, proto: Any, context: Context) -> None:
         self.proto = proto
@@ -198,6 +203,36 @@ class Layer(abc.ABC):
                 param.add_diff(gradient, ours=places[gradient.data_ptr()] == 1)
         found = iter(gradients[: len(leaves)])
         return [next(found) if wants else None for wants in wanted]
+
+    def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
+        """What its tops, of these shapes, are to those of one process with the whole batch."""
+        found = max(self.shares, default=Share.ITEMS)
+        shares = [found if shape or self.shares else Share.SAME for shape in tops]
+        return [min(found, Share.MEAN), *shares[1:]] if self.is_loss else shares
+
+    @property
+    def processes(self) -> int:
+        """Among how many processes the items that it reads are divided."""
+        divided = self.context.phase == TRAIN and max(self.shares, default=0) >= Share.ITEMS
+        return self.context.world.size if divided else 1
+
+    def per_process(
+        self, count: float | torch.Tensor, *, varies: bool = False, least: float = 1.0
+    ) -> torch.Tensor | float:
+        """A count of the whole batch, by which a sum over it is divided, for each process.
+
+        Args:
+            count: The items, or what else is counted, of this process.
+            varies: Other processes may have other counts; so they may where items are chosen.
+            least: Of the whole batch.
+        """
+        processes = self.processes
+        if processes > 1 and (varies or Share.CHOSEN in self.shares):
+            own = torch.as_tensor(count, dtype=torch.float64)
+            count = float(self.context.world.mean(own, f"{self.name}.count"))
+        if isinstance(count, torch.Tensor):
+            return count.clamp(min=least)
+        return max(least, processes * count) / processes
 
     def error(self, why: str) -> LayerError:
         """An error that names the layer; to be raised."""

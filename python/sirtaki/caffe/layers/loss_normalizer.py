@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from sirtaki.caffe.layers.base import Context
-from sirtaki.caffe.proto.schema import TRAIN
+from sirtaki.caffe.layers.base import Layer
 
 FULL = 0
 VALID = 1
@@ -23,18 +20,17 @@ class LossNormalizer:
     of all processes divided by their number, so that the average is the gradient of one process
     with the whole batch. Counts that all processes share need no communication; that of labels
     which are not ignored is averaged over the processes, by all of them in each pass. In TEST the
-    divisor is that of the process's own batch.
+    divisor is that of the process's own batch. `pre_fixed_normalizer`, like `batch_size`, is that
+    of each process.
 
     Args:
-        loss_param: A LossParameter.
-        context: Of the layer.
-        name: Of the layer.
+        layer: Whose loss it is.
         default: The mode where the file gives neither `normalization` nor the older `normalize`.
     """
 
-    def __init__(self, loss_param: Any, context: Context, name: str, default: int = VALID) -> None:
-        self._context = context
-        self._name = name
+    def __init__(self, layer: Layer, default: int = VALID) -> None:
+        loss_param = layer.proto.loss_param
+        self._layer = layer
         self._fixed = float(loss_param.pre_fixed_normalizer)
         self.ignored: int | None = None
         if loss_param.HasField("ignore_label"):
@@ -53,17 +49,14 @@ class LossNormalizer:
             inner: Places in an item.
             counted: Which places are not ignored; None: all of them.
         """
-        processes = self._context.world.size if self._context.phase == TRAIN else 1
+        layer, processes = self._layer, self._layer.processes
         if self._mode == VALID and counted is not None:
-            valid = counted.sum()
-            if processes == 1:
-                return valid.clamp(min=1)
-            mean = self._context.world.mean(float(valid), f"{self._name}.valid")
-            return max(1.0, processes * mean) / processes
+            return layer.per_process(counted.sum(), varies=True)
         if self._mode == NONE:
             return 1.0 / processes
-        own: float = {BATCH_SIZE: outer, PRE_FIXED: self._fixed}.get(self._mode, outer * inner)
-        return max(1.0, processes * own) / processes
+        if self._mode == PRE_FIXED:
+            return max(1.0, processes * self._fixed) / processes
+        return layer.per_process(outer if self._mode == BATCH_SIZE else outer * inner)
 
     def counted(self, labels: torch.Tensor) -> torch.Tensor | None:
         """Which labels are not ignored; None: all of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ import torch
 
 from sirtaki.caffe.errors import LayerError
 from sirtaki.caffe.layers.base import Context, Layer, Param, Shape, layer
+from sirtaki.caffe.layers.shares import Share
 from sirtaki.caffe.net.array_blob import ArrayBlob, ParamBlob
 from sirtaki.caffe.net.blob import Blob
 
@@ -23,6 +25,9 @@ class PythonLayer(Layer):
     The module is looked for where Python looks, PYTHONPATH, and in the current directory. An
     exception of the user's ends in a LayerError that was raised from it. `share_in_parallel` has
     no meaning here: each process has a layer of its own.
+
+    A top of one number that is made of several items counts as a mean over them, as in Caffe's
+    own example of a loss; nobody can see what the user's code does.
     """
 
     bottoms = (0, None)
@@ -55,6 +60,22 @@ class PythonLayer(Layer):
             blob.reshape(shape)
         self._call("reshape", _as_seen(self._bottom), _as_seen(self._top))
         return [top.shape for top in self._top]
+
+    def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
+        """Means where tops are single numbers; else the user chooses how many items there are."""
+        several = any(bottom.shape[:1] > (1,) for bottom in self._bottom)
+        sure = several or bool(self.proto.loss_weight)
+        shares = [
+            Share.MEAN if not top or (math.prod(top) == 1 and sure) else Share.CHOSEN
+            for top in tops
+        ]
+        if self.context.world.size > 1 and Share.MEAN in shares:
+            self.context.log(
+                "python_layer.hpp",
+                f"Layer {self.name}: a top of one number counts as the mean over the items of its "
+                "process; a sum is to be multiplied by sirtaki.torch.size()",
+            )
+        return shares
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The user's `reshape` and `forward`."""

@@ -9,10 +9,12 @@ from typing import Any
 import sirtaki.caffe.layers as _families
 from sirtaki.caffe.errors import CaffeError, LayerError
 from sirtaki.caffe.layers.base import Context, Layer, Shape, layer_class
+from sirtaki.caffe.layers.shares import Share
 from sirtaki.caffe.net.blob import Blob
 from sirtaki.caffe.net.gradients import settle_gradients
 from sirtaki.caffe.net.sharing import Sharing
 from sirtaki.caffe.net.step import Step
+from sirtaki.caffe.proto.schema import TRAIN
 from sirtaki.caffe.proto.text import text_of
 
 del _families  # imported so that the layer types are known
@@ -47,6 +49,7 @@ class Builder:
         self.steps: list[Step] = []
         self.blobs: dict[str, Blob] = {}
         self.unread: dict[str, None] = {}
+        self._shares: dict[str, Share] = {}  # of blobs
         self._context = context
         self._log = log
         self._sharing = Sharing(log)
@@ -75,7 +78,30 @@ class Builder:
         shapes = self._set_up(layer, [bottom.shape for bottom in bottoms])
         weights = _loss_weights(layer, len(tops))
         self._settle_tops(layer, tops, shapes, weights)
-        self.steps.append(Step(layer, bottoms, tops, weights))
+        averaged = self._average(layer)
+        seeds = self._seeds(layer, shapes, weights)
+        self.steps.append(Step(layer, bottoms, tops, weights, seeds, averaged))
+
+    def _average(self, layer: Layer) -> list[bool]:
+        """Which bottoms the layer needs as means over the processes; settles its shares."""
+        shares = [self._shares[name] for name in layer.proto.bottom]
+        stays = layer.keeps_means and max(shares, default=Share.SAME) <= Share.MEAN
+        alone = self._context.world.size == 1 or self._context.phase != TRAIN
+        averaged = [share == Share.MEAN and not (stays or alone) for share in shares]
+        layer.shares = [
+            Share.SAME if mean else share for share, mean in zip(shares, averaged, strict=True)
+        ]
+        return averaged
+
+    def _seeds(self, layer: Layer, shapes: list[Shape], weights: list[float]) -> list[float]:
+        """Loss weights, of which those of items are summed over the processes."""
+        shares = layer.top_shares(shapes)
+        self._shares |= dict(zip(layer.proto.top, shares, strict=False))  # a loss's may be unnamed
+        processes = self._context.world.size if self._context.phase == TRAIN else 1
+        return [
+            weight * processes if share >= Share.ITEMS else weight
+            for weight, share in zip(weights, shares, strict=True)
+        ]
 
     def _set_up(self, layer: Layer, bottoms: list[Shape]) -> list[Shape]:
         """Make the layer's params; returns the shapes of its tops."""

@@ -246,7 +246,7 @@ class Net:
 
     def _forward(self, step: Step) -> torch.Tensor | None:
         graph = step.needs_backward and torch.is_grad_enabled()
-        bottoms = [bottom.data for bottom in step.bottoms]
+        bottoms = step.means([bottom.data for bottom in step.bottoms], "forward")
         if self._elsewhere:
             bottoms = [bottom.to(self.device, non_blocking=True) for bottom in bottoms]
         with torch.set_grad_enabled(graph):
@@ -286,6 +286,7 @@ class Net:
             for top, weight in zip(step.tops, step.loss_weights, strict=True):
                 if not weight:
                     top.diff = None
+        gradients = step.means(gradients, "backward")
         for bottom, wants, gradient in zip(step.bottoms, step.wants, gradients, strict=True):
             if wants:
                 bottom.put_diff(gradient)
@@ -294,7 +295,7 @@ class Net:
 def _loss_of(step: Step, tops: Sequence[torch.Tensor]) -> torch.Tensor:
     """A step's part of the loss; its gradient is put where a backward begins."""
     parts = []
-    for blob, top, weight in zip(step.tops, tops, step.loss_weights, strict=True):
+    for blob, top, weight in zip(step.tops, tops, step.seeds, strict=True):
         if not weight:
             continue
         values = top.detach()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 
 from sirtaki.caffe.layers.base import Layer, Param
 from sirtaki.caffe.net.blob import Blob
+
+_Values = TypeVar("_Values", torch.Tensor, torch.Tensor | None)
 
 
 @dataclass
@@ -19,6 +23,9 @@ class Step:
         bottoms: What it reads.
         tops: What it writes; in place where one of them is a bottom.
         loss_weights: One a top; 0: no part of the loss.
+        seeds: The gradients where a backward begins: loss weights, times the processes where a
+            top's items are summed.
+        averaged: For each bottom, whether the layer needs its mean over the processes.
         wants: For each bottom, whether its gradient is needed.
         needs_backward: Whether the layer runs in a backward pass.
         complete: Params whose whole gradient is there after this layer's backward.
@@ -29,6 +36,8 @@ class Step:
     bottoms: list[Blob]
     tops: list[Blob]
     loss_weights: list[float]
+    seeds: list[float]
+    averaged: list[bool]
     wants: list[bool] = field(default_factory=list)
     needs_backward: bool = False
     complete: list[Param] = field(default_factory=list)
@@ -39,3 +48,16 @@ class Step:
         self.is_input = self.layer.proto.type == "Input"
         self.has_loss = any(self.loss_weights)
         self.in_place = any(top is bottom for top in self.tops for bottom in self.bottoms)
+
+    def means(self, bottoms: Sequence[_Values], way: str) -> list[_Values]:
+        """Values of the bottoms, or their gradients; where the layer needs them, their means.
+
+        Args:
+            bottoms: One each.
+            way: "forward" or "backward".
+        """
+        mean, name = self.layer.context.world.mean, self.layer.name
+        return [
+            mean(value, f"{name}.{way}.{place}") if averages and value is not None else value
+            for place, (value, averages) in enumerate(zip(bottoms, self.averaged, strict=True))
+        ]

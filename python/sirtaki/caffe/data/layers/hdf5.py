@@ -109,6 +109,7 @@ class HDF5Output(Layer):
     bottoms: ClassVar[tuple[int, int | None]] = (2, 2)
     tops: ClassVar[tuple[int, int | None]] = (0, 0)
     no_gradient_to: ClassVar[tuple[int, ...]] = (0, 1)
+    keeps_means = True
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Begin the file anew."""

@@ -9,6 +9,7 @@ import torch
 from sirtaki.caffe.layers.base import Shape, layer
 from sirtaki.caffe.layers.checks import axis_in
 from sirtaki.caffe.layers.losses.labels import LabelledLoss
+from sirtaki.caffe.layers.shares import Share
 
 
 @layer("Accuracy")
@@ -44,6 +45,10 @@ class Accuracy(LabelledLoss):
                 f"not {self._best}"
             )
         return [(), (classes,)][: len(self.proto.top)]
+
+    def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
+        """Means over the items."""
+        return [min(max(self.shares), Share.MEAN) for _ in tops]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """As the class says."""

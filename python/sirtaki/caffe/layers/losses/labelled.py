@@ -77,7 +77,7 @@ class HingeLoss(LabelledLoss):
         margins = F.relu(1 + sign * x)
         if self.proto.hinge_loss_param.norm == _L2:
             margins = margins.square()
-        return [margins.sum() / x.shape[0]]
+        return [margins.sum() / self.per_process(x.shape[0])]
 
 
 @layer("MultinomialLogisticLoss")
@@ -98,7 +98,8 @@ class MultinomialLogisticLoss(LabelledLoss):
         """As the class says."""
         x = bottoms[0].reshape(bottoms[0].shape[0], -1, 1)
         picked, _ = self.pick(x, bottoms[1].long().reshape(-1, 1), None)
-        return [-picked.clamp(min=_LEAST).log().sum() / x.shape[0]]
+        loss = -picked.clamp(min=_LEAST).log().sum()
+        return [loss / self.per_process(x.shape[0])]
 
 
 @layer("InfogainLoss")

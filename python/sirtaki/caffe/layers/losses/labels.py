@@ -32,9 +32,7 @@ class LabelledLoss(Layer):
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the bottoms."""
         self._axis = self.class_axis(len(bottoms[0]))
-        self.normalizer = LossNormalizer(
-            self.proto.loss_param, self.context, self.name, self.default_normalization
-        )
+        self.normalizer = LossNormalizer(self, self.default_normalization)
 
     def split(self, shape: Shape) -> tuple[int, int, int]:
         """Items, classes, and places in an item."""

@@ -28,7 +28,7 @@ class EuclideanLoss(Layer):
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """As the class says."""
         a, b = bottoms
-        items = a.shape[0] if a.dim() else 1
+        items = self.per_process(a.shape[0] if a.dim() else 1)
         return [(a - b.reshape(a.shape)).square().sum() / (2 * items)]
 
 
@@ -65,7 +65,8 @@ class ContrastiveLoss(Layer):
                 apart = (parameter.margin - squares).clamp(min=0)
             else:
                 apart = (parameter.margin - squares.sqrt()).clamp(min=0).square()
-            return [squares.where(similar, apart).sum() / (2 * len(squares))]
+            self._items = self.per_process(len(squares))
+            return [squares.where(similar, apart).sum() / (2 * self._items)]
 
     def backward(
         self,
@@ -89,7 +90,7 @@ class ContrastiveLoss(Layer):
                 apart = -(parameter.margin - distances).clamp(min=0) / (distances + 1e-4)
             factors = torch.ones_like(apart).where(bottoms[2].long().reshape(-1) != 0, apart)
             gradient = (between * factors[:, None]).reshape(bottoms[0].shape)
-            gradient = gradient * (diff / len(squares))
+            gradient = gradient * (diff / self._items)
         return [
             gradient if wanted[0] else None,
             -gradient if wanted[1] else None,
@@ -121,7 +122,7 @@ class SmoothL1Loss(Layer):
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """As the class says."""
-        return [self.losses(bottoms).sum() / bottoms[0].shape[0]]
+        return [self.losses(bottoms).sum() / self.per_process(bottoms[0].shape[0])]
 
     def losses(self, bottoms: Sequence[torch.Tensor]) -> torch.Tensor:
         """Of each element."""
@@ -148,7 +149,7 @@ class SmoothL1LossOHEM(SmoothL1Loss):
         super().setup(bottoms)
         if len(bottoms[0]) < 2:
             raise self.error("its bottoms need an axis of channels")
-        self._normalizer = LossNormalizer(self.proto.loss_param, self.context, self.name)
+        self._normalizer = LossNormalizer(self)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """A number, and the shape of the bottoms with one channel."""

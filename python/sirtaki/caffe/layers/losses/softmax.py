@@ -87,7 +87,7 @@ class SoftmaxWithLoss(LabelledLoss):
         if len(bottoms) > 2:
             weights = bottoms[2].reshape(outer, inner)
             weights = weights if counted is None else weights * counted
-            self._divisor: torch.Tensor | float = weights.sum().clamp(min=_LEAST)
+            self._divisor = self.per_process(weights.sum(), varies=True, least=_LEAST)
         else:
             self._divisor = self.normalizer.divisor(outer, inner, counted)
         self._weights = weights

@@ -8,6 +8,7 @@ import torch
 
 from sirtaki.caffe.layers.base import Layer, Shape, layer
 from sirtaki.caffe.layers.checks import axis_in
+from sirtaki.caffe.layers.shares import Share
 
 _SUM, _ASUM, _SUMSQ, _MEAN = 1, 2, 3, 4
 
@@ -20,10 +21,15 @@ class Reduction(Layer):
         """Check the axis."""
         axis = self.proto.reduction_param.axis
         self._axis = axis_in(self, axis, len(bottoms[0]), "reduction_param.axis")
+        self.keeps_means = self.proto.reduction_param.operation in (_SUM, _MEAN)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """The axes before."""
         return [tuple(bottoms[0][: self._axis])]
+
+    def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
+        """A number made of all items, unless the axis of these stays."""
+        return [max(self.shares) if self._axis else min(max(self.shares), Share.MEAN)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """As the class says."""
@@ -33,9 +39,18 @@ class Reduction(Layer):
             x = x.abs()
         elif operation == _SUMSQ:
             x = x.square()
-        y = x.mean(-1) if operation == _MEAN else x.sum(-1)
         coefficient = self.proto.reduction_param.coeff
+        if self._axis == 0 and self.processes > 1:
+            y = self._of_all(x)
+        else:
+            y = x.mean(-1) if operation == _MEAN else x.sum(-1)
         return [y if coefficient == 1 else y * coefficient]
+
+    def _of_all(self, x: torch.Tensor) -> torch.Tensor:
+        """A number whose mean over the processes is that of the whole batch."""
+        if self.proto.reduction_param.operation == _MEAN:
+            return x.sum() / self.per_process(x.numel())
+        return x.sum() * self.processes
 
 
 @layer("ArgMax")

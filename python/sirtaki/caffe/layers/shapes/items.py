@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from sirtaki.caffe.layers.base import Layer, Shape, layer
+from sirtaki.caffe.layers.shares import Share
 
 
 @layer("BatchReindex")
@@ -61,6 +62,10 @@ class Filter(Layer):
         if math.prod(selector) != selector[0]:
             raise self.error(f"its selector must have one number an item, not {list(selector)}")
         return list(data)
+
+    def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
+        """How many items are left depends on them."""
+        return [Share.CHOSEN for _ in tops]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """As the class says."""

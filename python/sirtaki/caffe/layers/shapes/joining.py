@@ -28,6 +28,7 @@ class Eltwise(Layer):
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the coefficients."""
         parameter = self.proto.eltwise_param
+        self.keeps_means = parameter.operation == _SUM
         self._coefficients = [float(c) for c in parameter.coeff]
         if not self._coefficients:
             return
@@ -81,6 +82,7 @@ class Concat(Layer):
     """Blobs one after the other along an axis."""
 
     bottoms = (1, None)
+    keeps_means = True
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the axis."""

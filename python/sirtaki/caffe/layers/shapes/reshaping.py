@@ -15,6 +15,8 @@ from sirtaki.caffe.layers.checks import axis_in, positive, rank_of
 class Flatten(Layer):
     """The axes from `axis` to `end_axis` made one."""
 
+    keeps_means = True
+
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the axes."""
         parameter, rank = self.proto.flatten_param, len(bottoms[0])
@@ -38,6 +40,8 @@ class Flatten(Layer):
 @layer("Reshape")
 class Reshape(Layer):
     """A shape for `num_axes` axes from `axis` on: 0 keeps a size, -1 is what is left."""
+
+    keeps_means = True
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the parameters."""

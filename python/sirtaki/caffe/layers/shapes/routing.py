@@ -8,6 +8,7 @@ import torch
 
 from sirtaki.caffe.layers.base import Layer, Shape, layer
 from sirtaki.caffe.layers.checks import filled
+from sirtaki.caffe.layers.shares import Share
 
 
 @layer("Split")
@@ -15,6 +16,7 @@ class Split(Layer):
     """The bottom, several times; its gradient is the sum of theirs."""
 
     tops = (1, None)
+    keeps_means = True
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """That of the bottom."""
@@ -47,6 +49,7 @@ class Silence(Layer):
 
     bottoms = (1, None)
     tops = (0, 0)
+    keeps_means = True
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """None."""
@@ -75,6 +78,10 @@ class Parameter(Layer):
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """That of the blob."""
         return [tuple(self.params[0].data.shape)]
+
+    def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
+        """No part of the batch."""
+        return [Share.SAME]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The blob itself."""
