@@ -134,9 +134,12 @@ class GradientAverage:
     @property
     def after_layer(self) -> Callable[[Layer, list[Param]], None] | None:
         """To be called for each layer in its turn of the backward pass; None: there is no need."""
-        return None if self._alone else self._start
+        return None if self._alone else lambda layer, params: self.start(layer.name, params)
 
-    def _start(self, layer: Layer, params: list[Param]) -> None:
+    def start(self, name: str, params: Sequence[Param]) -> None:
+        """Begin to average the gradients of params, which have a name together."""
+        if self._alone:
+            return
         gradients = []
         for param in params:
             if param.learns:
@@ -144,8 +147,10 @@ class GradientAverage:
                     param.diff = torch.zeros_like(param.data)
                 gradients.append(param.diff)
         if gradients:
-            name = f"caffe.gradients.{layer.name}"
-            self._handles.append(hvd.grouped_allreduce_async_(gradients, op=hvd.Average, name=name))
+            handle = hvd.grouped_allreduce_async_(
+                gradients, op=hvd.Average, name=f"caffe.gradients.{name}"
+            )
+            self._handles.append(handle)
 
     def wait(self) -> None:
         """Return when the gradients are the means over all processes."""

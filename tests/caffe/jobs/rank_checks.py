@@ -9,6 +9,8 @@ import threading
 import time
 from pathlib import Path
 
+import caffe
+import numpy as np
 import torch
 
 import sirtaki.torch as hvd
@@ -49,7 +51,23 @@ def statistics() -> None:
         assert all(torch.equal(a, b) for a, b in zip(values, means, strict=True))
     assert all(torch.equal(p.data, v) for p, v in zip(norm.params[:3], own, strict=True))
     solver.close()
-    print("as it should be")
+    print("statistics")
+
+
+def update() -> None:
+    """The loop that a script writes by itself: `apply_update` ends each iteration."""
+    hvd.init()
+    solver = caffe.SGDSolver("normed_solver.prototxt")
+    weights, bias = solver.net.params["ip2"]
+    weights.data[...] = 0
+    weights.diff[...] = 2 * hvd.rank()
+    bias.diff[...] = hvd.rank()
+    solver.apply_update()
+    assert solver.iter == 1
+    # base_lr, and what weight_decay adds to nothing.
+    assert np.allclose(weights.data, -0.05), weights.data
+    solver.engine.close()
+    print("update")
 
 
 def signalled() -> None:

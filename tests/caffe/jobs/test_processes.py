@@ -91,11 +91,13 @@ def test_processes_do_together_what_one_does_with_the_whole_batch(
     assert [v for _, v in found] == pytest.approx([v for _, v in expected], rel=2e-5, abs=1e-6)
 
 
-def rank_script(folder: Path, name: str, processes: int) -> list[str]:
-    """Run a function of `rank_checks` in several processes; return what they print."""
-    code = f"from tests.caffe.jobs import rank_checks; rank_checks.{name}()"
+def rank_script(folder: Path, *names: str) -> list[str]:
+    """Run functions of `rank_checks` in two processes; return what they print."""
+    code = "; ".join(
+        ["from tests.caffe.jobs import rank_checks", *(f"rank_checks.{n}()" for n in names)]
+    )
     done = subprocess.run(
-        [*places.HOROVODRUN, "-np", str(processes), places.CAFFE[0], "-c", code],
+        [*places.HOROVODRUN, "-np", "2", places.CAFFE[0], "-c", code],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -107,13 +109,27 @@ def rank_script(folder: Path, name: str, processes: int) -> list[str]:
     return sorted(done.stdout.splitlines())
 
 
-def test_statistics_are_averaged_for_tests_and_snapshots_and_kept_apart_otherwise(
-    tmp_path: Path,
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What has held in both processes."""
+    folder = tmp_path_factory.mktemp("checked")
+    places.make_data(folder)
+    places.write_net(folder, "normed", places.BATCH_NORM, 6)
+    return rank_script(folder, "update", "statistics")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_update_of_a_script_is_by_the_gradients_of_all_processes(
+    checked: list[str], rank: int
 ) -> None:
-    places.make_data(tmp_path)
-    places.write_net(tmp_path, "normed", places.BATCH_NORM, 6)
-    lines = rank_script(tmp_path, "statistics", 2)
-    assert lines == [f"[{rank}]<stdout>:as it should be" for rank in range(2)]
+    assert f"[{rank}]<stdout>:update" in checked
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_statistics_are_averaged_for_tests_and_snapshots_and_kept_apart_otherwise(
+    checked: list[str], rank: int
+) -> None:
+    assert f"[{rank}]<stdout>:statistics" in checked
 
 
 def test_a_process_that_loses_its_data_ends_all_and_says_so(tmp_path: Path) -> None:
@@ -139,7 +155,7 @@ def test_a_signal_to_one_process_acts_in_all(
     more = "max_iter: 1000000\ndisplay: 0\ntest_interval: 1000000\ntest_initialization: false"
     places.write_net(tmp_path, "lenet", places.LENET, 6, more)
     (tmp_path / "signalled").write_text(f"{rank} {name}")
-    lines = rank_script(tmp_path, "signalled", 2)
+    lines = rank_script(tmp_path, "signalled")
     assert lines == [f"[{r}]<stdout>:ended with 0" for r in range(2)]
     assert len(list(tmp_path.glob("*.solverstate"))) == snapshots
 

@@ -66,10 +66,11 @@ class Solver:
         self.engine.restore(str(state_file))
 
     def apply_update(self) -> None:
-        """Change the weights by their gradients, which ends an iteration."""
-        self.engine.update.compute(self.engine.rate(), self.engine.iter)
-        self.engine.update.subtract()
-        self.engine.iter += 1
+        """Change the weights by their gradients, which ends an iteration.
+
+        With several processes all call it, and the gradients are averaged first.
+        """
+        self.engine.apply_update()
 
 
 class SGDSolver(Solver):

@@ -193,6 +193,14 @@ class Solver:
             self.stopped = request.stop
             self.options.after_iteration(self)
 
+    def apply_update(self) -> None:
+        """End an iteration by the gradients that the params have; called by all processes."""
+        self._gradients.start("all", self.net.learnable)
+        self._gradients.wait()
+        self.update.compute(self.rate(), self.iter)
+        self.update.subtract()
+        self.iter += 1
+
     def agree(self, request: Request, loss: float) -> tuple[Request, float]:
         """What any process wants, and the mean loss; called by all of them."""
         values = [float(request.stop), float(request.snapshot), loss]
