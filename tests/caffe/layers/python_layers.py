@@ -63,3 +63,14 @@ class Failing(caffe.Layer):
 
     def forward(self, bottom, top):
         raise OSError("the camera is off")
+
+
+class TenTimes(caffe.Layer):
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = 10 * bottom[0].data
+
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] = 10 * top[0].diff

@@ -52,6 +52,15 @@ def test_updates_of_a_script_are_iterations_and_lower_the_rate(file: Path) -> No
     np.testing.assert_allclose(solver.net.params["a"][0].data, -0.0111, rtol=1e-6)
 
 
+def test_a_script_goes_backward_after_training_has_ended(file: Path) -> None:
+    file.write_text(file.read_text() + "display: 5\n")
+    solver = caffe.SGDSolver(str(file))
+    solver.solve()
+    solver.net.clear_param_diffs()
+    solver.net.backward()
+    assert solver.net.params["a"][0].diff.any()
+
+
 def test_steps_are_counted_and_lower_the_loss(file: Path) -> None:
     solver = caffe.get_solver(file)
     solver.step(1)

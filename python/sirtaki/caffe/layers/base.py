@@ -160,6 +160,18 @@ class Layer(abc.ABC):
         finally:
             self.params = given
 
+    def before_backward(
+        self, bottoms: Sequence[torch.Tensor], tops: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """The tops to go backward from where no `forward` has left them.
+
+        Args:
+            bottoms: As `forward` takes them.
+            tops: What the blobs hold.
+        """
+        del tops
+        return self.forward(bottoms)
+
     def backward(
         self,
         bottoms: Sequence[torch.Tensor],

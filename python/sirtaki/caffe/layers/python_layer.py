@@ -86,6 +86,14 @@ class PythonLayer(Layer):
         self._call("forward", *seen)
         return [top.data.clone() for top in self._top]
 
+    def before_backward(
+        self, bottoms: Sequence[torch.Tensor], tops: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """What the blobs hold; the user's `forward` is not run."""
+        for blob, values in zip([*self._bottom, *self._top], [*bottoms, *tops], strict=True):
+            blob.put(values.detach())
+        return list(tops)
+
     def backward(
         self,
         bottoms: Sequence[torch.Tensor],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Log = Callable[[str, str], None]
 AfterLayer = Callable[[Layer, list[Param]], None]
+_Result = TypeVar("_Result")
 
 
 class Net:
@@ -135,7 +136,8 @@ class Net:
     ) -> None:
         """Run the layers' gradients from start down to end, both included; all by default.
 
-        Gradients of params are added to what `Param.diff` holds.
+        Gradients of params are added to what `Param.diff` holds. A layer that has not run forward
+        with gradients takes the values that its blobs have.
 
         Args:
             start: The last layer of the range.
@@ -255,32 +257,39 @@ class Net:
                     self._leaf(bottom, wants, step.in_place)
                     for bottom, wants in zip(bottoms, step.wants, strict=True)
                 ]
-            try:
-                tops = step.layer.forward(bottoms)
-            except (CaffeError, HorovodInternalError):
-                raise
-            except Exception as error:
-                raise step.layer.error(f"forward failed: {error}") from error
+            tops = _guarded(step.layer.forward, step.layer, bottoms)
         if self._elsewhere:
             tops = [top.to(self.device, non_blocking=True) for top in tops]
         step.ran = (bottoms, tops) if graph else None
         for blob, top in zip(step.tops, tops, strict=True):
             blob.put(top.detach() if graph else top)
-        return _loss_of(step, tops) if step.has_loss else None
+        return step.loss(tops) if step.has_loss else None
+
+    def _run_for_backward(self, step: Step) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """What a layer runs with on what its blobs hold, where no forward has kept it."""
+        bottoms = step.means([bottom.data.to(self.device) for bottom in step.bottoms], "again")
+        fixed = [(p.data, p.data.clone()) for p in step.layer.params if not p.learns]
+        with torch.enable_grad():
+            bottoms = [
+                self._leaf(bottom, wants, step.in_place)
+                for bottom, wants in zip(bottoms, step.wants, strict=True)
+            ]
+            tops = [top.data.to(self.device) for top in step.tops]
+            tops = _guarded(step.layer.before_backward, step.layer, bottoms, tops)
+        for data, before in fixed:
+            data.copy_(before)  # a BatchNorm has seen nothing new
+        if step.has_loss:
+            step.loss(tops)
+        return bottoms, tops
 
     def _backward(self, step: Step) -> None:
-        if step.ran is None:
-            raise step.layer.error("backward needs a forward with gradients before it")
+        if step.ran is None or not step.fits(step.ran[0]):
+            step.ran = self._run_for_backward(step)
         bottoms, tops = step.ran
         diffs = [top.diff for top in step.tops]
         if self._elsewhere:
             diffs = [None if diff is None else diff.to(self.device) for diff in diffs]
-        try:
-            gradients = step.layer.backward(bottoms, tops, diffs, step.wants)
-        except (CaffeError, HorovodInternalError):
-            raise
-        except Exception as error:
-            raise step.layer.error(f"backward failed: {error}") from error
+        gradients = _guarded(step.layer.backward, step.layer, bottoms, tops, diffs, step.wants)
         if not self.context.keep_graphs:
             step.ran = None
             for top, weight in zip(step.tops, step.loss_weights, strict=True):
@@ -292,18 +301,15 @@ class Net:
                 bottom.put_diff(gradient)
 
 
-def _loss_of(step: Step, tops: Sequence[torch.Tensor]) -> torch.Tensor:
-    """A step's part of the loss; its gradient is put where a backward begins."""
-    parts = []
-    for blob, top, weight in zip(step.tops, tops, step.seeds, strict=True):
-        if not weight:
-            continue
-        values = top.detach()
-        if blob.diff is None:
-            blob.diff = torch.full_like(values, weight)
-        total = values if values.dim() == 0 else values.sum()
-        parts.append(total if weight == 1.0 else total * weight)
-    return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+def _guarded(run: Callable[..., _Result], layer: Layer, *arguments: Any) -> _Result:
+    """Run a method of a layer; what goes wrong names the layer."""
+    try:
+        return run(*arguments)
+    except (CaffeError, HorovodInternalError):
+        raise
+    except Exception as error:
+        way = run.__name__.removeprefix("before_")
+        raise layer.error(f"{way} failed: {error}") from error
 
 
 def _generator(seed: int | None) -> torch.Generator:

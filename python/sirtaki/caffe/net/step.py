@@ -49,12 +49,29 @@ class Step:
         self.has_loss = any(self.loss_weights)
         self.in_place = any(top is bottom for top in self.tops for bottom in self.bottoms)
 
+    def fits(self, bottoms: Sequence[torch.Tensor]) -> bool:
+        """Whether bottoms of an earlier run have the shapes that they have now."""
+        return all(b.shape == now.shape for b, now in zip(bottoms, self.bottoms, strict=True))
+
+    def loss(self, tops: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Its part of the loss; the gradient is put where a backward begins."""
+        parts = []
+        for blob, top, weight in zip(self.tops, tops, self.seeds, strict=True):
+            if not weight:
+                continue
+            values = top.detach()
+            if blob.diff is None:
+                blob.diff = torch.full_like(values, weight)
+            total = values if values.dim() == 0 else values.sum()
+            parts.append(total if weight == 1.0 else total * weight)
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+
     def means(self, bottoms: Sequence[_Values], way: str) -> list[_Values]:
         """Values of the bottoms, or their gradients; where the layer needs them, their means.
 
         Args:
             bottoms: One each.
-            way: "forward" or "backward".
+            way: "forward", "backward" or "again"; one for each way that processes meet.
         """
         mean, name = self.layer.context.world.mean, self.layer.name
         return [

@@ -163,7 +163,7 @@ class Solver:
             self.log("solver.cpp", "Optimization stopped early.")
             return
         if self._is_due(self.param.display):
-            with torch.no_grad():
+            with torch.set_grad_enabled(self.options.keep_graphs):
                 loss = float(self.net.forward())
             self.window.add(self.processes.mean(loss, "loss"))
             self.log("solver.cpp", f"Iteration {self.iter}, loss = {self.window.mean:g}")
