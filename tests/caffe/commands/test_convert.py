@@ -215,13 +215,23 @@ def test_names_of_a_file_never_become_code(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        ('type: "MVN"', "(MVN): this type of layer is not converted"),
+        (
+            'type: "Pooling" pooling_param { kernel_size: 1 stride: 4 }',
+            "(Pooling): its last windows are outside of the image",
+        ),
+    ],
+)
 def test_what_cannot_be_converted_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], layer: str, why: str
 ) -> None:
     path = tmp_path / "net.prototxt"
-    path.write_text(IMAGES + 'layer { name: "m" type: "MVN" bottom: "data" top: "y" }')
+    path.write_text(IMAGES + f'layer {{ name: "m" bottom: "data" top: "y" {layer} }}')
     assert main([str(path), "--output", str(tmp_path)]) == 1
-    assert "layer 'm' (MVN): this type of layer is not converted" in capsys.readouterr().err
+    assert f"layer 'm' {why}" in capsys.readouterr().err
 
 
 def test_the_folder_must_be_given(tmp_path: Path) -> None:

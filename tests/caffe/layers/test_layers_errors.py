@@ -143,7 +143,6 @@ REFUSALS: list[tuple[Case, str]] = [
     (Case("Pooling", IMAGE, "global_pooling: true kernel_size: 2"), "both global_pooling and"),
     (Case("Pooling", IMAGE, "global_pooling: true pad: 1"), "global_pooling needs pad 0"),
     (Case("Pooling", IMAGE, "global_pooling: true stride: 2"), "global_pooling needs stride 1"),
-    (Case("Pooling", IMAGE, "kernel_size: 1 stride: 3"), "one would be empty"),
     (Case("Pooling", IMAGE, "kernel_size: 9"), "do not fit an axis of 6"),
     (Case("Pooling", IMAGE, "kernel_size: 2 pool: AVE", tops=2), "only MAX pooling"),
     (Case("Pooling", IMAGE, "kernel_size: 2 pad: 1 pool: STOCHASTIC"), "is for MAX and AVE"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sirtaki.caffe.proto.schema import TEST
 from tests.caffe.layers.layer_runs import Array, build, numbers, run
@@ -83,6 +84,27 @@ def test_windows_are_those_of_caffe(k: Any, s: Any, p: Any, ceil: bool) -> None:
             expected = pooled(x[item, channel], k, s, p, ceil=ceil)
             for top, wanted in zip((largest, places, means, inner_means), expected, strict=True):
                 np.testing.assert_allclose(top[item, channel], wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "empty"), [("MAX", np.finfo(np.float32).min), ("AVE", 0.0), ("STOCHASTIC", 0.0)]
+)
+def test_a_window_behind_the_image_is_empty(method: str, empty: float) -> None:
+    x = np.abs(numbers(1, 1, 6, 5)).astype(np.float64)
+    built = build(text((1, 1), (2, 2), (0, 0), f"pool: {method}"), x.shape, phase=TEST)
+    (top,) = run(built, x)
+    expected = np.full((1, 1, 4, 3), empty)
+    expected[:, :, :3] = x[:, :, ::2, ::2]
+    np.testing.assert_allclose(top, expected, rtol=1e-12)
+
+
+def test_the_maximum_of_an_empty_window_is_nowhere() -> None:
+    x = torch.rand(1, 1, 6, 6, dtype=torch.float64, requires_grad=True)
+    top, places = build(text((1, 1), (2, 2), (0, 0)), x.shape, tops=2).forward([x])
+    assert places[0, 0, 3].tolist() == [-1] * 4
+    top.sum().backward()
+    assert x.grad[0, 0, ::2, ::2].eq(1).all()
+    assert x.grad.sum() == 9
 
 
 def test_a_window_larger_than_the_image_is_one_that_overhangs() -> None:

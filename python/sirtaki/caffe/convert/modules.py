@@ -98,11 +98,15 @@ def pooling(place: Place) -> Piece:
     pad = _values(proto, "pad", "pad", 2, 0)
     if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
         raise layer.error(f"pad {pad} is more than half of the kernel {kernel}, which PyTorch's is")
+    stride = _values(proto, "stride", "stride", 2, 1)
+    axes = zip(place.tops[0][2:], stride, pad, place.shapes[0][2:], strict=True)
+    if any((windows - 1) * s - p >= size for windows, s, p, size in axes):
+        raise layer.error("its last windows are outside of the image: PyTorch leaves them out")
     whole = proto.avg_include_pad or kind == "Max"
     module = call(
         f"nn.{kind}Pool2d",
         sizes(kernel),
-        sizes(_values(proto, "stride", "stride", 2, 1)),
+        sizes(stride),
         padding=_unless(pad, 0),
         ceil_mode="True" if proto.round_mode == 0 else None,
         count_include_pad=None if whole else "False",

@@ -1,9 +1,9 @@
 """Pooling, with Caffe's windows.
 
 The number of windows is rounded up; only where there is padding, one that would start beyond the
-image and its padding is dropped. Without padding such a window (stride > kernel) would be empty
-and Caffe's result arbitrary: it is refused. STOCHASTIC pooling, which Caffe has for GPUs alone, is
-here on every device.
+image and its padding is dropped. Without padding such a window (stride > kernel) stays, and is
+empty: its maximum is the least float, as in Caffe, at place -1; its mean is 0, where Caffe divides
+0 by 0. STOCHASTIC pooling, which Caffe has for GPUs alone, is here on every device.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ Pair = tuple[int, int]
 _MAX = 0
 _AVE = 1
 _STOCHASTIC = 2
+_LEAST = torch.finfo(torch.float32).min
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,16 @@ class Pool:
             number = (span + s - 1 if self.ceil else span) // s + 1
             if any(self.pad) and (number - 1) * s >= size + p:
                 number -= 1
-            if number < 1 or (number - 1) * s >= size + p:
+            if number < 1:
                 raise owner.error(
-                    f"its windows (kernel {k}, stride {s}, pad {p}) do not fit an axis of {size}: "
-                    "one would be empty"
+                    f"its windows (kernel {k}, stride {s}, pad {p}) do not fit an axis of {size}"
                 )
             found.append(number)
         return found[0], found[1]
 
     def apply(self, owner: Layer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Pool; with a maximum comes its place in the plane, of equal ones the first."""
-        height, width = self.outputs(owner, x.shape[2:])
+        windows = self.outputs(owner, x.shape[2:])
         x = channels_last(x)
         kernel, stride, pad = self.kernel, self.stride, self.pad
         if self.method == _STOCHASTIC:
@@ -81,15 +81,16 @@ class Pool:
                 y = F.avg_pool2d(F.pad(x, borders), kernel, stride, 0, self.ceil)
             else:
                 y = F.avg_pool2d(x, kernel, stride, pad, self.ceil, self.count_pad)
-            return y[:, :, :height, :width], None
-        if not beyond:
-            return F.max_pool2d_with_indices(x, kernel, stride, pad, (1, 1), self.ceil)
-        y, at = F.max_pool2d_with_indices(
-            F.pad(x, borders, value=-torch.inf), kernel, stride, (0, 0), (1, 1), self.ceil
-        )
-        padded = x.shape[3] + 2 * pad[1]
-        at = (at // padded - pad[0]) * x.shape[3] + at % padded - pad[1]
-        return y[:, :, :height, :width], at[:, :, :height, :width]
+            return _with_empty(y, windows, 0.0), None
+        if beyond:
+            y, at = F.max_pool2d_with_indices(
+                F.pad(x, borders, value=-torch.inf), kernel, stride, (0, 0), (1, 1), self.ceil
+            )
+            padded = x.shape[3] + 2 * pad[1]
+            at = (at // padded - pad[0]) * x.shape[3] + at % padded - pad[1]
+        else:
+            y, at = F.max_pool2d_with_indices(x, kernel, stride, pad, (1, 1), self.ceil)
+        return _with_empty(y, windows, _LEAST), _with_empty(at, windows, -1)
 
     def _stochastic(self, x: torch.Tensor, owner: Layer) -> torch.Tensor:
         """In TRAIN one element a window, drawn by value; else the mean weighted by value."""
@@ -107,6 +108,15 @@ class Pool:
         threshold = drawn.uniform_(generator=random).to(x.device) * sums[..., -1]
         first = (sums < threshold[..., None]).sum(4, keepdim=True).clamp(max=kh * kw - 1)
         return windows.gather(4, first)[..., 0]
+
+
+def _with_empty(y: torch.Tensor, windows: Pair, value: float) -> torch.Tensor:
+    """As many windows as there are to be; what PyTorch has left out, being empty, has a value."""
+    height, width = windows
+    y = y[:, :, :height, :width]
+    if y.shape[2:] == windows:
+        return y
+    return F.pad(y, [0, width - y.shape[3], 0, height - y.shape[2]], value=value)
 
 
 @layer("Pooling")
