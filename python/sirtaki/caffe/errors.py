@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class CaffeError(RuntimeError):
     """A file or a net that cannot be used; the text names the file and line, or the layer."""
@@ -24,3 +27,10 @@ class LayerError(CaffeError):
         super().__init__(f"layer '{layer}' ({kind}): {why}")
         self.layer = layer
         self.kind = kind
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The end of an error's sentence, "; did you mean 'ReLU'?"; "" where nothing is alike."""
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return f"; did you mean '{by_lower[near[0]]}'?" if near else ""

@@ -77,9 +77,19 @@ def test_what_a_layer_did_not_foresee_names_it_too(monkeypatch: pytest.MonkeyPat
         build(DATA + product("ip", "data", 4) + RELU)
 
 
-def test_an_unknown_type_is_named() -> None:
-    with pytest.raises(LayerError, match=r"layer 'x' \(Convolutoin\)"):
-        build('layer { name: "x" type: "Convolutoin" }')
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [
+        ("Convolutoin", "; did you mean 'Convolution'?"),
+        ("RelU", "; did you mean 'ReLU'?"),
+        ("RELU", "; did you mean 'ReLU'?"),
+        ("Nothing of the kind", ""),
+    ],
+)
+def test_an_unknown_type_is_named_and_one_like_it(kind: str, end: str) -> None:
+    with pytest.raises(LayerError) as caught:
+        build(f'layer {{ name: "x" type: "{kind}" }}')
+    assert str(caught.value) == f"layer 'x' ({kind}): this type of layer is not known{end}"
 
 
 @pytest.mark.parametrize(

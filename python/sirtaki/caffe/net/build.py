@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import sirtaki.caffe.layers as _families
-from sirtaki.caffe.errors import CaffeError, LayerError
-from sirtaki.caffe.layers.base import Context, Layer, Shape, layer_class
+from sirtaki.caffe.errors import CaffeError, LayerError, suggestion
+from sirtaki.caffe.layers.base import Context, Layer, Shape, layer_class, layer_kinds
 from sirtaki.caffe.layers.shares import Share
 from sirtaki.caffe.net.blob import Blob
 from sirtaki.caffe.net.gradients import settle_gradients
@@ -180,7 +180,8 @@ def log_net(net: Any, log: Log | None) -> None:
 def _make(message: Any, context: Context) -> Layer:
     cls = layer_class(message.type)
     if cls is None:
-        raise LayerError(message.name, message.type, "this type of layer is not known")
+        near = suggestion(message.type, layer_kinds())
+        raise LayerError(message.name, message.type, f"this type of layer is not known{near}")
     return cls(message, context)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
+from sirtaki.caffe.errors import suggestion
 from sirtaki.caffe.proto.grammar import opaque
 from sirtaki.caffe.proto.grammar.tokens import Tokens, shown, unquoted
 
@@ -231,7 +231,7 @@ def _enum(tokens: Tokens, field: str, numbers: dict[str, int]) -> int:
             raise tokens.error(f"'{field}' has no value {value}; it is one of {names}", start)
         return value
     if tokens.kind != "name" or word not in numbers:
-        near = _near(word, numbers)
+        near = suggestion(word, numbers)
         raise tokens.error(f"'{field}' is one of {names}; found {tokens.found()}{near}")
     tokens.advance()
     return numbers[word]
@@ -259,9 +259,4 @@ def _string(tokens: Tokens) -> str:
 
 
 def _no_field(known: _Message, name: str) -> str:
-    return f"{known.name} has no field '{name}'{_near(name, known.fields)}"
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    return f"{known.name} has no field '{name}'{suggestion(name, known.fields)}"
