@@ -101,6 +101,22 @@ def test_an_lmdb_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> Non
             list(map(reader.read, range(60)))
 
 
+@pytest.mark.parametrize(
+    ("written", "asked", "said"),
+    [
+        ("lmdb", "leveldb", "of the kind LMDB, not LevelDB: give backend: LMDB, or"),
+        ("leveldb", "lmdb", "of the kind LevelDB, not LMDB: give backend: LEVELDB, or"),
+    ],
+)
+def test_a_database_of_the_other_kind_is_recognised(
+    tmp_path: Path, written: str, asked: str, said: str
+) -> None:
+    with write_database(written, tmp_path / "db") as database:
+        database.put(b"a", b"1")
+    with pytest.raises(CaffeError, match=said):
+        open_database(asked, str(tmp_path / "db"))
+
+
 def test_a_damaged_leveldb_is_refused(tmp_path: Path) -> None:
     with write_database("leveldb", tmp_path / "db") as writer:
         for number in range(50):

@@ -8,6 +8,9 @@ from pathlib import Path
 from sirtaki.caffe.data.order import Order
 from sirtaki.caffe.errors import CaffeError
 
+_TITLES = {"lmdb": "LMDB", "leveldb": "LevelDB"}
+_FILES = {"lmdb": "data.mdb", "leveldb": "CURRENT"}  # of every such database
+
 Record = tuple[bytes, bytes]  # key, value
 
 
@@ -142,7 +145,13 @@ def open_database(backend: str, source: str) -> Database:
         CaffeError: It is not there, is not whole, or the package that reads it is missing.
     """
     if not Path(source).exists():
-        raise CaffeError(f"{source}: no such {_title(backend)}")
+        raise CaffeError(f"{source}: no such {_TITLES[backend]}")
+    found = next((name for name, file in _FILES.items() if Path(source, file).exists()), backend)
+    if found != backend:
+        raise CaffeError(
+            f"{source} is of the kind {_TITLES[found]}, not {_TITLES[backend]}: give backend: "
+            f"{found.upper()}, or to a tool --backend={found}"
+        )
     if backend == "lmdb":
         from sirtaki.caffe.data.stores.lmdb_files import Lmdb
 
@@ -200,7 +209,3 @@ def write_database(backend: str, path: Path) -> Writer:
     from sirtaki.caffe.data.stores.leveldb_files import LevelDbWriter
 
     return LevelDbWriter(path)
-
-
-def _title(backend: str) -> str:
-    return {"lmdb": "LMDB", "leveldb": "LevelDB"}[backend]
