@@ -352,21 +352,46 @@ def test_nothing_goes_on_after_an_error(file: str, place: Path) -> None:
     assert set(threading.enumerate()) <= before
 
 
+def add_python_layer(module: str) -> None:
+    with Path("lenet.prototxt").open("a") as file:
+        file.write(
+            'layer { name: "own" type: "Python" bottom: "ip1" top: "own" '
+            f'python_param {{ module: "{module}" layer: "Broken" }} }}'
+        )
+
+
 @pytest.mark.usefixtures("place")
-def test_an_exception_of_a_python_layer_ends_with_its_traceback(capsys: Shown) -> None:
+def test_a_python_layer_that_is_not_there_ends_with_one_line(capsys: Shown) -> None:
+    add_python_layer("not_there")
+    assert run("train", "--solver=lenet_solver.prototxt") == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" not in shown
+    (line,) = (line for line in shown.splitlines() if line.startswith("F"))
+    assert "layer 'own' (Python): class 'Broken' of module 'not_there' cannot be made" in line
+
+
+@pytest.mark.usefixtures("place")
+def test_a_module_of_a_python_layer_that_is_no_python_shows_its_line(capsys: Shown) -> None:
+    Path("no_python.py").write_text("\n\nclass Broken(\n")
+    add_python_layer("no_python")
+    assert run("train", "--solver=lenet_solver.prototxt") == 1
+    assert 'no_python.py", line 3\n    class Broken(\n' in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("place")
+def test_an_exception_of_a_python_layer_shows_where_it_was_raised(capsys: Shown) -> None:
     Path("broken.py").write_text(
         "import caffe\n\n\nclass Broken(caffe.Layer):\n"
         "    def setup(self, bottom, top):\n        pass\n\n"
         "    def reshape(self, bottom, top):\n        top[0].reshape(1)\n\n"
         "    def forward(self, bottom, top):\n        raise RuntimeError('mine')\n"
     )
-    with Path("lenet.prototxt").open("a") as file:
-        file.write(
-            'layer { name: "own" type: "Python" bottom: "ip1" top: "own" '
-            'python_param { module: "broken" layer: "Broken" } }'
-        )
+    add_python_layer("broken")
     assert run("train", "--solver=lenet_solver.prototxt") == 1
-    assert "RuntimeError: mine" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert 'broken.py", line 12, in forward\n    raise RuntimeError(' in shown
+    assert "RuntimeError: mine" in shown
+    assert shown.count("  File ") == 1
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from sirtaki.caffe.commands.flags import FlagError, Flags, parse, usage
 from sirtaki.caffe.commands.log import Log
@@ -85,11 +86,11 @@ def _guarded(action: str, flags: Flags) -> int:
         )
         return _action(action, log)(flags, log)
     except LayerError as error:
-        if error.kind == "Python" and error.__cause__ is not None:
-            traceback.print_exception(error)
-            return 1
+        users = error.kind == "Python" and error.__cause__ is not None
+        if users:
+            print(_users_traceback(error.__cause__), end="", file=sys.stderr)
         log.fatal("caffe.cpp", f"{place}{error}")
-        return ABORTED
+        return 1 if users else ABORTED
     except (CaffeError, HorovodInternalError, OSError) as error:
         log.fatal("caffe.cpp", f"{place}{error}")
         return ABORTED
@@ -100,6 +101,19 @@ def _guarded(action: str, flags: Flags) -> int:
         return 130
     finally:
         log.close()
+
+
+def _users_traceback(error: BaseException | None) -> str:
+    """Where in the user's own files an exception of a Python layer came from; "" if in none."""
+    if error is None:
+        return ""
+    shown = traceback.TracebackException.from_exception(error)
+    inside = (f"{Path(__file__).parents[2]}/", f"{Path(importlib.__file__).parent}/", "<frozen ")
+    frames = [frame for frame in shown.stack if not frame.filename.startswith(inside)]
+    if not frames:
+        return "".join(shown.format_exception_only()) if isinstance(error, SyntaxError) else ""
+    shown.stack = traceback.StackSummary.from_list(frames)
+    return "".join(shown.format())
 
 
 def _topology() -> Topology:
