@@ -14,6 +14,19 @@ class BlobError(CaffeError, ValueError):
     """A BlobProto whose numbers do not fill its shape; a ValueError as in pycaffe."""
 
 
+class FieldError(CaffeError):
+    """A field of a solver whose value makes no sense.
+
+    Args:
+        field: Its name.
+        text: What is wrong; it names the field.
+    """
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
 class LayerError(CaffeError):
     """A layer that cannot be built or run.
 

@@ -298,6 +298,10 @@ def cut_off(folder: Path) -> None:
             edited("momentum: 0.9", "momentun: 0.9", "lenet_solver.prototxt"),
             r"solver.prototxt:\d+:",
         ),
+        (
+            edited('"inv"', '"vin"', "lenet_solver.prototxt"),
+            r"lenet_solver.prototxt:4:1: lr_policy: unknown .*; did you mean 'inv'",
+        ),
         (edited('bottom: "pool1"', 'bottom: "pool9"'), "pool9"),
         (edited('bottom: "data" top: "conv1"', 'bottom: "ip2" top: "conv1"'), "layer 'conv1'"),
         (edited('type: "ReLU"', 'type: "ReLV"'), "layer 'relu1'.*ReLV"),
@@ -319,6 +323,7 @@ def cut_off(folder: Path) -> None:
         "unknown field",
         "wrong type",
         "unknown field of the solver",
+        "wrong value of the solver",
         "missing blob",
         "cycle",
         "unknown layer type",

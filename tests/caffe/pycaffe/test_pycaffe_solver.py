@@ -8,6 +8,7 @@ import caffe
 import numpy as np
 import pytest
 
+from sirtaki.caffe.errors import CaffeError
 from tests.caffe.nets import product
 
 DATA = """
@@ -50,6 +51,19 @@ def test_updates_of_a_script_are_iterations_and_lower_the_rate(file: Path) -> No
         solver.apply_update()
     assert solver.iter == 3
     np.testing.assert_allclose(solver.net.params["a"][0].data, -0.0111, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("max_iter: 5", "max_iter: -5", "1:[0-9]+: max_iter: -5 must be at least 0"),
+        ('"fixed"', '"fixet"', "1:[0-9]+: lr_policy: unknown learning rate policy 'fixet'"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(file: Path, old: str, new: str, why: str) -> None:
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(CaffeError, match=f"{file}:{why}"):
+        caffe.SGDSolver(str(file)).step(1)
 
 
 def test_a_script_goes_backward_after_training_has_ended(file: Path) -> None:

@@ -12,6 +12,7 @@ from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.parallel import Processes
 from sirtaki.caffe.proto.text import read_net, read_phases
 from sirtaki.caffe.proto.weights import LayerWeights
+from sirtaki.caffe.solver.fields import placed
 from sirtaki.caffe.solver.solver import Options, Solver
 
 
@@ -30,7 +31,10 @@ def run(flags: Flags, log: Log) -> int:
     phases = read_phases(flags.solver, lambda line: log.info("upgrade_proto.cpp", line))
     processes = Processes.join()
     handed: list[LayerWeights] = []
-    with signals.watched(flags.sigint_effect, flags.sighup_effect) as requests:
+    with (
+        signals.watched(flags.sigint_effect, flags.sighup_effect) as requests,
+        placed(flags.solver),
+    ):
         for number, (param, batch_size) in enumerate(phases):
             _apply_flags(param, flags)
             if len(phases) > 1:

@@ -12,6 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from sirtaki.caffe.errors import CaffeError
 from sirtaki.caffe.proto.files import read_bytes
+from sirtaki.caffe.proto.grammar import places
 from sirtaki.caffe.proto.grammar.opaque import AS_READ
 from sirtaki.caffe.proto.grammar.parser import Parser, is_repeated
 from sirtaki.caffe.proto.grammar.tokens import Tokens, quoted
@@ -81,6 +82,15 @@ def parse(text: str, message_class: Any, where: str) -> Any:
     message = message_class()
     Parser(text, where).read(message)
     return message
+
+
+def field_place(path: str | Path, field: str) -> str:
+    """`solver.prototxt:3:1`, where a file that was read has a field; the path alone if it has not.
+
+    Raises:
+        CaffeError: The file cannot be read any more.
+    """
+    return places.field_place(_text(path), str(path), field)
 
 
 def text_of(message: Any) -> str:

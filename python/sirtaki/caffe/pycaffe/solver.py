@@ -8,6 +8,7 @@ from typing import ClassVar
 from sirtaki.caffe.proto.text import read_solver
 from sirtaki.caffe.pycaffe import mode
 from sirtaki.caffe.pycaffe.net import Net
+from sirtaki.caffe.solver.fields import placed
 from sirtaki.caffe.solver.solver import Options
 from sirtaki.caffe.solver.solver import Solver as Engine
 
@@ -30,12 +31,14 @@ class Solver:
     type: ClassVar[str | None] = None
 
     def __init__(self, solver_file: str | Path) -> None:
-        param = read_solver(Path(solver_file))
+        self._file = Path(solver_file)
+        param = read_solver(self._file)
         if self.type is not None:
             param.type = self.type
         if param.random_seed < 0:
             param.random_seed = mode.next_seed() or -1
-        self.engine = Engine(param, _log, options=Options(keep_graphs=True))
+        with placed(self._file):
+            self.engine = Engine(param, _log, options=Options(keep_graphs=True))
         self.net = Net.of(self.engine.net)
         self.test_nets = [Net.of(net) for net in self.engine.test_nets]
 
@@ -51,11 +54,13 @@ class Solver:
 
     def step(self, iters: int) -> None:
         """Train for some iterations."""
-        self.engine.step(iters)
+        with placed(self._file):
+            self.engine.step(iters)
 
     def solve(self, resume_file: str | Path | None = None) -> None:
         """Train to the end, from a state if one is given."""
-        self.engine.solve(str(resume_file or ""))
+        with placed(self._file):
+            self.engine.solve(str(resume_file or ""))
 
     def snapshot(self) -> None:
         """Write the weights and the state."""
@@ -70,7 +75,8 @@ class Solver:
 
         With several processes all call it, and the gradients are averaged first.
         """
-        self.engine.apply_update()
+        with placed(self._file):
+            self.engine.apply_update()
 
 
 class SGDSolver(Solver):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sirtaki.caffe.errors import CaffeError
+from sirtaki.caffe.errors import CaffeError, FieldError
 from sirtaki.caffe.proto import text
 from sirtaki.caffe.proto.schema import TEST, TRAIN, NetState
 
@@ -26,6 +28,19 @@ class NetSource:
     where: str
 
 
+@contextlib.contextmanager
+def placed(path: str | Path) -> Iterator[None]:
+    """Let errors of a solver's fields say where in its file these are.
+
+    Raises:
+        CaffeError: As what is run meanwhile, with the file, line and column before it.
+    """
+    try:
+        yield
+    except FieldError as error:
+        raise CaffeError(f"{text.field_place(path, error.field)}: {error}") from error
+
+
 def check(param: Any) -> None:
     """Look for numbers that make no sense.
 
@@ -42,10 +57,10 @@ def check(param: Any) -> None:
     ):
         value = getattr(param, name)
         if value < least:
-            raise CaffeError(f"{name}: {value} must be at least {least}")
+            raise FieldError(name, f"{name}: {value} must be at least {least}")
     for value in param.test_iter:
         if value < 0:
-            raise CaffeError(f"test_iter: {value} must be at least 0")
+            raise FieldError("test_iter", f"test_iter: {value} must be at least 0")
 
 
 def train_net(param: Any) -> NetSource:
@@ -56,12 +71,14 @@ def train_net(param: Any) -> NetSource:
     """
     given = [name for name in _TRAIN_FIELDS if param.HasField(name)]
     if not given:
-        raise CaffeError(
-            f"SolverParameter must specify a train net using one of: {', '.join(_TRAIN_FIELDS)}"
+        raise FieldError(
+            "net",
+            f"SolverParameter must specify a train net using one of: {', '.join(_TRAIN_FIELDS)}",
         )
     if len(given) > 1:
-        raise CaffeError(
-            f"SolverParameter must name one train net, not several: it has {' and '.join(given)}"
+        raise FieldError(
+            given[1],
+            f"SolverParameter must name one train net, not several: it has {' and '.join(given)}",
         )
     (name,) = given
     proto, where = _net(name, getattr(param, name))
@@ -79,17 +96,21 @@ def test_nets(param: Any) -> list[NetSource]:
     named = len(param.test_net_param) + len(param.test_net)
     count = len(param.test_iter)
     if count < named or (count > named and not common):
-        raise CaffeError(
+        raise FieldError(
+            "test_iter",
             f"test_iter must be specified for each test network: there are {named} test networks, "
-            f"and {count} values"
+            f"and {count} values",
         )
     if len(param.test_state) not in (0, count):
-        raise CaffeError(
+        raise FieldError(
+            "test_state",
             "test_state must be unspecified or specified once per test net: there are "
-            f"{count} test nets, and {len(param.test_state)} states"
+            f"{count} test nets, and {len(param.test_state)} states",
         )
     if count and param.test_interval <= 0:
-        raise CaffeError("test_interval must be above 0, because there are test nets")
+        raise FieldError(
+            "test_interval", "test_interval must be above 0, because there are test nets"
+        )
     found = [("test_net_param", each) for each in param.test_net_param]
     found += [("test_net", each) for each in param.test_net]
     found += [(common, getattr(param, common))] * (count - named) if common else []
@@ -142,7 +163,8 @@ def check_snapshot_folder(param: Any) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise CaffeError(
+        raise FieldError(
+            "snapshot_prefix",
             f"Cannot write to snapshot prefix '{param.snapshot_prefix}' ({error.strerror}). "
-            "Make sure that the directory exists and is writable."
+            "Make sure that the directory exists and is writable.",
         ) from error

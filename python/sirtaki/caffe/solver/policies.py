@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from sirtaki.caffe.errors import CaffeError
+from sirtaki.caffe.errors import FieldError, suggestion
 
 #: What `minimum_loss` is before the first loss.
 NO_LOSS = 1e38
@@ -37,9 +37,11 @@ class Policy:
         """
         param = self._param
         if param.lr_policy not in _RATES:
-            raise CaffeError(
+            near = suggestion(param.lr_policy, _RATES)
+            raise FieldError(
+                "lr_policy",
                 f"lr_policy: unknown learning rate policy '{param.lr_policy}' "
-                f"(known: {', '.join(_RATES)})"
+                f"(known: {', '.join(_RATES)}){near}",
             )
         wants: dict[str, tuple[str, bool]] = {
             "step": ("stepsize must be above 0", param.stepsize > 0),
@@ -51,9 +53,9 @@ class Policy:
         }
         what, holds = wants.get(param.lr_policy, ("", True))
         if not holds:
-            raise CaffeError(f'lr_policy "{param.lr_policy}": {what}')
+            raise FieldError("lr_policy", f'lr_policy "{param.lr_policy}": {what}')
         if param.warmup_iter < 0:
-            raise CaffeError(f"warmup_iter: {param.warmup_iter} is below 0")
+            raise FieldError("warmup_iter", f"warmup_iter: {param.warmup_iter} is below 0")
 
     @property
     def wants_loss(self) -> bool:
@@ -74,9 +76,8 @@ class Policy:
         try:
             return _RATES[param.lr_policy](self, iteration, smoothed_loss)
         except (OverflowError, ZeroDivisionError, TypeError) as error:
-            raise CaffeError(
-                f'lr_policy "{param.lr_policy}": there is no rate at iteration {iteration}: {error}'
-            ) from error
+            text = f"there is no rate at iteration {iteration}: {error}"
+            raise FieldError("lr_policy", f'lr_policy "{param.lr_policy}": {text}') from error
 
     def _stepped(self) -> float:
         return float(self._param.base_lr * self._param.gamma**self.current_step)

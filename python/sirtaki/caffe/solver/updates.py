@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from sirtaki.caffe.errors import CaffeError
+from sirtaki.caffe.errors import FieldError, suggestion
 from sirtaki.caffe.layers.base import Param
 
 Tensors = list[torch.Tensor]
@@ -45,14 +45,15 @@ class Update(abc.ABC):
     def check(self) -> None:
         """Look for fields that are out of range."""
         if self._param.regularization_type not in ("L1", "L2"):
-            raise CaffeError(
+            raise FieldError(
+                "regularization_type",
                 f"regularization_type: unknown type '{self._param.regularization_type}' "
-                "(known: L1, L2)"
+                "(known: L1, L2)",
             )
 
     def _no_momentum(self) -> None:
         if self._param.momentum != 0:
-            raise CaffeError(f"momentum: cannot be used with {self._param.type}")
+            raise FieldError("momentum", f"momentum: cannot be used with {self._param.type}")
 
     @torch.no_grad()
     def compute(self, rate: float, iteration: int) -> None:
@@ -203,7 +204,8 @@ class RmsProp(Update):
         super().check()
         self._no_momentum()
         if not 0 <= self._param.rms_decay < 1:
-            raise CaffeError(f"rms_decay: {self._param.rms_decay:g} must be at least 0, below 1")
+            value = f"{self._param.rms_decay:g}"
+            raise FieldError("rms_decay", f"rms_decay: {value} must be at least 0, below 1")
 
     def rule(
         self, gradients: Tensors, history: list[Tensors], rates: list[float], iteration: int
@@ -285,7 +287,9 @@ def make_update(param: Any, params: Sequence[Param], log: Log) -> Update:
     """
     kind = _TYPES.get(param.type)
     if kind is None:
-        raise CaffeError(f"type: unknown solver type '{param.type}' (known: {', '.join(_TYPES)})")
+        near = suggestion(param.type, _TYPES)
+        known = ", ".join(_TYPES)
+        raise FieldError("type", f"type: unknown solver type '{param.type}' (known: {known}){near}")
     if param.local_lr_auto and kind is not Sgd:
         log("sgd_solver.cpp", f"local_lr_auto has no effect with solver type {param.type}")
     return kind(param, params, log)

@@ -115,10 +115,16 @@ class Tokens:
 
     def error(self, why: str, at: int | None = None) -> CaffeError:
         """An error with the place of the present word, or of `at`; to be raised."""
-        at = self.start if at is None else at
-        line = self._text.count("\n", 0, at) + 1
+        return CaffeError(f"{self.place(self.start if at is None else at)}: {why}")
+
+    def place(self, at: int) -> str:
+        """A place of the text as errors show it: `net.prototxt:12:3`, with line and column."""
         column = at - (self._text.rfind("\n", 0, at) + 1) + 1
-        return CaffeError(f"{self._where}:{line}:{column}: {why}")
+        return f"{self._where}:{self.line(at)}:{column}"
+
+    def line(self, at: int) -> int:
+        """The line of a place, counted from 1."""
+        return self._text.count("\n", 0, at) + 1
 
     def found(self) -> str:
         """The present word as errors show it."""
