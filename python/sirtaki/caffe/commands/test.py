@@ -41,6 +41,8 @@ def run(flags: Flags, log: Log) -> int:
         shared_seed=processes.seed(-1),
         device=device,
         log=log.info,
+        warn=log.warning,
+        file=flags.model,
     )
     try:
         for path in flags.weights.split(","):

@@ -38,6 +38,8 @@ def run(flags: Flags, log: Log) -> int:
         engine=flags.engine,
         device=device,
         log=log.info,
+        warn=log.warning,
+        file=flags.model,
     )
     try:
         with torch.set_grad_enabled(not flags.forward_only):

@@ -46,6 +46,7 @@ def run(flags: Flags, log: Log) -> int:
             options = Options(
                 engine=flags.engine,
                 device=devices.device(flags, processes, log, param),
+                warn=log.warning,
                 requests=requests,
                 after_iteration=progress.show if progress else lambda _: None,
             )

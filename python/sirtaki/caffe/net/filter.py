@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from sirtaki.caffe.errors import LayerError
 from sirtaki.caffe.proto.schema import NetParameter
+from sirtaki.caffe.proto.text import layer_lines
 
 
 def filter_net(net: Any, phase: int, level: int = 0, stages: Sequence[str] = ()) -> Any:
@@ -43,6 +46,25 @@ def filter_net(net: Any, phase: int, level: int = 0, stages: Sequence[str] = ())
         if keeps:
             kept.layer.add().CopyFrom(layer)
     return kept
+
+
+def repeated_names(net: Any, file: str | Path = "") -> list[str]:
+    """A warning for each name that several layers have.
+
+    Args:
+        net: A NetParameter, filtered.
+        file: Where it was read from; "": from no file.
+    """
+    counts = Counter(layer.name for layer in net.layer if layer.name)
+    return [_repeated(name, file) for name, count in counts.items() if count > 1]
+
+
+def _repeated(name: str, file: str | Path) -> str:
+    text = f"several layers have the name '{name}'; weights go by names, so files and test nets "
+    text += "cannot tell them apart: give each layer a name of its own"
+    lines = layer_lines(file, name) if file else []
+    where = f" (lines {', '.join(map(str, lines))})" if lines else ""
+    return f"{file}:{lines[1]}: {text}{where}" if len(lines) > 1 else text
 
 
 def _matches(rule: Any, state: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -12,7 +13,7 @@ from sirtaki.caffe.layers.base import Context, Layer, Param, World
 from sirtaki.caffe.net import weights
 from sirtaki.caffe.net.batch_norm import settle_batch_norm
 from sirtaki.caffe.net.build import Builder, log_net
-from sirtaki.caffe.net.filter import filter_net
+from sirtaki.caffe.net.filter import filter_net, repeated_names
 from sirtaki.caffe.net.splits import insert_splits
 from sirtaki.caffe.net.step import Step
 from sirtaki.caffe.proto.schema import TRAIN, NetParameter
@@ -45,6 +46,8 @@ class Net:
         keep_graphs: Blobs' gradients stay after a backward, and it can be done again without
             another forward, as scripts expect; costs memory.
         log: Takes a source file's name and a line of building.
+        warn: The same, where something may be wrong.
+        file: Where the net was read from; warnings name it.
 
     Raises:
         CaffeError: The net cannot be built; the text names the layer.
@@ -74,9 +77,14 @@ class Net:
         device: torch.device | str = "cpu",
         keep_graphs: bool = False,
         log: Log | None = None,
+        warn: Log | None = None,
+        file: str | Path = "",
     ) -> None:
         kept = filter_net(proto, phase, level, stages)
         log_net(kept, log)
+        if warn:
+            for text in repeated_names(kept, file):
+                warn("net.cpp", text)
         settle_batch_norm(kept, engine)
         split = insert_splits(kept)
         for message in split.layer:

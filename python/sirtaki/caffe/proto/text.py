@@ -93,6 +93,15 @@ def field_place(path: str | Path, field: str) -> str:
     return places.field_place(_text(path), str(path), field)
 
 
+def layer_lines(path: str | Path, name: str) -> list[int]:
+    """The lines of a net's file where layers of a name begin.
+
+    Raises:
+        CaffeError: The file cannot be read any more.
+    """
+    return places.layer_lines(_text(path), name)
+
+
 def text_of(message: Any) -> str:
     """The text of a message, one field a line, in ascending order of their numbers."""
     return "".join(f"{line}\n" for line in _lines(message, ""))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+
+from sirtaki.caffe.commands.flags import parse
+from sirtaki.caffe.commands.log import Log
 
 _seed: int | None = None
 
@@ -48,6 +52,11 @@ def log(text: str) -> None:
     stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
     micros = int(now % 1 * 1_000_000)
     print(f"I{stamp}.{micros:06d} {1:5d} pycaffe.py:1] {text}", file=sys.stderr)
+
+
+def warn(source: str, text: str) -> None:
+    """Write a warning to standard error, unless GLOG_minloglevel is above it."""
+    Log(least=parse([], os.environ)[0].minloglevel).warning(source, text)
 
 
 def has_nccl() -> bool:

@@ -75,6 +75,8 @@ class Net:
             stages=stages or (),
             seed=mode.next_seed(),
             keep_graphs=True,
+            warn=mode.warn,
+            file=network_file,
         )
         self._wrap(engine)
         if weights is not None:

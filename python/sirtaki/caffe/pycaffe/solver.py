@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+from sirtaki.caffe.parallel import Processes
 from sirtaki.caffe.proto.text import read_solver
 from sirtaki.caffe.pycaffe import mode
 from sirtaki.caffe.pycaffe.net import Net
@@ -38,7 +39,9 @@ class Solver:
         if param.random_seed < 0:
             param.random_seed = mode.next_seed() or -1
         with placed(self._file):
-            self.engine = Engine(param, _log, options=Options(keep_graphs=True))
+            processes = Processes.current()
+            options = Options(keep_graphs=True, warn=mode.warn if processes.is_first else _log)
+            self.engine = Engine(param, _log, processes, options)
         self.net = Net.of(self.engine.net)
         self.test_nets = [Net.of(net) for net in self.engine.test_nets]
 

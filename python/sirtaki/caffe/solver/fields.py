@@ -22,10 +22,12 @@ class NetSource:
     Args:
         proto: Its NetParameter; `state` is the whole state of the net.
         where: Where the solver has it from, as a log line says it.
+        file: Its file; "": it stands in the solver.
     """
 
     proto: Any
     where: str
+    file: str
 
 
 @contextlib.contextmanager
@@ -81,9 +83,8 @@ def train_net(param: Any) -> NetSource:
             f"SolverParameter must name one train net, not several: it has {' and '.join(given)}",
         )
     (name,) = given
-    proto, where = _net(name, getattr(param, name))
     states = [param.train_state] if param.HasField("train_state") else []
-    return NetSource(_in_state(proto, TRAIN, states), where)
+    return _source(name, getattr(param, name), TRAIN, states)
 
 
 def test_nets(param: Any) -> list[NetSource]:
@@ -116,19 +117,19 @@ def test_nets(param: Any) -> list[NetSource]:
     found += [(common, getattr(param, common))] * (count - named) if common else []
     sources = []
     for i, (name, value) in enumerate(found):
-        proto, where = _net(name, value)
         states = [param.test_state[i]] if param.test_state else []
-        sources.append(NetSource(_in_state(proto, TEST, states), where))
+        sources.append(_source(name, value, TEST, states))
     return sources
 
 
-def _net(name: str, value: Any) -> tuple[Any, str]:
-    """The net of a field, to be changed, and the words for it."""
+def _source(name: str, value: Any, phase: int, states: list[Any]) -> NetSource:
+    """The net of a field, which names a file or is the net."""
     if isinstance(value, str):
-        return text.read_net(value), f"{name} file: {value}"
+        net = text.read_net(value)
+        return NetSource(_in_state(net, phase, states), f"{name} file: {value}", value)
     copy = type(value)()
     copy.CopyFrom(value)
-    return copy, name
+    return NetSource(_in_state(copy, phase, states), name, "")
 
 
 def _in_state(proto: Any, phase: int, states: list[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 Log = Callable[[str, str], None]
@@ -34,6 +35,30 @@ class LossWindow:
     def in_order(self) -> list[float]:
         """The losses, oldest first."""
         return self.losses[self._oldest :] + self.losses[: self._oldest]
+
+
+class LossWatch:
+    """Warns of losses that are infinite or no numbers, once until they are finite again.
+
+    Args:
+        warn: Told of them.
+    """
+
+    def __init__(self, warn: Log) -> None:
+        self._warn = warn
+        self._said: set[str] = set()
+
+    def see(self, iteration: int, loss: float) -> None:
+        """Let it see the loss of an iteration."""
+        if math.isfinite(loss):
+            self._said.clear()
+        elif (shown := f"{abs(loss):g}") not in self._said:
+            self._said.add(shown)
+            self._warn(
+                "solver.cpp",
+                f"Iteration {iteration}: the loss is {loss:g}, and training goes on; look for data "
+                "or weights that are no numbers, or take a lower base_lr or clip_gradients",
+            )
 
 
 def output_lines(

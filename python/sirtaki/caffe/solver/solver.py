@@ -16,7 +16,7 @@ from sirtaki.caffe.proto import text, weights
 from sirtaki.caffe.solver import debug, fields, snapshots
 from sirtaki.caffe.solver.evaluation import Evaluation
 from sirtaki.caffe.solver.policies import Policy
-from sirtaki.caffe.solver.report import Log, LossWindow, output_lines
+from sirtaki.caffe.solver.report import Log, LossWatch, LossWindow, output_lines
 from sirtaki.caffe.solver.updates import make_update
 
 
@@ -37,6 +37,7 @@ class Options:
         dtype: Of blobs and params.
         device: Where the nets compute.
         keep_graphs: Gradients of blobs stay after a backward pass, as scripts expect.
+        warn: Told what may be wrong, with the name of a source file before it.
         requests: What the user wants; called after each iteration, and before each test batch.
         after_iteration: Called after each iteration, for showing how far it is.
     """
@@ -45,6 +46,7 @@ class Options:
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
     keep_graphs: bool = False
+    warn: Log = lambda source, text: None
     requests: Callable[[], Request] = Request
     after_iteration: Callable[[Solver], None] = lambda solver: None
 
@@ -87,6 +89,7 @@ class Solver:
         self._closed = False
         self._shown_at = (time.monotonic(), 0)
         self._gradients = GradientAverage(self.processes)
+        self._watch = LossWatch(self.options.warn)
         self._evaluation = Evaluation(self)
         self.net = self._train_net()
         self.test_nets: list[Net] = []
@@ -256,6 +259,8 @@ class Solver:
             device=options.device,
             keep_graphs=options.keep_graphs,
             log=self.log,
+            warn=options.warn,
+            file=source.file,
         )
 
     def _train_net(self) -> Net:
@@ -282,6 +287,7 @@ class Solver:
         self._gradients.wait()
         request, mean = self.agree(self.options.requests(), loss)
         self.window.add(mean)
+        self._watch.see(self.iter, mean)
         if self._is_due(self.param.display):
             self._show()
         rate = self.rate()
