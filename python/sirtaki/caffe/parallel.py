@@ -72,8 +72,9 @@ class Processes:
         """The mean of a tensor over all processes."""
         if self.size == 1:
             return tensor
-        mean = hvd.allreduce(tensor.detach(), op=hvd.Average, name=f"caffe.{name}")
-        return torch.as_tensor(mean)
+        own = tensor.detach().cpu()  # a number or a few, wherever the net computes
+        mean = hvd.allreduce(own, op=hvd.Average, name=f"caffe.{name}")
+        return torch.as_tensor(mean).to(tensor.device)
 
     def sum(self, values: Sequence[float], name: str) -> list[float]:
         """The sums of numbers over all processes."""

@@ -155,8 +155,7 @@ def trained(net: Net, part: slice) -> tuple[float, list[torch.Tensor]]:
         "selector": np.array([1, 0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 1]),
     }
     for name, array in values.items():
-        if name in net.blobs:
-            net.blobs[name].data.copy_(torch.tensor(array[part]))
+        net.blobs[name].data.copy_(torch.tensor(array[part]))
     with torch.no_grad():
         for param in net.learnable:
             param.data.copy_(torch.from_numpy(random.standard_normal(param.data.shape)))
@@ -188,6 +187,26 @@ def test_the_mean_over_processes_is_that_of_the_whole_batch(losses: str) -> None
     assert mean_loss == pytest.approx(loss, rel=1e-12)
     for mean, gradient in zip(mean_gradients, gradients, strict=True):
         torch.testing.assert_close(mean, gradient, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("fields", ["", "top_k: 2 ignore_label: 1"])
+@pytest.mark.parametrize("chosen", ["target label", "wanted classes"])
+def test_the_mean_accuracy_in_training_is_that_of_the_whole_batch(chosen: str, fields: str) -> None:
+    text = FILTERED.replace('bottom: "scores"', "").replace('top: "some"', "")
+    text += layer("Accuracy", chosen, "part", f"accuracy_param {{ {fields} }} loss_weight: 1")
+    whole, _ = trained(made(text, ITEMS, World()), slice(None))
+    assert 0 < whole < 1
+    assert together(text, 2)[0] == pytest.approx(whole, rel=1e-12)
+
+
+def test_a_process_whose_items_are_all_left_out_adds_nothing() -> None:
+    none = "power_param { scale: 0 shift: %d }"
+    losses = layer("Power", "selector", "all", none % 0) + FILTERED.replace('"selector"', '"all"')
+    losses += layer("EuclideanLoss", "some wanted", "loss")
+    losses += softmax("", "some classes", "propagate_down: true propagate_down: false")
+    loss, gradients = together(losses, 2)
+    assert loss == 0
+    assert not any(gradient.any() for gradient in gradients)
 
 
 def test_a_net_for_tests_sums_the_items_of_its_process_alone() -> None:

@@ -73,6 +73,8 @@ class Step:
             bottoms: One each.
             way: "forward", "backward" or "again"; one for each way that processes meet.
         """
+        if not any(self.averaged):
+            return list(bottoms)
         mean, name = self.layer.context.world.mean, self.layer.name
         return [
             mean(value, f"{name}.{way}.{place}") if averages and value is not None else value

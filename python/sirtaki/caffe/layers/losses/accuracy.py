@@ -61,7 +61,10 @@ class Accuracy(LabelledLoss):
             right = (scores >= own.unsqueeze(1)).sum(1) <= self._best
             if counted is not None:
                 right = right & counted
-            total = labels.numel() if counted is None else counted.sum().clamp(min=1)
+            if counted is None:
+                total = self.per_process(labels.numel())
+            else:
+                total = self.per_process(counted.sum(), varies=True)
             tops = [right.sum().to(scores.dtype) / total]
             if len(self.proto.top) > 1:
                 tops.append(self._by_class(right, at, counted, scores))
