@@ -301,6 +301,7 @@ def test_log_lines_begin_with_the_time_unless_told_otherwise() -> None:
 
 def many_steps() -> None:
     hvd.init()
+    hvd.broadcast(np.ones(1000), 0, name="parameters")  # as most scripts begin
     tensors = [np.ones(1000, np.float32) for _ in range(4)]
     for _ in range(60):
         handles = [hvd.allreduce_async(t, name=f"t{i}") for i, t in enumerate(tensors)]

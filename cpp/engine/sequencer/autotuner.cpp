@@ -1,6 +1,5 @@
 #include "engine/sequencer/autotuner.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -11,6 +10,7 @@ namespace {
 
 constexpr int64_t kKiB = 1 << 10;
 constexpr int64_t kMiB = 1 << 20;
+constexpr size_t kMostNames = 1 << 16;
 
 }  // namespace
 
@@ -29,25 +29,23 @@ Autotuner::Autotuner(const EngineOptions& options)
   std::fflush(log_.get());
 }
 
-bool Autotuner::record(const std::vector<std::string>& names, int64_t bytes, int64_t now_ns) {
+bool Autotuner::record(const std::set<std::string>& names, int64_t bytes, int64_t now_ns) {
   if (done_) return false;
-  if (sample_start_ns_ == 0) {
-    sample_start_ns_ = now_ns;
-    sample_bytes_ = 0;
-    steps_ = 0;
-    step_mark_ = names[0];
-  } else if (std::find(names.begin(), names.end(), step_mark_) != names.end()) {
-    ++steps_;
+  for (const std::string& name : names) {
+    const auto [known, is_new] = seen_.try_emplace(name, Seen{0, now_ns, bytes_});
+    if (is_new || ++known->second.returns < options_.steps_per_sample) continue;
+    const Seen& mark = known->second;
+    const double micros = static_cast<double>(now_ns - mark.first_ns) * 1e-3;
+    const Settings before = settings_;
+    finish_sample(static_cast<double>(bytes_ - mark.bytes_before) / micros);
+    seen_.clear();
+    bytes_ = 0;
+    return !(settings_ == before);
   }
-  if (steps_ < options_.steps_per_sample) {
-    sample_bytes_ += bytes;
-    return false;
-  }
-  const double micros = static_cast<double>(now_ns - sample_start_ns_) * 1e-3;
-  sample_start_ns_ = 0;
-  const Settings before = settings_;
-  finish_sample(static_cast<double>(sample_bytes_) / micros);
-  return !(settings_ == before);
+  bytes_ += bytes;
+  // Names that never return are no training steps.
+  if (seen_.size() > kMostNames) seen_.clear();
+  return false;
 }
 
 void Autotuner::finish_sample(double score) {

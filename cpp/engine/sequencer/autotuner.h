@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/options.h"
@@ -14,7 +16,8 @@ namespace sirtaki {
 /// microsecond.
 ///
 /// One parameter after the other is tried at each of its values; the best stays. A sample is a
-/// number of training steps, counted by the return of the operation that began it. A plain state
+/// number of training steps: it lasts until any operation has returned so many times, and begins
+/// with the first time of that one, so operations that never return do not matter. A plain state
 /// machine, fed by the sequencer.
 class Autotuner {
  public:
@@ -28,7 +31,7 @@ class Autotuner {
   explicit Autotuner(const EngineOptions& options);
 
   /// A batch of operations of these names goes out. Returns true if the settings changed.
-  bool record(const std::vector<std::string>& names, int64_t bytes, int64_t now_ns);
+  bool record(const std::set<std::string>& names, int64_t bytes, int64_t now_ns);
 
   const Settings& settings() const { return settings_; }
   bool done() const { return done_; }
@@ -56,10 +59,13 @@ class Autotuner {
   int64_t best_value_ = 0;
   double best_score_ = -1;
 
-  std::string step_mark_;  ///< the operation whose return ends a step
-  int steps_ = 0;
-  int64_t sample_start_ns_ = 0;
-  int64_t sample_bytes_ = 0;
+  struct Seen {
+    int returns;
+    int64_t first_ns;
+    int64_t bytes_before;  ///< of the sample, before its first time
+  };
+  std::unordered_map<std::string, Seen> seen_;  ///< operations of this sample
+  int64_t bytes_ = 0;                           ///< of this sample
 };
 
 }  // namespace sirtaki

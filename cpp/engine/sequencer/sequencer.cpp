@@ -388,8 +388,8 @@ void Sequencer::send_error(std::vector<int> ranks, const std::string& key, Error
 /// Lets the autotuner see a batch before it goes out, and tells all ranks what it changed.
 void Sequencer::tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t bytes,
                      int64_t now_ns) {
-  std::vector<std::string> names;
-  for (const auto& pending : batch) names.push_back(base_of(*pending).name);
+  std::set<std::string> names;
+  for (const auto& pending : batch) names.insert(base_of(*pending).name);
   if (!autotuner_->record(names, bytes, now_ns)) return;
   options_.fusion_bytes = autotuner_->settings().fusion_bytes;
   send_chunk_bytes(autotuner_->settings().chunk_bytes);
