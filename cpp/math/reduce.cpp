@@ -87,16 +87,8 @@ size_t column_of(Level level, ReduceOp op) {
   return static_cast<size_t>(fold_of(op));
 }
 
-DotFn find_dot(Level level, Dtype dtype) {
-  if (!is_floating(dtype)) {
-    throw Error(ErrorCode::kInvalid,
-                std::string("Adasum needs floating point tensors, not ") + name(dtype));
-  }
-  return kernels_of(level).dot[static_cast<size_t>(dtype) - static_cast<size_t>(Dtype::kF16)];
-}
-
 void require(Level level) {
-  if (level_available(level)) return;
+  if (level == best_level() || level_available(level)) return;
   throw Error(ErrorCode::kInvalid, "reduction kernels of level " +
                                        std::to_string(static_cast<int>(level)) +
                                        " do not run on this processor");
@@ -133,12 +125,16 @@ ReduceFn rounding_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op)
   return find(level, wire).rounding[column_of(level, op)];
 }
 
-DotFn dot_fn_for_level(Level level, Dtype dtype) {
+DotKernels dot_kernels(Level level, Dtype dtype) {
   require(level);
-  return find_dot(level, dtype);
+  if (!is_floating(dtype)) {
+    throw Error(ErrorCode::kInvalid,
+                std::string("Adasum needs floating point tensors, not ") + name(dtype));
+  }
+  const Kernels& kernels = kernels_of(level);
+  return {kernels.widen[static_cast<size_t>(dtype) - static_cast<size_t>(Dtype::kF16)],
+          kernels.dot};
 }
-
-DotFn dot_fn(Dtype dtype) { return find_dot(best_level(), dtype); }
 
 // Without asking the processor again, which takes microseconds in a virtual machine.
 ReduceFn reduce_fn(Dtype dtype, ReduceOp op) { return find(best_level(), dtype, op); }

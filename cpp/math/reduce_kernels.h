@@ -376,48 +376,48 @@ void reduce(void* dst, void* copy, const void* const* srcs, int n, size_t count,
   if (rest != 0) reduce_rest<Format, Op>(pass, end, rest * Format::kSize);
 }
 
-// How many blocks of products each lane adds up before they go into the float64 sum.
-constexpr int kDotBlocks = 32;
+template <typename Format>
+SIRTAKI_INLINE void widen_block(double* to, const Byte* from) {
+  const auto acc = Format::load_block(from);
+  float lanes[Format::kElements];
+  __builtin_memcpy(lanes, &acc, sizeof lanes);
+  for (size_t i = 0; i < Format::kElements; ++i) to[i] = static_cast<double>(lanes[i]);
+}
 
 template <typename Format>
-SIRTAKI_INLINE void add_products(typename Format::Acc& acc, const Byte* a, const Byte* b) {
-  const auto left = Format::load_block(a);
-  const auto right = Format::load_block(b);
-  for (int i = 0; i < Format::kVectors; ++i) acc.part[i] += left.part[i] * right.part[i];
-}
-
-template <typename Format, typename Lane>
-SIRTAKI_INLINE double sum_of(const typename Format::Acc& acc) {
-  Lane lanes[sizeof acc / sizeof(Lane)];
-  __builtin_memcpy(lanes, &acc, sizeof acc);
-  double sum = 0;
-  for (const Lane lane : lanes) sum += static_cast<double>(lane);
-  return sum;
-}
-
-// Lane is what the format computes in. The last elements go through padded blocks, as in a sum.
-template <typename Format, typename Lane>
-double dot(const void* left, const void* right, size_t count) {
-  constexpr size_t kStep = Format::kElements * Format::kSize;
-  const Byte* const a = static_cast<const Byte*>(left);
-  const Byte* const b = static_cast<const Byte*>(right);
-  const size_t rest = count % Format::kElements * Format::kSize;
-  const size_t end = count * Format::kSize - rest;
-  double sum = 0;
-  for (size_t at = 0; at < end;) {
-    typename Format::Acc acc = {};
-    for (int k = 0; k < kDotBlocks && at < end; ++k, at += kStep) {
-      add_products<Format>(acc, a + at, b + at);
-    }
-    sum += sum_of<Format, Lane>(acc);
+void widen(double* to, const void* from, size_t count) {
+  constexpr size_t kElements = Format::kElements;
+  const Byte* const source = static_cast<const Byte*>(from);
+  const size_t rest = count % kElements;
+  const size_t end = count - rest;
+  for (size_t at = 0; at < end; at += kElements) {
+    widen_block<Format>(to + at, source + at * Format::kSize);
   }
   if (rest != 0) {
-    Byte padded[2][kStep] = {};
-    copy_bytes(padded[0], a + end, rest);
-    copy_bytes(padded[1], b + end, rest);
-    typename Format::Acc acc = {};
-    add_products<Format>(acc, padded[0], padded[1]);
-    sum += sum_of<Format, Lane>(acc);
+    Byte padded[kElements * Format::kSize] = {};
+    copy_bytes(padded, source + end * Format::kSize, rest * Format::kSize);
+    widen_block<Format>(to + end, padded);
+  }
+  for (size_t at = end + (rest != 0 ? kElements : 0); at % kWidenedUnit != 0; ++at) to[at] = 0;
+}
+
+// In as many lanes as a block has.
+double dot(const void* left, const void* right, size_t count) {
+  using Format = Float<double>;
+  const Byte* const a = static_cast<const Byte*>(left);
+  const Byte* const b = static_cast<const Byte*>(right);
+  const size_t end = count - count % Format::kElements;
+  Format::Acc acc = {};
+  for (size_t at = 0; at < end * sizeof(double); at += sizeof acc) {
+    const auto x = Format::load_block(a + at);
+    const auto y = Format::load_block(b + at);
+    for (int i = 0; i < Format::kVectors; ++i) acc.part[i] += x.part[i] * y.part[i];
+  }
+  const Vec<double> lanes = (acc.part[0] + acc.part[1]) + (acc.part[2] + acc.part[3]);
+  double sum = 0;
+  for (size_t i = 0; i < sizeof lanes / sizeof(double); ++i) sum += lanes[i];
+  for (size_t at = end * sizeof(double); at < count * sizeof(double); at += sizeof(double)) {
+    sum += load<double>(a + at) * load<double>(b + at);
   }
   return sum;
 }
@@ -437,23 +437,13 @@ double dot(const void* left, const void* right, size_t count) {
   {reduce<Bool, Max>, reduce<Bool, Min>, reduce<Bool, Max>,   reduce<Bool, Min>, \
    reduce<Bool, Min>, reduce<Bool, Max>, reduce<Bool, BitXor>}
 
-#define SIRTAKI_KERNELS                                                   \
-  {                                                                       \
-    {SIRTAKI_BOOLS,                                                       \
-     SIRTAKI_INTEGERS(uint8_t, uint8_t),                                  \
-     SIRTAKI_INTEGERS(int8_t, uint8_t),                                   \
-     SIRTAKI_INTEGERS(int16_t, uint16_t),                                 \
-     SIRTAKI_INTEGERS(int32_t, uint32_t),                                 \
-     SIRTAKI_INTEGERS(int64_t, uint64_t),                                 \
-     SIRTAKI_FLOATS(Float16),                                             \
-     SIRTAKI_FLOATS(Brain16),                                             \
-     SIRTAKI_FLOATS(Float<float>),                                        \
-     SIRTAKI_FLOATS(Float<double>)},                                      \
-    {                                                                     \
-      dot<Float16, float>, dot<Brain16, float>, dot<Float<float>, float>, \
-          dot<Float<double>, double>                                      \
-    }                                                                     \
-  }
+#define SIRTAKI_KERNELS                                                                    \
+  {{SIRTAKI_BOOLS, SIRTAKI_INTEGERS(uint8_t, uint8_t), SIRTAKI_INTEGERS(int8_t, uint8_t),  \
+    SIRTAKI_INTEGERS(int16_t, uint16_t), SIRTAKI_INTEGERS(int32_t, uint32_t),              \
+    SIRTAKI_INTEGERS(int64_t, uint64_t), SIRTAKI_FLOATS(Float16), SIRTAKI_FLOATS(Brain16), \
+    SIRTAKI_FLOATS(Float<float>), SIRTAKI_FLOATS(Float<double>)},                          \
+   {widen<Float16>, widen<Brain16>, widen<Float<float>>, nullptr},                         \
+   dot}
 
 }  // namespace
 }  // namespace sirtaki

@@ -17,14 +17,25 @@ inline constexpr int kBitwiseFold = 4;  ///< from here on of integers and bools 
 
 inline constexpr int kFloatCount = 4;
 
-/// Sum over elements of a[e] * b[e]: products are summed in the elements' precision (16-bit floats:
-/// float32) over short runs, in float64 over all of them. Which products share a run depends on the
-/// level.
+/// Makes numbers float64, with zeros behind them up to a multiple of kWidenedUnit. Not in their
+/// order, but in one that depends on nothing but their count.
+using WidenFn = void (*)(double* to, const void* from, size_t count);
+
+inline constexpr size_t kWidenedUnit = 64;
+
+/// Sum of a[e] * b[e] over elements of float64. The order depends on the level.
 using DotFn = double (*)(const void* a, const void* b, size_t count);
 
 struct Kernels {
   ReduceFn reduce[kReducibleCount][kFoldCount];  ///< null where a dtype has no such operation
-  DotFn dot[kFloatCount];                        ///< from Dtype::kF16 on
+  WidenFn widen[kFloatCount];                    ///< from Dtype::kF16 on; null for float64
+  DotFn dot;
+};
+
+/// How the elements of a dtype are multiplied; `widen` is null where they are float64.
+struct DotKernels {
+  WidenFn widen;
+  DotFn dot;
 };
 
 struct WireKernels {
@@ -58,10 +69,11 @@ RoundFn round_fn_for_level(Level level, WireFormat wire);
 ReduceFn widening_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op);
 ReduceFn rounding_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op);
 
-// Of the best level; throws Error(kInvalid) unless the dtype is a floating point one.
-DotFn dot_fn(Dtype dtype);
+// Throws Error(kInvalid) unless the dtype is a floating point one.
+DotKernels dot_kernels(Level level, Dtype dtype);
 
-// As dot_fn, but of one level; throws Error(kInvalid) also where it is not available.
-DotFn dot_fn_for_level(Level level, Dtype dtype);
+// As add_gram, but of one level; throws Error(kInvalid) also where it is not available.
+void add_gram_for_level(Level level, double* gram, Dtype dtype, const void* const* srcs, int n,
+                        size_t count);
 
 }  // namespace sirtaki

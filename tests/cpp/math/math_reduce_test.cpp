@@ -282,29 +282,6 @@ TEST_CASE("Adasum has no elementwise function") {
   }
 }
 
-TEST_CASE("products of small whole numbers are summed exactly at each level") {
-  std::mt19937 random(1);
-  std::uniform_int_distribution<int> numbers(-4, 4);
-  for (const Level level : levels()) {
-    for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16, Dtype::kF32, Dtype::kF64}) {
-      for (const size_t count : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{5000}}) {
-        Bytes a(count * size_of(dtype));
-        Bytes b(count * size_of(dtype));
-        double expected = 0;
-        for (size_t i = 0; i < count; ++i) {
-          const double left = numbers(random);
-          const double right = numbers(random);
-          put(dtype, a, i, left);
-          put(dtype, b, i, right);
-          expected += left * right;
-        }
-        CHECK(dot_fn_for_level(level, dtype)(a.data(), b.data(), count) == expected);
-      }
-    }
-  }
-  CHECK_THROWS_AS(dot_fn(Dtype::kI32), Error);
-}
-
 TEST_CASE("dtypes know their size and the name users call them") {
   CHECK(size_of(Dtype::kBool) == 1);
   CHECK(size_of(Dtype::kBF16) == 2);
