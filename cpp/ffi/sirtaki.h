@@ -42,13 +42,13 @@ enum {
   SIRTAKI_BF16 = 7,
   SIRTAKI_F32 = 8,
   SIRTAKI_F64 = 9,
-  SIRTAKI_U16 = 10, /* this and the next ones are moved, but not reduced */
+  SIRTAKI_U16 = 10,
   SIRTAKI_U32 = 11,
   SIRTAKI_U64 = 12,
-  SIRTAKI_C32 = 13,
+  SIRTAKI_C32 = 13, /* two float16 */
   SIRTAKI_C64 = 14,
   SIRTAKI_C128 = 15,
-  SIRTAKI_F8E4M3FN = 16,
+  SIRTAKI_F8E4M3FN = 16, /* this and the next ones are moved, but not reduced */
   SIRTAKI_F8E4M3FNUZ = 17,
   SIRTAKI_F8E5M2 = 18,
   SIRTAKI_F8E5M2FNUZ = 19,
@@ -60,7 +60,7 @@ enum {
   SIRTAKI_AVERAGE = 0,
   SIRTAKI_SUM = 1,
   SIRTAKI_ADASUM = 2,
-  SIRTAKI_MIN = 3,
+  SIRTAKI_MIN = 3, /* not of complex numbers, as the next one */
   SIRTAKI_MAX = 4,
   SIRTAKI_PRODUCT = 5,
   SIRTAKI_BIT_AND = 6, /* of integers and bools, as the next two */

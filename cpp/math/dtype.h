@@ -5,7 +5,8 @@
 
 namespace sirtaki {
 
-// The first kReducibleCount can be reduced; the others only travel unchanged.
+// The first kVectorCount have kernels of each instruction set, those up to kReducibleCount are
+// reduced by way of them or more slowly; the others only travel unchanged.
 enum class Dtype : uint8_t {
   kBool = 0,
   kU8,
@@ -31,7 +32,8 @@ enum class Dtype : uint8_t {
   kF4E2M1FNX2
 };
 
-inline constexpr int kReducibleCount = 10;
+inline constexpr int kVectorCount = 10;
+inline constexpr int kReducibleCount = 16;
 inline constexpr int kDtypeCount = 22;
 
 // Bytes of one element.
@@ -44,7 +46,14 @@ constexpr size_t size_of(Dtype dtype) {
 constexpr bool is_reducible(Dtype dtype) { return static_cast<int>(dtype) < kReducibleCount; }
 
 // Whether Adasum can combine it: real numbers with a fraction, in a form that can be reduced.
-constexpr bool is_floating(Dtype dtype) { return dtype >= Dtype::kF16 && is_reducible(dtype); }
+constexpr bool is_floating(Dtype dtype) { return dtype >= Dtype::kF16 && dtype <= Dtype::kF64; }
+
+constexpr bool is_complex(Dtype dtype) { return dtype >= Dtype::kC32 && dtype <= Dtype::kC128; }
+
+// Whether its numbers, or their parts, are 16-bit floats.
+constexpr bool is_half(Dtype dtype) {
+  return dtype == Dtype::kF16 || dtype == Dtype::kBF16 || dtype == Dtype::kC32;
+}
 
 // The name users know from numpy and the frameworks: "float32", "bfloat16", "bool" ...
 constexpr const char* name(Dtype dtype) {

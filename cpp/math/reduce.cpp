@@ -70,9 +70,12 @@ const WireKernels* wires_of(Level) { return kWiresBaseline; }
 #endif
 
 ReduceFn find(Level level, Dtype dtype, ReduceOp op) {
-  const auto row = static_cast<size_t>(dtype);
-  const ReduceFn fn = kernels_of(level).reduce[row][static_cast<size_t>(fold_of(op))];
-  if (fn != nullptr) return fn;
+  const auto column = static_cast<size_t>(fold_of(op));
+  if (has_reduction(dtype, op)) {
+    const auto row = static_cast<size_t>(dtype);
+    return row < kVectorCount ? kernels_of(level).reduce[row][column]
+                              : kDerivedKernels[row - kVectorCount][column];
+  }
   throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype));
 }
 

@@ -31,6 +31,15 @@ constexpr const char* name(ReduceOp op) {
 // Combines bits: integers and bools only.
 constexpr bool is_bitwise(ReduceOp op) { return op >= ReduceOp::kBitAnd; }
 
+// Whether a reduction has a meaning for a dtype.
+constexpr bool has_reduction(Dtype dtype, ReduceOp op) {
+  if (op == ReduceOp::kAdasum) return is_floating(dtype);
+  if (op == ReduceOp::kMin || op == ReduceOp::kMax)
+    return is_reducible(dtype) && !is_complex(dtype);
+  if (is_bitwise(op)) return is_reducible(dtype) && !is_floating(dtype) && !is_complex(dtype);
+  return is_reducible(dtype);
+}
+
 struct Scale {
   double pre = 1.0;
   double post = 1.0;
@@ -45,7 +54,8 @@ struct Scale {
 // float32: factors are rounded to float32. float64: computed in float64.
 // Integers: pre (per source) and post are computed in float64, truncated toward zero and clamped
 //   to the type's range; the fold between them wraps around.
-// The bits of floats cannot be combined (see is_bitwise).
+// Complex numbers: their parts as floats of that size; a product is (ac - bd) + (ad + bc)i.
+// What has no meaning is in has_reduction.
 // Bool: any nonzero byte is true; sum, max and bitwise or are "or", product,
 //   min and bitwise and are "and"; no scaling.
 // A factor of exactly 1.0 changes nothing. min and max give NaN where any source is NaN.
@@ -54,7 +64,7 @@ using ReduceFn = void (*)(void* dst, void* copy, const void* const* srcs, int n,
 
 // The fastest function for this processor. Results are bitwise the same on all processors of one
 // architecture, except for which payload a NaN has. kAverage gives the sum: the caller folds 1/n
-// into Scale::post. Throws Error(kInvalid) for kAdasum and the bits of floats.
+// into Scale::post. Throws Error(kInvalid) for kAdasum and what has_reduction excludes.
 ReduceFn reduce_fn(Dtype dtype, ReduceOp op);
 
 }  // namespace sirtaki

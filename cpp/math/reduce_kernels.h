@@ -15,6 +15,7 @@
 
 #include "math/half.h"
 #include "math/reduce_levels.h"
+#include "math/truncate.h"
 
 #define SIRTAKI_INLINE [[gnu::always_inline]] inline
 
@@ -84,18 +85,6 @@ struct Float : Plain<T> {
     for (auto& part : acc.part) part = part * narrow;
   }
 };
-
-template <typename T>
-SIRTAKI_INLINE T truncate(double value) {
-  constexpr bool kSigned = static_cast<T>(-1) < static_cast<T>(0);
-  constexpr int kBits = 8 * sizeof(T) - (kSigned ? 1 : 0);
-  constexpr T kHighest = static_cast<T>(~uint64_t{0} >> (64 - kBits));
-  constexpr T kLowest = kSigned ? static_cast<T>(-kHighest - 1) : static_cast<T>(0);
-  constexpr double kLimit = 2.0 * static_cast<double>(uint64_t{1} << (kBits - 1));
-  if (value >= kLimit) return kHighest;
-  if (value <= static_cast<double>(kLowest)) return kLowest;
-  return value == value ? static_cast<T>(value) : static_cast<T>(0);
-}
 
 // U is T without its sign: sums and products wrap around.
 template <typename T, typename U>

@@ -27,8 +27,8 @@ inline constexpr size_t kWidenedUnit = 64;
 using DotFn = double (*)(const void* a, const void* b, size_t count);
 
 struct Kernels {
-  ReduceFn reduce[kReducibleCount][kFoldCount];  ///< null where a dtype has no such operation
-  WidenFn widen[kFloatCount];                    ///< from Dtype::kF16 on; null for float64
+  ReduceFn reduce[kVectorCount][kFoldCount];  ///< null where a dtype has no such operation
+  WidenFn widen[kFloatCount];                 ///< from Dtype::kF16 on; null for float64
   DotFn dot;
 };
 
@@ -43,6 +43,9 @@ struct WireKernels {
   ReduceFn widening[kBitwiseFold];
   ReduceFn rounding[kBitwiseFold];
 };
+
+// Of the dtypes from kVectorCount on, for all levels.
+extern const ReduceFn kDerivedKernels[kReducibleCount - kVectorCount][kFoldCount];
 
 // Plain constants, so that nothing compiled for a newer processor runs before main.
 extern const Kernels kKernelsBaseline;

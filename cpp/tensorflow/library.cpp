@@ -189,9 +189,7 @@ void destroy_nothing(void*) {}
 
 // ---- Operations ----
 
-constexpr const char* kReduced =
-    "T: {bool, uint8, int8, int16, int32, int64, half, bfloat16, float, double}";
-constexpr const char* kMoved =
+constexpr const char* kTypes =
     "T: {bool, uint8, int8, int16, int32, int64, half, bfloat16, float, double, uint16, uint32, "
     "uint64, complex64, complex128}";
 
@@ -212,35 +210,35 @@ const Operation kOperations[] = {
      create<SIRTAKI_ALLREDUCE>,
      keep_shapes<1>,
      keep_shapes<0>,
-     {kReduced, "N: int >= 1"},
+     {kTypes, "N: int >= 1"},
      {"tensors: N * T"},
      {"reduced: N * T"}},
     {"SirtakiAllgather",
      create<SIRTAKI_ALLGATHER>,
      forget_all_rows<1>,
      forget_all_rows<0>,
-     {kMoved, "N: int >= 1"},
+     {kTypes, "N: int >= 1"},
      {"tensors: N * T"},
      {"gathered: N * T"}},
     {"SirtakiReducescatter",
      create<SIRTAKI_REDUCESCATTER>,
      forget_all_rows<1>,
      forget_all_rows<0>,
-     {kReduced, "N: int >= 1"},
+     {kTypes, "N: int >= 1"},
      {"tensors: N * T"},
      {"reduced: N * T"}},
     {"SirtakiBroadcast",
      create<SIRTAKI_BROADCAST>,
      keep_shapes<1>,
      keep_shapes<0>,
-     {kMoved, "N: int >= 1"},
+     {kTypes, "N: int >= 1"},
      {"tensors: N * T"},
      {"received: N * T"}},
     {"SirtakiAlltoall",
      create<SIRTAKI_ALLTOALL>,
      alltoall_shapes,
      alltoall_shapes,
-     {kMoved},
+     {kTypes},
      {"tensor: T", "splits: int32"},
      {"received: T", "received_splits: int32"}},
     {"SirtakiBarrier", create<SIRTAKI_BARRIER>, no_shapes, no_shapes, {}, {}, {}},

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from sirtaki.core.collectives import Collectives
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average
-from sirtaki.core.reduction import Combination
-from sirtaki.numpy_ops import GROUPS, TENSORS, Array, check_in_place
+from sirtaki.core.reduction import Combination, check_reduction
+from sirtaki.numpy_ops import GROUPS, TENSORS, Array, check_array, check_in_place, dtype_of
 
 _ops: Collectives[Array] = Collectives(TENSORS)
 
@@ -78,8 +78,9 @@ def _start_reducing(
     in_place: bool,
     waits: bool = False,
 ) -> int:
-    if in_place:
-        for array in arrays:
+    for array in arrays:
+        check_reduction(reduction[0], dtype_of(check_array(array)))
+        if in_place:
             check_in_place(array)
 
     def start(part: Sequence[Array], part_name: str | None) -> int:

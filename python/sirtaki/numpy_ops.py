@@ -17,17 +17,18 @@ from sirtaki.core.reduce_ops import Average
 
 Array = NDArray[Any]
 
-_CODES = {
-    np.dtype(np.bool_): dtypes.BOOL,
-    np.dtype(np.uint8): dtypes.U8,
-    np.dtype(np.int8): dtypes.I8,
-    np.dtype(np.int16): dtypes.I16,
-    np.dtype(np.int32): dtypes.I32,
-    np.dtype(np.int64): dtypes.I64,
-    np.dtype(np.float16): dtypes.F16,
-    np.dtype(np.float32): dtypes.F32,
-    np.dtype(np.float64): dtypes.F64,
-}
+_FOREIGN = ("bfloat16", "complex32")  # NumPy has no such types
+_CODES = {np.dtype(name): code for name, code in dtypes.REDUCED.items() if name not in _FOREIGN}
+
+
+def dtype_of(array: Array) -> int:
+    """Return the core's number of an array's type; ValueError if it is not supported."""
+    code = _CODES.get(array.dtype)
+    if code is not None:
+        return code
+    if array.dtype.name != "bfloat16":
+        raise ValueError(f"Tensor type {array.dtype} is not supported.")
+    return dtypes.BF16
 
 
 def check_array(array: object) -> Array:
@@ -42,13 +43,10 @@ class _NumpyTensors:
 
     def view(self, tensor: Array) -> tuple[int, tuple[int, ...], int]:
         check_array(tensor)
-        code = _CODES.get(tensor.dtype)
-        if code is None:
-            if tensor.dtype.name != "bfloat16":
-                raise ValueError(f"Tensor type {tensor.dtype} is not supported.")
-            # The buffer protocol does not know the type.
-            return _core.address(tensor.view(np.uint16)), tensor.shape, dtypes.BF16
-        return _core.address(tensor), tensor.shape, code
+        code = dtype_of(tensor)
+        # The buffer protocol does not know bfloat16.
+        plain = tensor.view(np.uint16) if code == dtypes.BF16 else tensor
+        return _core.address(plain), tensor.shape, code
 
     def contiguous(self, tensor: Array) -> Array:
         check_array(tensor)
@@ -105,9 +103,10 @@ def allreduce(
     """Reduce an array over all ranks.
 
     Args:
-        array: Any shape, equal on all ranks; bool, uint8, int8 to int64, float16 to float64.
+        array: Any shape, equal on all ranks; bool, integers, float16 to float64, complex.
         name: Matches the call with the other ranks' calls; default the order of calls.
-        op: Average, Sum, Adasum, Min, Max or Product.
+        op: Average, Sum, Adasum, Min, Max or Product; Adasum of floats, Min and Max not of
+            complex numbers.
         prescale_factor: Multiplies every rank's array before.
         postscale_factor: Multiplies the result.
         process_set: The ranks that take part; default all.

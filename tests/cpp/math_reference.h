@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -45,6 +47,17 @@ struct Same {
   static T encode(T value) { return value; }
 };
 
+/// Complex numbers: their parts one after the other in memory.
+template <typename Part>
+struct Pair {
+  using Memory = std::array<typename Part::Memory, 2>;
+  using Value = std::complex<typename Part::Value>;
+  static Value decode(Memory parts) { return {Part::decode(parts[0]), Part::decode(parts[1])}; }
+  static Memory encode(Value value) {
+    return {Part::encode(value.real()), Part::encode(value.imag())};
+  }
+};
+
 template <typename T>
 T multiplied(T value, double factor) {
   if (factor == 1.0 || std::is_same_v<T, bool>) return value;
@@ -61,6 +74,21 @@ T multiplied(T value, double factor) {
     }
     return static_cast<T>(product);
   }
+}
+
+template <typename T>
+std::complex<T> multiplied(std::complex<T> value, double factor) {
+  if (factor == 1.0) return value;
+  return {value.real() * static_cast<T>(factor), value.imag() * static_cast<T>(factor)};
+}
+
+template <typename T>
+std::complex<T> folded(std::complex<T> a, std::complex<T> b, ReduceOp op) {
+  if (op != ReduceOp::kProduct) return a + b;
+  // volatile: nothing is fused with what comes next.
+  const volatile T products[] = {a.real() * b.real(), a.imag() * b.imag(), a.real() * b.imag(),
+                                 a.imag() * b.real()};
+  return {products[0] - products[1], products[2] + products[3]};
 }
 
 template <typename T>
@@ -87,19 +115,25 @@ T folded(T a, T b, ReduceOp op) {
   }
 }
 
+/// The value, which is not fused with what comes next.
+template <typename T>
+T kept(T value) {
+  asm volatile("" : : "r"(&value) : "memory");
+  return value;
+}
+
 template <typename Format>
 void reduce_as(ReduceOp op, const std::vector<Bytes>& srcs, size_t count, Scale scale, Bytes& out) {
   using Memory = typename Format::Memory;
   for (size_t i = 0; i < count; ++i) {
-    // volatile: nothing is fused with what comes next.
-    volatile typename Format::Value acc{};
+    typename Format::Value acc{};
     for (size_t k = 0; k < srcs.size(); ++k) {
       Memory raw;
       std::memcpy(&raw, srcs[k].data() + i * sizeof raw, sizeof raw);
-      volatile typename Format::Value value = multiplied(Format::decode(raw), scale.pre);
-      acc = k == 0 ? value : folded<typename Format::Value>(acc, value, op);
+      const auto value = kept(multiplied(Format::decode(raw), scale.pre));
+      acc = k == 0 ? value : kept(folded(acc, value, op));
     }
-    acc = multiplied<typename Format::Value>(acc, scale.post);
+    acc = multiplied(acc, scale.post);
     const Memory raw = Format::encode(acc);
     std::memcpy(out.data() + i * sizeof raw, &raw, sizeof raw);
   }
@@ -128,6 +162,18 @@ inline void reduce(Dtype dtype, ReduceOp op, const std::vector<Bytes>& srcs, siz
       return reduce_as<Same<float>>(op, srcs, count, scale, out);
     case Dtype::kF64:
       return reduce_as<Same<double>>(op, srcs, count, scale, out);
+    case Dtype::kU16:
+      return reduce_as<Same<uint16_t>>(op, srcs, count, scale, out);
+    case Dtype::kU32:
+      return reduce_as<Same<uint32_t>>(op, srcs, count, scale, out);
+    case Dtype::kU64:
+      return reduce_as<Same<uint64_t>>(op, srcs, count, scale, out);
+    case Dtype::kC32:
+      return reduce_as<Pair<F16>>(op, srcs, count, scale, out);
+    case Dtype::kC64:
+      return reduce_as<Pair<Same<float>>>(op, srcs, count, scale, out);
+    case Dtype::kC128:
+      return reduce_as<Pair<Same<double>>>(op, srcs, count, scale, out);
     default:
       FAIL("this type is only moved");
   }
@@ -157,9 +203,17 @@ inline Bytes widened(WireFormat wire, const Bytes& halves) {
   return result;
 }
 
+/// The floats that a number of this type consists of, if it does.
+inline Dtype part_of(Dtype dtype) {
+  if (dtype == Dtype::kC32) return Dtype::kF16;
+  if (dtype == Dtype::kC64) return Dtype::kF32;
+  return dtype == Dtype::kC128 ? Dtype::kF64 : dtype;
+}
+
 // Replaces every NaN by one and the same: which one a reduction gives is left open.
-inline void unify_nans(Dtype dtype, Bytes& bytes) {
-  if (dtype < Dtype::kF16) return;
+inline void unify_nans(Dtype whole, Bytes& bytes) {
+  const Dtype dtype = part_of(whole);
+  if (!is_floating(dtype)) return;
   for (size_t i = 0; i < bytes.size() / size_of(dtype); ++i) {
     double value = 0.0;
     uint16_t half = 0;

@@ -36,8 +36,10 @@ class Case:
 
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-REDUCED = (*FLOATS, "uint8", "int8", "int16", "int32", "int64")
-MOVED = (*REDUCED, "bool", "uint16", "uint32", "uint64", "complex64", "complex128")
+UNSIGNED = ("uint16", "uint32", "uint64")
+REDUCED = (*FLOATS, "uint8", "int8", "int16", "int32", "int64", *UNSIGNED)
+COMPLEX = ("complex64", "complex128")
+MOVED = (*REDUCED, "bool", *COMPLEX)
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -51,7 +53,8 @@ def dtype_of(name: str) -> np.dtype[Any]:
 def values(rank: int, dtype: str, shape: tuple[int, ...] = (4, 3)) -> np.ndarray:
     """Small whole numbers, which every type holds and every sum keeps exactly."""
     count = int(np.prod(shape))
-    return ((np.arange(count).reshape(shape) + rank) % 5).astype(dtype_of(dtype))
+    numbers = (np.arange(count).reshape(shape) + rank) % 5
+    return (numbers * (1 - 2j) if dtype in COMPLEX else numbers).astype(dtype_of(dtype))
 
 
 def every(function: Callable[[int], np.ndarray], size: int) -> Arrays:
@@ -60,7 +63,8 @@ def every(function: Callable[[int], np.ndarray], size: int) -> Arrays:
 
 def _allreduce(dtype: str, op: int, combine: Callable[..., Any], **options: Any) -> Case:
     def expected(rank: int, size: int) -> Arrays:
-        parts = np.stack(every(lambda r: values(r, dtype).astype("float64"), size))
+        exact = "complex128" if dtype in COMPLEX else "float64"
+        parts = np.stack(every(lambda r: values(r, dtype).astype(exact), size))
         return [combine(parts).astype(dtype_of(dtype))]
 
     return Case("allreduce", lambda r, n: [values(r, dtype)], expected, {"op": op, **options})
@@ -149,14 +153,16 @@ def _rows_of_group(rank: int, size: int) -> Arrays:
 
 
 CASES: dict[str, Case] = {
-    **{f"sum {dtype}": _allreduce(dtype, hvd.Sum, _sum) for dtype in REDUCED},
+    **{f"sum {dtype}": _allreduce(dtype, hvd.Sum, _sum) for dtype in (*REDUCED, *COMPLEX)},
     **{
         f"average {dtype}": _allreduce(dtype, hvd.Average, lambda parts: parts.mean(0))
-        for dtype in ("float32", "float64")
+        for dtype in ("float32", "float64", "complex64")
     },
     "min": _allreduce("float32", hvd.Min, lambda parts: parts.min(0)),
     "max": _allreduce("int64", hvd.Max, lambda parts: parts.max(0)),
+    "max uint16": _allreduce("uint16", hvd.Max, lambda parts: parts.max(0)),
     "product": _allreduce("float64", hvd.Product, lambda parts: parts.prod(0)),
+    "product complex64": _allreduce("complex64", hvd.Product, lambda parts: parts.prod(0)),
     "scaled": _allreduce(
         "float32",
         hvd.Sum,

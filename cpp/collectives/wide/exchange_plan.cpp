@@ -14,8 +14,7 @@ bool is_direct(const ExchangeRules& rules, int hosts) { return hosts <= rules.di
 }  // namespace
 
 bool rounds(Dtype dtype, ReduceOp op) {
-  const bool half = dtype == Dtype::kF16 || dtype == Dtype::kBF16;
-  return half && op != ReduceOp::kMin && op != ReduceOp::kMax;
+  return is_half(dtype) && op != ReduceOp::kMin && op != ReduceOp::kMax;
 }
 
 bool goes_at_once(const ExchangeRules& rules, int hosts, size_t bytes) {

@@ -148,9 +148,8 @@ void receive_stream(Sockets& net, int rank, const Segments& stream) {
 
 HostScales scales_of(const Op& op) {
   const bool sums = op.reduce == ReduceOp::kSum || op.reduce == ReduceOp::kAverage;
-  const bool half = op.dtype == Dtype::kF16 || op.dtype == Dtype::kBF16;
   // A sum that is to become an average might not fit into 16 bits.
-  if (half && sums && op.scale.post < 1.0) return {op.scale, {}};
+  if (is_half(op.dtype) && sums && op.scale.post < 1.0) return {op.scale, {}};
   return {{op.scale.pre, 1.0}, {1.0, op.scale.post}};
 }
 

@@ -141,9 +141,10 @@ std::string unsupported(const Request& request, size_t members) {
   if (request.wire != WireFormat::kOwn) {
     if (std::string why = not_rounded(request); !why.empty()) return kind + ": " + why;
   }
-  if (traits.reduces && is_bitwise(request.reduce) && is_floating(request.dtype)) {
-    return kind + ": " + name(request.reduce) + " needs integers or bools, not " +
-           name(request.dtype);
+  if (traits.reduces && !has_reduction(request.dtype, request.reduce)) {
+    const char* needs = is_bitwise(request.reduce) ? " needs integers or bools, not "
+                                                   : " needs numbers that have an order, not ";
+    return kind + ": " + name(request.reduce) + needs + name(request.dtype);
   }
   const bool tells_splits = request.kind == Kind::kAlltoall && !request.tells_rows_with_data();
   return tells_splits ? wrong_splits(request, members) : "";

@@ -2,8 +2,8 @@
 
 What the ranks do and in which order stays the engine's business; MPI only moves the data.  MPI
 reduces where its result is what the core's kernels would give; else it moves slices to the member
-that reduces them: 16-bit floats (rounded once), bools, short integers (which wrap around), and the
-minimum and maximum of floats (where any NaN gives NaN).
+that reduces them: 16-bit floats (rounded once), bools, short integers (which wrap around), the
+minimum and maximum of floats (where any NaN gives NaN), and products of complex numbers.
 """
 
 from __future__ import annotations
@@ -22,15 +22,9 @@ from sirtaki.core import dtypes, kinds, reduce_ops
 
 NAME = "mpi"
 
-_SIZES = {
-    **dict.fromkeys((dtypes.BOOL, dtypes.U8, dtypes.I8), 1),
-    **dict.fromkeys((dtypes.I16, dtypes.F16, dtypes.BF16), 2),
-    **dict.fromkeys((dtypes.I32, dtypes.F32), 4),
-    **dict.fromkeys((dtypes.I64, dtypes.F64), 8),
-}
 _TYPES = {
-    dtypes.BOOL: "UINT8_T",
-    dtypes.U8: "UINT8_T",
+    # Those of 8 bits and less: only moved, but for the first ones.
+    **{code: "UINT8_T" for code in dtypes.CODES.values() if dtypes.BYTES[code] == 1},
     dtypes.I8: "INT8_T",
     dtypes.I16: "INT16_T",
     dtypes.I32: "INT32_T",
@@ -39,10 +33,17 @@ _TYPES = {
     dtypes.BF16: "UINT16_T",
     dtypes.F32: "FLOAT",
     dtypes.F64: "DOUBLE",
+    dtypes.U16: "UINT16_T",
+    dtypes.U32: "UINT32_T",
+    dtypes.U64: "UINT64_T",
+    dtypes.C32: "UINT32_T",
+    dtypes.C64: "C_FLOAT_COMPLEX",
+    dtypes.C128: "C_DOUBLE_COMPLEX",
 }
 # Open MPI's vector code saturates sums of shorter ones instead of wrapping around.
-_LONG_INTEGERS = frozenset((dtypes.I32, dtypes.I64))
+_LONG_INTEGERS = frozenset((dtypes.I32, dtypes.I64, dtypes.U32, dtypes.U64))
 _FULL_FLOATS = frozenset((dtypes.F32, dtypes.F64))
+_FULL_COMPLEX = frozenset((dtypes.C64, dtypes.C128))
 _SUMS = {reduce_ops.Average: "SUM", reduce_ops.Sum: "SUM", reduce_ops.Product: "PROD"}
 _ORDERS = {reduce_ops.Min: "MIN", reduce_ops.Max: "MAX"}
 
@@ -256,6 +257,8 @@ class MpiBackend:
             return getattr(self._mpi, {**_SUMS, **_ORDERS}[ask.op])
         if ask.dtype in _FULL_FLOATS and ask.op in _SUMS:
             return getattr(self._mpi, _SUMS[ask.op])
+        if ask.dtype in _FULL_COMPLEX and ask.op != reduce_ops.Product:
+            return self._mpi.SUM
         return None
 
     def _reduce_by_mpi(
@@ -275,7 +278,7 @@ class MpiBackend:
             self._scaled(ask, ask.post, end, end, size)
 
     def _scaled(self, ask: _Operation, factor: float, source: int, target: int, size: int) -> int:
-        count = size // _SIZES[ask.dtype]
+        count = size // dtypes.BYTES[ask.dtype]
         _core.reduce(target, [source], ask.dtype, reduce_ops.Sum, count, factor)
         return target
 
@@ -300,7 +303,7 @@ class MpiBackend:
         self, ask: _Operation, begin: int, size: int
     ) -> tuple[list[int], list[int]]:
         """Return where all members' data for this member's slice is, and all slices' bytes."""
-        members, unit = ask.comm.Get_size(), _SIZES[ask.dtype]
+        members, unit = ask.comm.Get_size(), dtypes.BYTES[ask.dtype]
         counts = [count * unit for count in memory.slices(size // unit, members)]
         own = counts[ask.comm.Get_rank()]
         received = self._scratch.address("received", own * members)
@@ -313,7 +316,7 @@ class MpiBackend:
         return [received + place for place in places], counts
 
     def _fold(self, ask: _Operation, sources: list[int], size: int, target: int) -> None:
-        count = size // _SIZES[ask.dtype]
+        count = size // dtypes.BYTES[ask.dtype]
         _core.reduce(target, sources, ask.dtype, ask.op, count, ask.pre, ask.post)
 
     def _reducescatter(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
@@ -333,7 +336,7 @@ class MpiBackend:
 
     def _adasum(self, ask: _Operation, source: Stream, target: Stream) -> None:
         grams = self._products(ask, source)
-        rank, unit = ask.comm.Get_rank(), _SIZES[ask.dtype]
+        rank, unit = ask.comm.Get_rank(), dtypes.BYTES[ask.dtype]
         scale = ask.pre * ask.post
         for (begin, size), (end, _), gram in zip(source, target, grams, strict=True):
             own = float(adasum.coefficients(gram)[rank])
@@ -424,13 +427,13 @@ class MpiBackend:
 
     def _data(self, address: int, size: int, dtype: int) -> list[Any]:
         data = self._mpi.buffer.fromaddress(address, size)
-        return [data, size // _SIZES[dtype], self._types[dtype]]
+        return [data, size // dtypes.BYTES[dtype], self._types[dtype]]
 
     def _parts(
         self, address: int, counts: Sequence[int], offsets: Sequence[int], dtype: int
     ) -> list[Any]:
         """Describe a block; counts and offsets in bytes."""
-        unit = _SIZES[dtype]
+        unit = dtypes.BYTES[dtype]
         ends = [offset + count for offset, count in zip(offsets, counts, strict=True)]
         return [
             self._mpi.buffer.fromaddress(address, max(ends)),

@@ -8,11 +8,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from sirtaki import _core
 from sirtaki.core import handles, kinds, wires
-from sirtaki.core.dtypes import FLOATING
 from sirtaki.core.membership import number_of, rank_of
 from sirtaki.core.process_sets import ProcessSet
-from sirtaki.core.reduce_ops import Adasum
-from sirtaki.core.reduction import Combination, check_op
+from sirtaki.core.reduction import Combination, check_reduction
 from sirtaki.core.state import world_for_operation
 from sirtaki.core.world import World
 
@@ -89,9 +87,7 @@ class Collectives(Generic[T]):
             if shapes != target_shapes or dtype != target_dtype:
                 raise ValueError("outputs must have the shapes and dtype of the inputs")
         op, prescale_factor, postscale_factor, process_set = reduction
-        check_op(op)
-        if op == Adasum and dtype not in FLOATING:
-            raise ValueError("Adasum needs floating point tensors")
+        check_reduction(op, dtype)
         # Not by `_start`, which takes a microsecond more.
         request = _core.Request(
             kinds.ALLREDUCE,
@@ -128,9 +124,10 @@ class Collectives(Generic[T]):
     ) -> int:
         """Reduce, and give each member its block of rows; the first members get one row more."""
         op, prescale_factor, postscale_factor, process_set = reduction
-        check_op(op)
         for tensor in tensors:
-            if not self._tensors.view(tensor)[1]:
+            _, shape, dtype = self._tensors.view(tensor)
+            check_reduction(op, dtype)
+            if not shape:
                 raise ValueError("reducescatter needs rows to scatter, but got a scalar")
         return self._start_gathering(
             "reducescatter",

@@ -17,10 +17,20 @@ BF16: Final = DTYPES["bfloat16"]
 F32: Final = DTYPES["float32"]
 F64: Final = DTYPES["float64"]
 
-# Types that are moved but not reduced, by the name that frameworks have for them.
-MOVED: Final = {name: code for name, code in DTYPES.items() if code >= REDUCIBLE_DTYPES}
+U16: Final = DTYPES["uint16"]
+U32: Final = DTYPES["uint32"]
+U64: Final = DTYPES["uint64"]
+C32: Final = DTYPES["complex32"]
+C64: Final = DTYPES["complex64"]
+C128: Final = DTYPES["complex128"]
+
+# All of them, and those that are not moved alone, by the name that frameworks have for them.
+CODES: Final = DTYPES
+REDUCED: Final = {name: code for name, code in DTYPES.items() if code < REDUCIBLE_DTYPES}
+NAMES: Final = {code: name for name, code in DTYPES.items()}
 
 # Of an element, by its code.
 BYTES: Final = DTYPE_BYTES
 
 FLOATING: Final = frozenset((F16, BF16, F32, F64))
+COMPLEX: Final = frozenset((C32, C64, C128))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import NamedTuple
 
+from sirtaki.core import dtypes
 from sirtaki.core.membership import number_of, process_set_of
 from sirtaki.core.process_sets import ProcessSet
-from sirtaki.core.reduce_ops import NAMES, Average, Sum
+from sirtaki.core.reduce_ops import NAMES, Adasum, Average, Max, Min, Sum
 
 # What a `Reduction` is to those that only take it apart; quicker to make.
 Combination = tuple[int, float, float, ProcessSet]
@@ -50,6 +51,31 @@ def check_op(op: int) -> None:
     """Raise ValueError for what is no reduction."""
     if op not in NAMES:
         raise ValueError(f"op={op!r} is not a reduction; use one of {', '.join(NAMES.values())}")
+
+
+def check_reduction(op: int, dtype: int) -> None:
+    """Raise ValueError for what is no reduction, or has no meaning for elements of a type."""
+    if (op, dtype) in _MEANINGFUL:
+        return
+    check_op(op)
+    name = dtypes.NAMES[dtype]
+    if dtype not in dtypes.REDUCED.values():
+        raise ValueError(
+            f"tensors of type {name} cannot be reduced; broadcast, allgather and alltoall take them"
+        )
+    needs = "floating point numbers" if op == Adasum else "numbers that have an order"
+    raise ValueError(f"op={NAMES[op]} needs {needs}, not {name}")
+
+
+def _has_meaning(op: int, dtype: int) -> bool:
+    if op == Adasum:
+        return dtype in dtypes.FLOATING
+    return op not in (Min, Max) or dtype not in dtypes.COMPLEX
+
+
+_MEANINGFUL = frozenset(
+    (op, dtype) for op in NAMES for dtype in dtypes.REDUCED.values() if _has_meaning(op, dtype)
+)
 
 
 def resolve_op(op: int | None, average: bool | None) -> int:

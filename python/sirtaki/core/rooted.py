@@ -9,7 +9,7 @@ from sirtaki.core.collectives import Collectives, members_of
 from sirtaki.core.membership import rank_of
 from sirtaki.core.process_sets import ProcessSet
 from sirtaki.core.reduce_ops import Adasum
-from sirtaki.core.reduction import Combination, check_op
+from sirtaki.core.reduction import Combination, check_reduction
 
 T = TypeVar("T")
 
@@ -29,12 +29,12 @@ class RootedCollectives(Collectives[T]):
         world = self._world()
         op, prescale_factor, postscale_factor, process_set = reduction
         root = rank_of("root_rank", root_rank, process_set)
-        check_op(op)
         if op == Adasum:
             raise ValueError("reduce does not support Adasum")
         source = self._tensors.contiguous(tensor)
         target = self._tensors.empty_like(source)
         pointers, shapes, dtype = self._views([source])
+        check_reduction(op, dtype)
         result = target if world.topology.rank == root else None
         return self._start(
             world,

@@ -8,12 +8,10 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from sirtaki._core import DTYPES
 from sirtaki.core import kinds, wires
-from sirtaki.core.dtypes import FLOATING
 from sirtaki.core.membership import number_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.core.reduce_ops import Average
 from sirtaki.core.reduction import Reduction, check_op
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
 from sirtaki.jax.calls import checked_name, members, traced
@@ -72,11 +70,10 @@ def grouped_allreduce(
     wire = wire_of(compression, op)
     compressed, contexts = [], []
     for x in xs:
-        array, context = compress_for(wire, compression, check_reducible("allreduce", x))
+        array, context = compress_for(wire, compression, check_reducible("allreduce", x, op))
         compressed.append(array)
         contexts.append(context)
     operation = _operation(op, name, prescale_factor, postscale_factor, process_set)
-    _check_adasum(op, compressed)
     reduced: list[Any] = [None] * len(compressed)
     for indices, part_name in by_dtype(compressed, name):
         part = [compressed[i] for i in indices]
@@ -132,9 +129,3 @@ def _operation(
         postscale=float(postscale),
         wire=wire,
     )
-
-
-def _check_adasum(op: int, arrays: Sequence[jax.Array]) -> None:
-    for array in arrays:
-        if op == Adasum and DTYPES[array.dtype.name] not in FLOATING:
-            raise ValueError(f"allreduce: Adasum needs floating point arrays, not {array.dtype}")

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sirtaki._core import DTYPES, REDUCIBLE_DTYPES
+from sirtaki._core import DTYPES
 from sirtaki.core.collectives import Collectives
+from sirtaki.core.reduction import check_reduction
 
 Host = NDArray[Any]
 
@@ -71,14 +72,10 @@ def check(verb: str, value: object) -> jax.Array:
     return array
 
 
-def check_reducible(verb: str, value: object) -> jax.Array:
-    """Return what a reduction was given; as `check`, and ValueError if it can only be moved."""
+def check_reducible(verb: str, value: object, op: int) -> jax.Array:
+    """Return what a reduction was given; as `check`, and ValueError if it has no meaning for it."""
     array = check(verb, value)
-    if DTYPES[array.dtype.name] >= REDUCIBLE_DTYPES:
-        raise ValueError(
-            f"{verb}: arrays of type {array.dtype} cannot be reduced; broadcast, allgather and "
-            "alltoall take them"
-        )
+    check_reduction(op, DTYPES[array.dtype.name])
     return array
 
 

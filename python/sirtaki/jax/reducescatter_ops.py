@@ -52,7 +52,7 @@ def grouped_reducescatter(
     """Reduce and scatter several arrays as one operation for each dtype; as `reducescatter`."""
     compressed, contexts = [], []
     for x in xs:
-        array, context = compression.compress(check_reducible("reducescatter", x))
+        array, context = compression.compress(check_reducible("reducescatter", x, op))
         if not array.ndim:
             raise ValueError("reducescatter needs rows, but got an array of no dimensions")
         compressed.append(array)

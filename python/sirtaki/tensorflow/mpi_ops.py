@@ -8,11 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from sirtaki.core import kinds, state, wires
+from sirtaki.core.dtypes import CODES
 from sirtaki.core.grouping import by_key
 from sirtaki.core.membership import number_of, rank_of, size_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Adasum, Average, Sum
-from sirtaki.core.reduction import check_op
+from sirtaki.core.reduce_ops import Average, Sum
+from sirtaki.core.reduction import check_op, check_reduction
 from sirtaki.tensorflow import gradients as _registered  # noqa: F401
 from sirtaki.tensorflow.names import unique
 from sirtaki.tensorflow.operation import Operation
@@ -34,10 +35,12 @@ def reduce_group(
     """
     check_op(op)
     _require_world()
+    given = [dense(each) for each in tensors]
+    for each in given:
+        if _dtype_name(each) in CODES:
+            check_reduction(op, CODES[_dtype_name(each)])
 
     def reduce(part: list[Any], suffix: str) -> list[Any]:
-        if op == Adasum and not part[0].dtype.is_floating:
-            raise ValueError("Adasum needs floating point tensors")
         operation = Operation(
             kinds.ALLREDUCE,
             unique("allreduce", _with(name, suffix)),
@@ -49,7 +52,7 @@ def reduce_group(
         )
         return operation.run(part)
 
-    return by_key([dense(each) for each in tensors], _dtype_name, reduce)
+    return by_key(given, _dtype_name, reduce)
 
 
 @plain_python

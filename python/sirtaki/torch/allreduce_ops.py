@@ -63,7 +63,7 @@ def _submit(
     wire: int = wires.NONE,
 ) -> int:
     for tensor in tensors:
-        check_reducible(tensor)
+        check_reducible(tensor, reduction.op)
     check_one_device(tensors)
     runner = runner_of(tensors, "allreduce", reduction.op)
     staged = stage_inputs(tensors, runner)
@@ -82,7 +82,7 @@ def _submit_in_place(
     waits: bool = False,
 ) -> int:
     for tensor in tensors:
-        check_reducible(tensor)
+        check_reducible(tensor, reduction.op)
     check_one_device(tensors)
     runner = runner_of(tensors, "allreduce", reduction.op)
     staged = stage_in_place(tensors, runner)
@@ -203,13 +203,13 @@ def allreduce(
     Differentiable: the gradient is reduced in the same way.
 
     Args:
-        tensor: any shape; float16, bfloat16, float32, float64, int8 to int64, uint8 or bool.
+        tensor: any shape; bool, integers, float16, bfloat16, float32, float64 or complex.
         average: deprecated; True means op=Average, False means op=Sum.
         name: pairs the call with those of the other ranks; without one, calls are paired in the
             order in which they are made.
         compression: form of the tensor on the wire, from `Compression`.
         op: Average (default), Sum, Min, Max, Product or Adasum. Averages of integers are
-            truncated toward zero.
+            truncated toward zero. Complex numbers have no Min and Max, and only floats Adasum.
         prescale_factor: multiplies the tensor before the reduction.
         postscale_factor: multiplies the result.
         process_set: the ranks that take part.
@@ -221,7 +221,7 @@ def allreduce(
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     wire = wire_of(compression, (tensor,), reduction.op)
     compressed, ctx = compress_for(wire, compression, tensor)
-    if is_compiling() or wants_grad((check_reducible(compressed),)):
+    if is_compiling() or wants_grad((check_reducible(compressed, reduction.op),)):
         (output,) = _reduce((compressed,), name, reduction, wire)
     else:
         output = synchronize(_submit_one(compressed, name, reduction, wire=wire, waits=True))
@@ -299,7 +299,8 @@ def grouped_allreduce(
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     wire = wire_of(compression, tensors, reduction.op)
     compressed = [compress_for(wire, compression, tensor) for tensor in tensors]
-    outputs = _reduce([check_reducible(tensor) for tensor, _ in compressed], name, reduction, wire)
+    checked = [check_reducible(tensor, reduction.op) for tensor, _ in compressed]
+    outputs = _reduce(checked, name, reduction, wire)
     return [
         compression.decompress(output, ctx)
         for output, (_, ctx) in zip(outputs, compressed, strict=True)

@@ -32,23 +32,13 @@ def allgather_back(
     grads: Sequence[torch.Tensor], rows: Sequence[int], process_set: ProcessSet
 ) -> list[torch.Tensor]:
     """Return this rank's rows, so many of each tensor, of the average of the ranks' gradients."""
-    averages = _average(grads, process_set)
+    averages = grouped_allreduce(grads, op=Average, process_set=process_set)
     mine = torch.tensor([rows], dtype=torch.int64, device="cpu")
     (counts,) = _gather([mine], None, process_set)
     first = counts[: process_set.rank()].sum(dim=0).tolist()
     return [
         average.narrow(0, begin, count)
         for average, begin, count in zip(averages, first, rows, strict=True)
-    ]
-
-
-def _average(grads: Sequence[torch.Tensor], process_set: ProcessSet) -> list[torch.Tensor]:
-    """Return the averages of the ranks' gradients: real and imaginary parts on their own."""
-    parts = [torch.view_as_real(grad) if grad.is_complex() else grad for grad in grads]
-    averages = grouped_allreduce(parts, op=Average, process_set=process_set)
-    return [
-        torch.view_as_complex(average) if grad.is_complex() else average
-        for average, grad in zip(averages, grads, strict=True)
     ]
 
 
@@ -180,7 +170,7 @@ def grouped_allgather_async(
 
 def broadcast_back(grad: torch.Tensor, root_rank: int, process_set: ProcessSet) -> torch.Tensor:
     """Return the average of the ranks' gradients on the root, zeros elsewhere."""
-    (average,) = _average([grad], process_set)
+    (average,) = grouped_allreduce([grad], op=Average, process_set=process_set)
     return average if state.rank() == root_rank else torch.zeros_like(average)
 
 

@@ -11,7 +11,7 @@ import torch
 from sirtaki.core.collectives import Collectives
 from sirtaki.core.groups import Groups
 from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.torch.device.routes import joining, route
+from sirtaki.torch.device.routes import is_reduced, joining, route
 from sirtaki.torch.tensors import TorchTensors, host_copy, is_plain
 
 # What `sparse_allreduce_async` returns: call it for the result.
@@ -34,6 +34,8 @@ def runner_of(
         return collectives
     runner = route(tensors[0], operation, op)
     if runner is None or any(tensor.device != tensors[0].device for tensor in tensors):
+        return collectives
+    if op is not None and not all(is_reduced(tensor.dtype) for tensor in tensors):
         return collectives
     return runner
 

@@ -34,7 +34,7 @@ def _submit(
     waits: bool = False,
 ) -> int:
     for tensor in tensors:
-        if check_reducible(tensor).dim() == 0:
+        if check_reducible(tensor, reduction.op).dim() == 0:
             raise ValueError("reducescatter: a tensor without dimensions cannot be scattered")
     check_one_device(tensors)
     runner = runner_of(tensors, "reducescatter", reduction.op)
@@ -136,7 +136,7 @@ def reducescatter(
     """
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
     compressed, ctx = compression.compress(tensor)
-    (output,) = _reduce([check_reducible(compressed)], name, reduction)
+    (output,) = _reduce([check_reducible(compressed, reduction.op)], name, reduction)
     return compression.decompress(output, ctx)
 
 
@@ -168,7 +168,8 @@ def grouped_reducescatter(
     """Return what `reducescatter` gives for each of several tensors, done as one operation."""
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
     compressed = [compression.compress(tensor) for tensor in tensors]
-    outputs = _reduce([check_reducible(tensor) for tensor, _ in compressed], name, reduction)
+    checked = [check_reducible(tensor, reduction.op) for tensor, _ in compressed]
+    outputs = _reduce(checked, name, reduction)
     return [
         compression.decompress(output, ctx)
         for output, (_, ctx) in zip(outputs, compressed, strict=True)

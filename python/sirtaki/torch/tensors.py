@@ -9,23 +9,15 @@ from typing import cast
 import torch
 
 from sirtaki.core import dtypes
+from sirtaki.core.reduction import check_reduction
 
-_CODES: dict[torch.dtype, int] = {
-    torch.bool: dtypes.BOOL,
-    torch.uint8: dtypes.U8,
-    torch.int8: dtypes.I8,
-    torch.int16: dtypes.I16,
-    torch.int32: dtypes.I32,
-    torch.int64: dtypes.I64,
-    torch.float16: dtypes.F16,
-    torch.bfloat16: dtypes.BF16,
-    torch.float32: dtypes.F32,
-    torch.float64: dtypes.F64,
-}
-REDUCIBLE = frozenset(_CODES)
 # The youngest are not in every version of PyTorch.
-_CODES |= {getattr(torch, n): code for n, code in dtypes.MOVED.items() if hasattr(torch, n)}
-
+_CODES: dict[torch.dtype, int] = {
+    getattr(torch, name): code for name, code in dtypes.CODES.items() if hasattr(torch, name)
+}
+REDUCIBLE = frozenset(t for t, code in _CODES.items() if code in dtypes.REDUCED.values())
+# Only these can be conjugates.
+_COMPLEX = frozenset(dtype for dtype in _CODES if dtype.is_complex)
 
 _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 
@@ -56,19 +48,15 @@ def check_dense(tensor: object) -> torch.Tensor:
     return tensor
 
 
-def check_reducible(tensor: object) -> torch.Tensor:
-    """Return the tensor if a collective can reduce it.
+def check_reducible(tensor: object, op: int) -> torch.Tensor:
+    """Return the tensor if a collective can reduce it so.
 
     Raises:
         TypeError: it is not a PyTorch tensor.
-        ValueError: a collective cannot take it, or its dtype can only be moved.
+        ValueError: a collective cannot take it, or cannot reduce its dtype so.
     """
     dense = check_dense(tensor)
-    if dense.dtype not in REDUCIBLE:
-        raise ValueError(
-            f"tensors of type {dense.dtype} cannot be reduced; broadcast, allgather and alltoall "
-            "take them"
-        )
+    check_reduction(op, _CODES[dense.dtype])
     return dense
 
 
@@ -92,8 +80,7 @@ class TorchTensors:
         """Return the tensor itself if its memory holds its elements in row order, else a copy."""
         try:
             tensor = tensor.contiguous().resolve_neg()
-            # Only complex numbers can be conjugates, and they are not reducible.
-            return tensor if tensor.dtype in REDUCIBLE else tensor.resolve_conj()
+            return tensor.resolve_conj() if tensor.dtype in _COMPLEX else tensor
         except (AttributeError, RuntimeError):
             check_dense(tensor)
             raise
@@ -137,7 +124,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
         tensor.is_cpu
         and tensor.is_contiguous()
         and not tensor.is_neg()
-        and (tensor.dtype in REDUCIBLE or not tensor.is_conj())
+        and not (tensor.dtype in _COMPLEX and tensor.is_conj())
     )
 
 

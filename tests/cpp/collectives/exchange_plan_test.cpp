@@ -44,6 +44,7 @@ TEST_CASE("what loses bits each time it is stored does not go round the ring") {
     CHECK_FALSE(rounds(dtype, ReduceOp::kMin));
     CHECK_FALSE(rounds(dtype, ReduceOp::kMax));
   }
+  CHECK(rounds(Dtype::kC32, ReduceOp::kSum));
   CHECK_FALSE(rounds(Dtype::kF32, ReduceOp::kSum));
 }
 

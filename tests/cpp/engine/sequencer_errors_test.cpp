@@ -157,8 +157,12 @@ TEST_CASE("requests that all agree on but that make no sense fail on all ranks")
     vectors.reduce = ReduceOp::kAdasum;
     check_refused(size, vectors, "only sums, averages");
     Request moved = named(Kind::kAllreduce, "x");
-    moved.dtype = Dtype::kC64;
-    check_refused(size, moved, "complex64 can be moved, but not reduced");
+    moved.dtype = Dtype::kF8E5M2;
+    check_refused(size, moved, "float8_e5m2 can be moved, but not reduced");
+    Request least = named(Kind::kReduce, "x");
+    least.dtype = Dtype::kC64;
+    least.reduce = ReduceOp::kMin;
+    check_refused(size, least, "Min needs numbers that have an order, not complex64");
     check_refused(size, remove_set(0), "no process set 0");
     check_refused(size, remove_set(7), "no process set 7");
   }

@@ -1,5 +1,6 @@
 #include <array>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
@@ -17,12 +18,13 @@ namespace {
 
 using reference::Bytes;
 
-constexpr std::array kDtypes = {Dtype::kBool, Dtype::kU8,  Dtype::kI8,   Dtype::kI16, Dtype::kI32,
-                                Dtype::kI64,  Dtype::kF16, Dtype::kBF16, Dtype::kF32, Dtype::kF64};
+constexpr std::array kDtypes = {Dtype::kBool, Dtype::kU8,  Dtype::kI8,  Dtype::kI16,
+                                Dtype::kI32,  Dtype::kI64, Dtype::kF16, Dtype::kBF16,
+                                Dtype::kF32,  Dtype::kF64, Dtype::kU16, Dtype::kU32,
+                                Dtype::kU64,  Dtype::kC32, Dtype::kC64, Dtype::kC128};
 constexpr std::array kOps = {ReduceOp::kAverage, ReduceOp::kSum,     ReduceOp::kMin,
                              ReduceOp::kMax,     ReduceOp::kProduct, ReduceOp::kBitAnd,
                              ReduceOp::kBitOr,   ReduceOp::kBitXor};
-bool has(Dtype dtype, ReduceOp op) { return !is_bitwise(op) || !is_floating(dtype); }
 constexpr std::array kCounts = {size_t{0}, size_t{1}, size_t{3}, size_t{64}, size_t{1000}};
 
 std::vector<Level> levels() {
@@ -52,12 +54,13 @@ void put(Dtype dtype, Bytes& bytes, size_t i, double number) {
 
 // Numbers in [-2, 2) for floats, so that sums need rounding and products stay finite.
 Bytes ordinary(Dtype dtype, size_t count, std::mt19937& random) {
-  if (dtype < Dtype::kF16) return any_bits(count * size_of(dtype), random);
+  const Dtype part = reference::part_of(dtype);
+  if (!is_floating(part)) return any_bits(count * size_of(dtype), random);
   std::uniform_real_distribution<double> numbers(-2.0, 2.0);
   Bytes bytes(count * size_of(dtype));
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < bytes.size() / size_of(part); ++i) {
     const double number = numbers(random);
-    put(dtype, bytes, i, number);
+    put(part, bytes, i, number);
   }
   return bytes;
 }
@@ -105,7 +108,7 @@ TEST_CASE("reduction gives what the rules say, for every dtype, op and number of
       CAPTURE(static_cast<int>(level));
       CAPTURE(name(dtype));
       for (const ReduceOp op : kOps) {
-        if (!has(dtype, op)) continue;
+        if (!has_reduction(dtype, op)) continue;
         for (const int n : {1, 2, 3, 4, 7}) {
           for (const size_t count : kCounts) {
             for (const Scale& scale : scales) {
@@ -123,7 +126,7 @@ TEST_CASE("all SIMD levels agree bit for bit on any bits, NaNs compared as one")
   constexpr size_t kCount = 20000;
   for (const Dtype dtype : kDtypes) {
     for (const ReduceOp op : kOps) {
-      if (!has(dtype, op)) continue;
+      if (!has_reduction(dtype, op)) continue;
       std::vector<Bytes> sources;
       for (int k = 0; k < 3; ++k) sources.push_back(any_bits(kCount * size_of(dtype), random));
       for (const Scale& scale : {Scale{}, Scale{0.9, 1.1}}) {
@@ -173,12 +176,13 @@ TEST_CASE("buffers need no alignment and nothing beside them is written") {
   std::mt19937 random(4);
   for (const Level level : levels()) {
     for (const Dtype dtype : kDtypes) {
+      const ReduceOp op = is_complex(dtype) ? ReduceOp::kProduct : ReduceOp::kMax;
       for (const size_t count : {size_t{5}, size_t{64}, size_t{333}}) {
         const size_t size = count * size_of(dtype);
         const std::vector<Bytes> sources = {ordinary(dtype, count, random),
                                             ordinary(dtype, count, random)};
         Bytes expected(size);
-        reference::reduce(dtype, ReduceOp::kMax, sources, count, {}, expected);
+        reference::reduce(dtype, op, sources, count, {}, expected);
         expected.insert(expected.begin(), 0xee);
         expected.push_back(0xee);
 
@@ -187,8 +191,7 @@ TEST_CASE("buffers need no alignment and nothing beside them is written") {
         const void* const srcs[] = {first.data() + 1, sources[1].data()};
         Bytes dst(size + 2, 0xee);
         Bytes copy(size + 2, 0xee);
-        reduce_fn_for_level(level, dtype, ReduceOp::kMax)(dst.data() + 1, copy.data() + 1, srcs, 2,
-                                                          count, {});
+        reduce_fn_for_level(level, dtype, op)(dst.data() + 1, copy.data() + 1, srcs, 2, count, {});
         CHECK(dst == expected);
         CHECK(copy == expected);
       }
@@ -223,6 +226,8 @@ TEST_CASE("scaled integers are clamped to the range of their type") {
   CHECK(reduced<int8_t>(Dtype::kI8, ReduceOp::kSum, {100}, {2.0, 1.0}) == 127);
   CHECK(reduced<int8_t>(Dtype::kI8, ReduceOp::kSum, {100}, {-2.0, 1.0}) == -128);
   CHECK(reduced<uint8_t>(Dtype::kU8, ReduceOp::kSum, {100}, {-1.0, 1.0}) == 0);
+  CHECK(reduced<uint16_t>(Dtype::kU16, ReduceOp::kSum, {40000}, {2.0, 1.0}) == 65535);
+  CHECK(reduced<uint64_t>(Dtype::kU64, ReduceOp::kSum, {1}, {1e300, 1.0}) == UINT64_MAX);
   CHECK(reduced<int64_t>(Dtype::kI64, ReduceOp::kSum, {1}, {1e300, 1.0}) == INT64_MAX);
   CHECK(reduced<int64_t>(Dtype::kI64, ReduceOp::kSum, {1}, {-1e300, 1.0}) == INT64_MIN);
   CHECK(reduced<int32_t>(Dtype::kI32, ReduceOp::kSum, {7}, {std::nan(""), 1.0}) == 0);
@@ -232,6 +237,8 @@ TEST_CASE("integer sums and products wrap around and are exact without scaling")
   CHECK(reduced<int8_t>(Dtype::kI8, ReduceOp::kSum, {100, 100}) == -56);
   CHECK(reduced<int16_t>(Dtype::kI16, ReduceOp::kProduct, {-32768, -1}) == -32768);
   CHECK(reduced<int32_t>(Dtype::kI32, ReduceOp::kSum, {INT32_MAX, 1}) == INT32_MIN);
+  CHECK(reduced<uint16_t>(Dtype::kU16, ReduceOp::kProduct, {65535, 65535}) == 1);
+  CHECK(reduced<uint32_t>(Dtype::kU32, ReduceOp::kSum, {UINT32_MAX, 2}) == 1);
   const int64_t beyond_double = (int64_t{1} << 53) + 1;
   CHECK(reduced<int64_t>(Dtype::kI64, ReduceOp::kSum, {beyond_double, 2}) == beyond_double + 2);
 }
@@ -254,6 +261,23 @@ TEST_CASE("min and max give NaN where any source is NaN") {
   }
 }
 
+TEST_CASE("the order of unsigned integers is theirs, not that of signed ones") {
+  CHECK(reduced<uint16_t>(Dtype::kU16, ReduceOp::kMin, {1, 65535}) == 1);
+  CHECK(reduced<uint32_t>(Dtype::kU32, ReduceOp::kMax, {1, UINT32_MAX}) == UINT32_MAX);
+  CHECK(reduced<uint64_t>(Dtype::kU64, ReduceOp::kMax, {UINT64_MAX, 1}) == UINT64_MAX);
+}
+
+TEST_CASE("complex numbers are multiplied as such, and have no order") {
+  using C = std::complex<float>;
+  CHECK(reduced<C>(Dtype::kC64, ReduceOp::kProduct, {{1, 2}, {3, -1}}) == C{5, 5});
+  CHECK(reduced<C>(Dtype::kC64, ReduceOp::kAverage, {{1, 2}, {3, -1}}, {1.0, 0.5}) == C{2, 0.5});
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    for (const Dtype dtype : {Dtype::kC32, Dtype::kC64, Dtype::kC128}) {
+      CHECK_THROWS_AS(reduce_fn(dtype, op), Error);
+    }
+  }
+}
+
 TEST_CASE("a factor that is NaN gives NaN in every float format") {
   // A payload of all ones, which rounding to bfloat16 would carry into the sign.
   const Scale scale = {1.0, -std::nan("0xfffffffffffff")};
@@ -266,7 +290,7 @@ TEST_CASE("a factor that is NaN gives NaN in every float format") {
 
 TEST_CASE("the bits of floats are not combined") {
   for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
-    for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16, Dtype::kF32, Dtype::kF64}) {
+    for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16, Dtype::kF32, Dtype::kF64, Dtype::kC64}) {
       CHECK_THROWS_AS(reduce_fn(dtype, op), Error);
     }
   }
@@ -298,9 +322,10 @@ TEST_CASE("dtypes know their size and the name users call them") {
 }
 
 TEST_CASE("dtypes that are only moved are not taken for ones that can be reduced") {
-  CHECK(is_reducible(Dtype::kF64));
-  CHECK_FALSE(is_reducible(Dtype::kU16));
+  CHECK(is_reducible(Dtype::kC128));
+  CHECK_FALSE(is_reducible(Dtype::kF8E4M3FN));
   CHECK(is_floating(Dtype::kF64));
+  CHECK_FALSE(is_floating(Dtype::kU16));
   CHECK_FALSE(is_floating(Dtype::kF8E5M2));
 }
 

@@ -33,6 +33,7 @@ def everyones(dtype: torch.dtype, shape: tuple[int, ...] = (3, 5)) -> torch.Tens
 
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 OPERATORS = {
     "SUM": lambda all_of: all_of.sum(0),
@@ -86,6 +87,16 @@ def test_complex_numbers_are_summed(dtype: torch.dtype) -> None:
     tensor = values(rank(), dtype)
     dist.all_reduce(tensor)
     torch.testing.assert_close(tensor, everyones(dtype).sum(0))
+    conjugate = values(rank(), dtype).conj()
+    dist.all_reduce(conjugate)
+    torch.testing.assert_close(conjugate, everyones(dtype).sum(0).conj())
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
+def test_unsigned_integers_are_summed(dtype: torch.dtype) -> None:
+    tensor = values(rank(), dtype)
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor, everyones(torch.int64).sum(0).to(dtype))
 
 
 LAYOUTS = {

@@ -67,7 +67,9 @@ def test_rows_cannot_be_gathered_from_a_scalar() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: hvd.allreduce(np.ones(3, np.complex64)), ValueError, "complex64"),
+        (lambda: hvd.allreduce(np.ones(3, np.longdouble)), ValueError, "not supported"),
+        (lambda: hvd.allreduce(np.ones(3, np.complex64), op=hvd.Min), ValueError, "an order"),
+        (lambda: hvd.reduce(np.ones(3, np.complex128), 0, op=hvd.Max), ValueError, "an order"),
         (lambda: hvd.allreduce([1, 2]), TypeError, "list"),  # type: ignore[arg-type]
         (lambda: hvd.allreduce(np.ones(3), op=77), ValueError, "77"),
         (lambda: hvd.allreduce(np.ones(3), name=3), TypeError, "name"),  # type: ignore[arg-type]

@@ -15,18 +15,21 @@ from sirtaki.core.state import current_world
 from sirtaki.core.world import World
 from sirtaki.numpy_ops import TENSORS
 
-INTEGERS = (np.uint8, np.int8, np.int16, np.int32, np.int64)
+SIGNED = (np.int8, np.int16, np.int32, np.int64)
+INTEGERS = (np.uint8, *SIGNED, np.uint16, np.uint32, np.uint64)
 FLOATS = (np.float16, np.float32, np.float64)
+COMPLEX = (np.complex64, np.complex128)
 SIZES = (0, 1, 10, 1000, 100_003)
 
 
 def of_rank(rank: int, count: int, dtype: Any) -> np.ndarray:
     """Small whole numbers, so that sums are exact in every dtype."""
-    return ((np.arange(count) + rank) % 5).astype(dtype)
+    numbers = (np.arange(count) + rank) % 5
+    return (numbers * (1 - 2j) if dtype in COMPLEX else numbers).astype(dtype)
 
 
 @pytest.mark.parametrize("count", SIZES)
-@pytest.mark.parametrize("dtype", INTEGERS + FLOATS)
+@pytest.mark.parametrize("dtype", INTEGERS + FLOATS + COMPLEX)
 def test_a_sum_is_exact(dtype: Any, count: int) -> None:
     result = hvd.allreduce(of_rank(hvd.rank(), count, dtype), op=hvd.Sum)
     expected = sum(of_rank(r, count, dtype) for r in range(hvd.size()))
@@ -47,6 +50,13 @@ def test_min_max_and_product_are_exact(dtype: Any, op: int, combine: Any) -> Non
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_complex_numbers_are_multiplied_as_such(dtype: Any) -> None:
+    result = hvd.allreduce(of_rank(hvd.rank(), 1000, dtype), op=hvd.Product)
+    expected = np.prod([of_rank(r, 1000, dtype) for r in range(hvd.size())], axis=0)
+    np.testing.assert_array_equal(result, expected)
+
+
 def test_bools_are_combined_logically() -> None:
     mine = np.arange(hvd.size()) == hvd.rank()
     np.testing.assert_array_equal(hvd.allreduce(mine, op=hvd.Sum), np.ones(hvd.size(), bool))
@@ -55,9 +65,11 @@ def test_bools_are_combined_logically() -> None:
 
 
 def test_the_average_of_integers_is_truncated_toward_zero() -> None:
-    values = np.array([7, -7, 3, -3], np.int32) if hvd.rank() == 0 else np.zeros(4, np.int32)
+    values = np.array([7, -7, 3, -3]) if hvd.rank() == 0 else np.zeros(4)
     expected = np.trunc(np.array([7, -7, 3, -3]) * (1.0 / hvd.size())).astype(np.int32)
-    np.testing.assert_array_equal(hvd.allreduce(values), expected)
+    np.testing.assert_array_equal(hvd.allreduce(values.astype(np.int32)), expected)
+    unsigned = hvd.allreduce(abs(values).astype(np.uint32))
+    np.testing.assert_array_equal(unsigned, abs(expected))
 
 
 def test_integers_are_scaled_in_double_precision_and_truncated() -> None:
@@ -172,14 +184,14 @@ def test_objects_are_broadcast_and_gathered() -> None:
     assert [each["rank"] for each in hvd.allgather_object(mine)] == list(range(hvd.size()))
 
 
-@pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS, *FLOATS])
+@pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS, *FLOATS, *COMPLEX])
 def test_rows_are_gathered_in_rank_order_however_many_each_has(dtype: Any) -> None:
     rows = [r * 3 % 4 for r in range(hvd.size())]
     parts = [of_rank(r, rows[r] * 2, dtype).reshape(rows[r], 2) for r in range(hvd.size())]
     np.testing.assert_array_equal(hvd.allgather(parts[hvd.rank()]), np.concatenate(parts))
 
 
-@pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS, *FLOATS])
+@pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS, *FLOATS, *COMPLEX])
 def test_every_rank_can_broadcast(dtype: Any) -> None:
     for root in range(hvd.size()):
         mine = of_rank(hvd.rank(), 100_003, dtype)

@@ -143,6 +143,16 @@ def test_adasum_goes_through_the_hosts(device: FakeDevice) -> None:
     assert device.groups == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.complex64], ids=str)
+def test_what_no_group_reduces_goes_through_the_hosts(
+    device: FakeDevice, dtype: torch.dtype
+) -> None:
+    both = [torch.ones(3), torch.ones(2, dtype=dtype)]
+    for result in hvd.grouped_allreduce(both, op=hvd.Sum):
+        assert result.tolist() == [hvd.size()] * len(result)
+    assert device.groups == 0
+
+
 def test_a_process_set_has_a_group_of_its_own(device: FakeDevice) -> None:
     sets = [hvd.add_process_set([rank]) for rank in range(hvd.size())] if hvd.size() > 1 else []
     own = sets[hvd.rank()] if sets else hvd.global_process_set

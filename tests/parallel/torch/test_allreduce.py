@@ -7,7 +7,8 @@ import torch
 
 import sirtaki.torch as hvd
 
-INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, *UNSIGNED]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
@@ -60,6 +61,14 @@ def test_average_of_integers_is_truncated_toward_zero(dtype: torch.dtype) -> Non
     one = 1 // size
     expected = torch.tensor([0, one, -one, 1, -1, 3 + one], dtype=dtype)
     assert torch.equal(hvd.allreduce(only_root, op=hvd.Average), expected)
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
+def test_unsigned_integers_have_an_order_of_their_own(dtype: torch.dtype) -> None:
+    large = torch.iinfo(dtype).max
+    values = torch.tensor([large if hvd.rank() == 0 else 1], dtype=dtype)
+    assert hvd.allreduce(values, op=hvd.Max).tolist() == [large]
+    assert hvd.allreduce(values, op=hvd.Min).tolist() == [large if hvd.size() == 1 else 1]
 
 
 def test_sum_of_booleans_is_or_and_product_is_and() -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # The process groups that PyTorch has for accelerators; ROCm's devices are called cuda, too.
 _BACKENDS: Final = {"cuda": "nccl", "xpu": "xccl"}
 
+# Numbers that no process group reduces; complex ones are reduced by some operators alone.
+_UNREDUCED: Final = (torch.uint16, torch.uint32, torch.uint64)
+
 # By `tensor.device.type`; None: nothing but CPU memory serves it. Filled when first asked for.
 devices: dict[str, Device | None] = {"cpu": None}
 
@@ -48,6 +51,11 @@ def route(tensor: torch.Tensor, operation: str, op: int | None = None) -> Device
     if op == Adasum or operation in world.config.staged or _must_encrypt(world):
         return None
     return _collectives(device)
+
+
+def is_reduced(dtype: torch.dtype) -> bool:
+    """Say whether process groups of accelerators reduce tensors of this type."""
+    return not dtype.is_complex and dtype not in _UNREDUCED
 
 
 def device_of(tensor: torch.Tensor) -> Device | None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from sirtaki.core.reduce_ops import Max, Min
 from sirtaki.torch.tensors import REDUCIBLE, TorchTensors, check_dense, host_copy, is_plain
 
 _tensors = TorchTensors()
@@ -86,16 +87,14 @@ def room_for(tensors: Sequence[torch.Tensor]) -> tuple[Buffer, Callable[[], None
     return Buffer(flat, flat), hand_out
 
 
-def as_reals(tensor: torch.Tensor, linear: bool) -> torch.Tensor:
-    """Return a tensor that the engine can reduce: complex numbers as their parts.
+def reducible(tensor: torch.Tensor, op: int) -> torch.Tensor:
+    """Return a tensor that the engine can reduce so.
 
     Raises:
-        ValueError: The operator cannot be applied to the parts, or the type cannot be reduced.
+        ValueError: The type cannot be reduced, or not so.
     """
-    if tensor.is_complex():
-        if not linear:
-            raise ValueError("complex numbers can be summed and averaged only")
-        return torch.view_as_real(tensor.resolve_conj())
+    if tensor.is_complex() and op in (Min, Max):
+        raise ValueError("complex numbers have no minimum and no maximum")
     if tensor.layout is torch.strided and tensor.dtype not in REDUCIBLE:
         raise ValueError(
             f"tensors of type {tensor.dtype} can be sent, broadcast and gathered, but not reduced"

@@ -60,9 +60,7 @@ class Operations:
 
     def _reduce(self, kind: int, tensors: Tensors, opts: Any, root: int = 0) -> Work:
         reduction = reduction_of(opts.reduceOp)
-        parts = [
-            buffers.in_place(buffers.as_reals(tensor, reduction.is_linear)) for tensor in tensors
-        ]
+        parts = [buffers.in_place(buffers.reducible(tensor, reduction.op)) for tensor in tensors]
         request = self._request(
             kind,
             opts,
@@ -81,8 +79,8 @@ class Operations:
         """Reduce, and give every rank one of the tensors: its own."""
         opts = c10d.ReduceScatterOptions() if opts is None else opts
         self._check_count("reduce_scatter", inputs[0])
-        linear = reduction_of(opts.reduceOp).is_linear
-        parts = [buffers.as_reals(tensor, linear) for tensor in inputs[0]]
+        op = reduction_of(opts.reduceOp).op
+        parts = [buffers.reducible(tensor, op) for tensor in inputs[0]]
         return self._scatter_reduced(outputs[0], buffers.joined(parts), opts)
 
     def reduce_scatter_single(
@@ -95,12 +93,12 @@ class Operations:
                 f"reduce_scatter: the input has {tensor.numel()} elements, but {self._group_size} "
                 f"ranks want {output.numel()} each"
             )
-        linear = reduction_of(opts.reduceOp).is_linear
-        return self._scatter_reduced(output, buffers.source(buffers.as_reals(tensor, linear)), opts)
+        source = buffers.source(buffers.reducible(tensor, reduction_of(opts.reduceOp).op))
+        return self._scatter_reduced(output, source, opts)
 
     def _scatter_reduced(self, output: torch.Tensor, whole: Buffer, opts: Any) -> Work:
         reduction = reduction_of(opts.reduceOp)
-        result = buffers.target(buffers.as_reals(output, linear=True))
+        result = buffers.target(output)
         request = self._request(
             kinds.REDUCESCATTER,
             opts,

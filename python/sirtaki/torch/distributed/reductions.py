@@ -22,8 +22,6 @@ _NUMBERS = {
     _TYPES.BXOR: reduce_ops.BitXor,
     _TYPES.PREMUL_SUM: reduce_ops.Sum,
 }
-# Those for which the real and the imaginary part of a number are reduced apart.
-_LINEAR = (reduce_ops.Sum, reduce_ops.Average)
 
 
 class Reduction(NamedTuple):
@@ -31,11 +29,6 @@ class Reduction(NamedTuple):
 
     op: int
     factor: float = 1.0
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether complex numbers can be reduced by parts."""
-        return self.op in _LINEAR
 
 
 def reduction_of(operator: Any) -> Reduction:

@@ -24,6 +24,22 @@ def test_the_sum_is_of_the_arrays_own_type(run, dtype: str) -> None:
     assert total.tolist() == [[0, 1], [1, min(1, hvd.size() - 1)]]
 
 
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "complex64"])
+def test_unsigned_and_complex_numbers_are_added(run, dtype: str) -> None:
+    mine = jnp.array([1, 2]).astype(dtype) * (1 - 2j if dtype == "complex64" else 1)
+    total = run(lambda x: hvd.allreduce(x, op=hvd.Sum), mine)
+    assert total.dtype == dtype
+    assert total.tolist() == (mine * hvd.size()).tolist()
+
+
+def test_the_gradient_of_a_complex_sum_is_the_sum_of_the_gradients(run) -> None:
+    weight = (1 + 3j) * (hvd.rank() + 1)
+    loss = jax.grad(lambda x: jnp.real(jnp.sum(hvd.allreduce(x, op=hvd.Sum) * weight)))
+    # JAX's gradient of Re(w z) is w.
+    expected = (1 + 3j) * hvd.size() * (hvd.size() + 1) / 2
+    assert run(loss, jnp.ones(2, "complex64")).tolist() == [expected] * 2
+
+
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_64_bits_where_jax_has_them(run, dtype: str) -> None:
     jax.config.update("jax_enable_x64", True)

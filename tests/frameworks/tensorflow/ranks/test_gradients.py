@@ -46,6 +46,16 @@ def test_the_gradient_of_an_average_is_the_average(traced: bool) -> None:
     np.testing.assert_allclose(got, [weights() / hvd.size()] * 3)
 
 
+def test_the_gradient_of_a_complex_sum_is_the_sum() -> None:
+    x = tf.ones([2], tf.complex64)
+    weight = tf.constant(1 + 3j, tf.complex64) * (hvd.rank() + 1)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.math.real(tf.reduce_sum(hvd.allreduce(x, op=hvd.Sum) * weight))
+    # TensorFlow's gradient of Re(w z) is the conjugate of w.
+    assert tape.gradient(loss, x).numpy().tolist() == [(1 - 3j) * weights()] * 2
+
+
 def test_factors_are_applied_to_the_gradient_too(traced: bool) -> None:
     got = gradient(lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5), 1, traced)
     np.testing.assert_array_equal(got, [weights() / 2])
