@@ -80,17 +80,61 @@ void Gram::add(Dtype dtype, Range part, const std::vector<const std::byte*>& sou
   }
 }
 
-void weigh(const Op& op, const std::vector<double>& gram, int members, int rank, const Segments& in,
-           const Segments& out) {
+std::vector<double> weights_of(const Op& op, const std::vector<double>& gram, int members,
+                               int rank) {
   const auto n = static_cast<size_t>(members);
+  std::vector<double> weights;
+  for (size_t at = 0; at < gram.size(); at += n * n) {
+    const double own = Tree(gram.data() + at, n).coefficients()[static_cast<size_t>(rank)];
+    weights.push_back(own * op.scale.pre * op.scale.post);
+  }
+  return weights;
+}
+
+void weigh(const Op& op, const std::vector<double>& weights, const Segments& in,
+           const Segments& out) {
   const ReduceFn scaled = reduce_fn(op.dtype, ReduceOp::kSum);
   for (size_t s = 0; s < in.list().size(); ++s) {
-    Tree tree(gram.data() + s * n * n, n);
-    const double own = tree.coefficients()[static_cast<size_t>(rank)];
     const void* source = in.list()[s].data;
     scaled(out.list()[s].data, nullptr, &source, 1, in.list()[s].bytes / size_of(op.dtype),
-           {own * op.scale.pre * op.scale.post, 1.0});
+           {weights[s], 1.0});
   }
+}
+
+WeighedHalves::WeighedHalves(const Op& sum, const std::vector<double>& weights, const Segments& in,
+                             const Segments& out)
+    : op_(sum),
+      wire_(sum.dtype == Dtype::kF16 ? WireFormat::kF16 : WireFormat::kBF16),
+      weights_(weights),
+      in_(in),
+      from_(in),
+      to_(out),
+      chunks_(in.bytes(), kPiece * kWireBytes),
+      numbers_(std::min(kPiece, in.bytes() / kWireBytes)) {
+  op_.dtype = Dtype::kF32;
+}
+
+bool WeighedHalves::next() {
+  if (next_ == chunks_.count()) return false;
+  range_ = chunks_.range(next_++);
+  const ReduceFn widen = widening_reduce_fn(wire_, ReduceOp::kSum);
+  from_.walk(range_, [&](const std::byte* data, size_t bytes, size_t at) {
+    while (at >= end_) end_ += in_.list()[segment_++].bytes;
+    const void* source = data;
+    widen(numbers_.data() + (at - range_.begin) / kWireBytes, nullptr, &source, 1,
+          bytes / kWireBytes, {weights_[segment_ - 1], 1.0});
+  });
+  op_.longest = range_.bytes() / kWireBytes * sizeof(float);
+  piece_ = {};
+  piece_.add(numbers_.data(), op_.longest);
+  return true;
+}
+
+void WeighedHalves::deliver() {
+  const RoundFn round = round_fn(wire_);
+  to_.walk(range_, [&](std::byte* to, size_t bytes, size_t at) {
+    round(to, numbers_.data() + (at - range_.begin) / kWireBytes, bytes / kWireBytes);
+  });
 }
 
 }  // namespace sirtaki

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/task.h"
+#include "collectives/cursor.h"
 #include "collectives/op.h"
 #include "collectives/plan.h"
 
@@ -35,9 +36,46 @@ class Gram {
   size_t start_ = 0;  // position of segment_ in the stream
 };
 
-/// Writes to `out` what member `rank` contributes to the sum.
-void weigh(const Op& op, const std::vector<double>& gram, int members, int rank, const Segments& in,
+/// What member `rank` multiplies each segment of its vectors with.
+std::vector<double> weights_of(const Op& op, const std::vector<double>& gram, int members,
+                               int rank);
+
+/// Writes to `out` what a member with these weights contributes to the sum.
+void weigh(const Op& op, const std::vector<double>& weights, const Segments& in,
            const Segments& out);
+
+/// What a member contributes to a sum of 16-bit floats: as float32, piece by piece, so that the sum
+/// is rounded once. Weighed numbers may be too small for 16 bits.
+class WeighedHalves {
+ public:
+  WeighedHalves(const Op& sum, const std::vector<double>& weights, const Segments& in,
+                const Segments& out);
+
+  /// Weighs the next piece; false if there is none.
+  bool next();
+  /// How the piece is summed, in place.
+  const Op& op() const { return op_; }
+  const Segments& piece() const { return piece_; }
+  /// Writes the piece, which is the sum now, where it belongs.
+  void deliver();
+
+ private:
+  static constexpr size_t kPiece = 1 << 20;  // numbers
+
+  Op op_;
+  WireFormat wire_;
+  const std::vector<double>& weights_;
+  const Segments& in_;
+  Cursor from_;
+  Cursor to_;
+  Chunks chunks_;
+  std::vector<float> numbers_;
+  Segments piece_;
+  Range range_;
+  uint32_t next_ = 0;
+  size_t segment_ = 0;  // behind the one that is walked
+  size_t end_ = 0;      // position of its end in the stream
+};
 
 /// Adds up the members' shares of the products, and with the weights that follow the vectors.
 /// `AnyGroup`: on one host, or on several.
@@ -52,7 +90,16 @@ Task add_weighted(AnyGroup& group, const Op& op, Gram& gram, const Segments& in,
   Segments products;
   products.add(gram.values().data(), gram.values().size() * sizeof(double));
   co_await allreduce(group, of_products, products, products);
-  weigh(op, gram.values(), group.size(), group.rank(), in, out);
+  const auto weights = weights_of(op, gram.values(), group.size(), group.rank());
+  if (op.dtype == Dtype::kF16 || op.dtype == Dtype::kBF16) {
+    WeighedHalves halves(sum, weights, in, out);
+    while (halves.next()) {
+      co_await allreduce(group, halves.op(), halves.piece(), halves.piece());
+      halves.deliver();
+    }
+    co_return;
+  }
+  weigh(op, weights, in, out);
   co_await allreduce(group, sum, out, out);
 }
 

@@ -27,6 +27,14 @@ def test_equal_vectors_stay_what_they_are(dtype: torch.dtype) -> None:
     torch.testing.assert_close(hvd.allreduce(values, op=hvd.Adasum), values)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_numbers_may_be_as_small_or_large_as_the_type_holds(dtype: torch.dtype) -> None:
+    limits = torch.finfo(dtype)
+    for number in (limits.tiny * 0.75, limits.max * 0.75):
+        values = torch.full((100,), number, dtype=dtype)
+        assert torch.equal(hvd.allreduce(values, op=hvd.Adasum), values)
+
+
 def test_orthogonal_vectors_are_added() -> None:
     values = torch.zeros(hvd.size())
     values[hvd.rank()] = hvd.rank() + 1.0
