@@ -87,9 +87,22 @@ def test_complex_numbers_are_summed(dtype: torch.dtype) -> None:
     tensor = values(rank(), dtype)
     dist.all_reduce(tensor)
     torch.testing.assert_close(tensor, everyones(dtype).sum(0))
+
+
+def test_complex_numbers_reach_the_group_as_what_they_are() -> None:
+    dtype, group = torch.complex64, dist.group.WORLD
+    assert group is not None
+    options = dist.AllreduceOptions()
     conjugate = values(rank(), dtype).conj()
-    dist.all_reduce(conjugate)
+    group.allreduce([conjugate], options).wait()
     torch.testing.assert_close(conjugate, everyones(dtype).sum(0).conj())
+    options.reduceOp = dist.ReduceOp.PRODUCT
+    product = values(rank(), dtype)
+    group.allreduce([product], options).wait()
+    torch.testing.assert_close(product, everyones(dtype).prod(0))
+    options.reduceOp = dist.ReduceOp.MIN
+    with pytest.raises(ValueError, match="no minimum"):
+        group.allreduce([product], options)
 
 
 @pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
@@ -294,7 +307,7 @@ def test_wrong_arguments_are_found_before_anything_is_sent() -> None:
     with pytest.raises(ValueError, match="one tensor for each"):
         dist.all_gather([torch.zeros(1)] * (size() + 1), torch.zeros(1))
     with pytest.raises(ValueError, match="can be sent"):
-        dist.all_reduce(torch.zeros(2, dtype=torch.uint16))
+        dist.all_reduce(torch.zeros(2, dtype=torch.float8_e5m2))
     dist.barrier()
 
 

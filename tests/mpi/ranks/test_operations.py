@@ -31,7 +31,9 @@ CODES = {
     np.complex128: dtypes.C128,
 }
 COMPLEX = (np.complex64, np.complex128)
-OPS = (hvd.Sum, hvd.Average, hvd.Min, hvd.Max, hvd.Product)
+ORDERS = (hvd.Min, hvd.Max)
+OPS = (hvd.Sum, hvd.Average, hvd.Product, *ORDERS)
+REDUCTIONS = [(t, op) for t in CODES for op in OPS if not (t in COMPLEX and op in ORDERS)]
 
 
 def values(dtype: Any, count: int, rank: int) -> np.ndarray:
@@ -66,13 +68,10 @@ def assert_equal_bits(found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("scales", [(1.0, 1.0), (0.5, 3.0)])
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("dtype", CODES)
+@pytest.mark.parametrize(("dtype", "op"), REDUCTIONS)
 def test_every_reduction_is_that_of_the_kernels(
     dtype: Any, op: int, scales: tuple[float, float]
 ) -> None:
-    if dtype in COMPLEX and op in (hvd.Min, hvd.Max):
-        pytest.skip("complex numbers have no order")
     pre, post = scales
     for count in (0, 1, 5, 4099):
         parts = [values(dtype, count, rank) for rank in range(hvd.size())]
