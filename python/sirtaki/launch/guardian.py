@@ -3,11 +3,11 @@
 A program of its own that imports nothing but a few standard modules, so that it starts in a few
 milliseconds and outlives the launcher's memory, threads and death. It is the subreaper of all
 workers: a process that a worker leaves behind becomes its child, in whatever session it is. Run as
-`guardian.py <fd>` with the job as JSON on standard input; the descriptor is a SOCK_SEQPACKET
-socket on which it reports events as JSON and takes the words "interrupt", "terminate", "kill" and
-"signal <number>". Its end of file means that the launcher is gone. It also holds the job's secret,
-in a file in memory that the workers inherit, and open through /proc where a program between has
-closed what it inherited: it is on no disk, and gone with the job.
+`guardian.py <fd> <secret>` with the job as JSON on standard input; the first descriptor is a
+SOCK_SEQPACKET socket on which it reports events as JSON and takes the words "interrupt",
+"terminate", "kill" and "signal <number>". Its end of file means that the launcher is gone. The
+second is the job's secret, in a file in memory that the workers inherit, and open through /proc
+where a program between has closed what it inherited: it is on no disk, and gone with the job.
 """
 
 from __future__ import annotations
@@ -254,20 +254,15 @@ class Guardian:
         return None if next_at is None else max(0.0, next_at - time.monotonic()) * 1000 + 1
 
 
-def _keep_secret(secret: bytes) -> str:
+def _keep_secret(file: int) -> str:
     """Put the secret where the workers find it for as long as we live; returns the path.
 
     They inherit the descriptor, because /proc does not lead from one user or PID namespace to
-    another. The seals tell it from what else may come to have its number.
+    another.
     """
-    memfd = os.memfd_create("sirtaki-secret", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.fchmod(memfd, 0o600)
-    os.write(memfd, secret)
-    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-    fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, seals)
     lowest = min(_LOWEST_SECRET_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
-    descriptor = fcntl.fcntl(memfd, fcntl.F_DUPFD, lowest)
-    os.close(memfd)
+    descriptor = fcntl.fcntl(file, fcntl.F_DUPFD, lowest)
+    os.close(file)
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
@@ -319,7 +314,7 @@ def main() -> int:
     job = json.load(sys.stdin)
     # What is read stays readable through /proc otherwise, for as long as this process lives.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.environ["SIRTAKI_SECRET_FILE"] = _keep_secret(bytes.fromhex(job["secret"]))
+    os.environ["SIRTAKI_SECRET_FILE"] = _keep_secret(int(sys.argv[2]))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     guardian = Guardian(control, job["grace"], job["open_files"])
     guardian.start(job["command"], job["environments"], job["cpus"])

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sirtaki.launch import open_files
 from sirtaki.launch.binding import default_threads, describe_share, shares_here
@@ -21,6 +21,8 @@ from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.events import Event
 from sirtaki.launch.shared_heap import described, with_heap
 from sirtaki.launch.torch_variables import complete, free_port
+from sirtaki.rendezvous import memory_file
+from sirtaki.rendezvous.secret import sealed_secret
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _EVENT_BYTES = 4096
@@ -44,6 +46,10 @@ def enter_folder(folder: str) -> None:
 def require_system() -> None:
     """Raise LaunchError unless this machine lets processes be watched and share memory."""
     host = socket.gethostname()
+    try:
+        os.close(memory_file.create("sirtaki-probe"))
+    except OSError as error:
+        raise LaunchError(f"no file in memory can be made: {error.strerror}", FAILED) from None
     if not Path("/proc/self/fd").is_dir():
         raise LaunchError(
             f"/proc is not mounted on {host}, and without it nobody sees which processes belong to "
@@ -73,6 +79,14 @@ def require_command(command: Sequence[str], path: str | None = None) -> None:
     if on_path and Path(program).is_file():
         where += f"; a script here is run as 'python {program}' or './{program}'"
     raise LaunchError(f"command not found: {program!r} ({where})", NOT_FOUND)
+
+
+def _file(content: bytes) -> BinaryIO:
+    """Make a file in memory that holds this, to be read from its start."""
+    file = os.fdopen(memory_file.create("sirtaki-job"), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
 
 
 class LocalProcesses:
@@ -107,7 +121,6 @@ class LocalProcesses:
         self._job = {
             "command": list(command),
             "cpus": [share.cpus for share in shares],
-            "secret": secret.hex(),
             "grace": grace,
             # That of the ranks: ours may be raised before they start.
             "open_files": open_files.limit(),
@@ -115,6 +128,7 @@ class LocalProcesses:
         for own in environments.values():
             # What is wrong with it is said before anything is started.
             with_heap({**base, **own})
+        self._secret = secret
         self._grace = grace
         self._groups: set[int] = set()
         self._control: socket.socket | None = None
@@ -131,16 +145,15 @@ class LocalProcesses:
         """Start the guardian, and it the ranks."""
         job = {**self._job, "environments": self._complete_environments(master_port)}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Through a file in memory: an environment on a command line would be visible to everybody.
-        with theirs, os.fdopen(os.memfd_create("sirtaki-job"), "w+b") as file:
-            file.write(json.dumps(job).encode())
-            file.seek(0)
+        # Through files in memory: an environment on a command line would be visible to everybody.
+        with theirs, _file(json.dumps(job).encode()) as file, sealed_secret(self._secret) as secret:
+            passed = [theirs.fileno(), secret.fileno()]
             self._guardian = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARDIAN), str(theirs.fileno())],
+                [sys.executable, "-I", "-S", str(_GUARDIAN), *map(str, passed)],
                 stdin=file,
                 stdout=subprocess.DEVNULL,
                 env=self._base,
-                pass_fds=[theirs.fileno()],
+                pass_fds=passed,
                 start_new_session=True,
             )
 

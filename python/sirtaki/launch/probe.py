@@ -20,7 +20,7 @@ from sirtaki.core import memory
 from sirtaki.core import shared_heap as heap
 from sirtaki.core.config import Config
 from sirtaki.interface import second_owner_of_horovod
-from sirtaki.rendezvous import local_socket
+from sirtaki.rendezvous import local_socket, memory_file
 
 _IMPORT = "import importlib, sys; m = importlib.import_module(sys.argv[1]); {check}; print()"
 _VERSION = "sys.stdout.write('\\n@' + str(getattr(m, '__version__', '')))"
@@ -170,7 +170,7 @@ def _tried(name: str, attempt: Callable[[], str]) -> Finding:
 
 
 def _try_memfd() -> str:
-    descriptor = os.memfd_create("sirtaki-probe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    descriptor = memory_file.create("sirtaki-probe", sealable=True)
     try:
         os.ftruncate(descriptor, 4096)
     finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 from sirtaki.core.config import heap_mode
 from sirtaki.core.shared_heap import LIBRARY
 from sirtaki.launch.errors import LaunchError
+from sirtaki.rendezvous import memory_file
 
 VARIABLE = "SIRTAKI_SHARED_HEAP"
 _PRELOAD = "LD_PRELOAD"
@@ -71,7 +72,7 @@ def _why_not_by_itself(environ: Mapping[str, str]) -> str | None:
     if allocators:
         return f"{allocators[0]} is preloaded"
     try:
-        os.close(os.memfd_create("sirtaki-probe", os.MFD_CLOEXEC))
+        os.close(memory_file.create("sirtaki-probe"))
     except OSError as error:
         return f"no file in memory can be made ({error.strerror})"
     return None

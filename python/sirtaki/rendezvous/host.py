@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import operator
 import os
@@ -13,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from sirtaki.rendezvous import heaps, local_socket
+from sirtaki.rendezvous import heaps, local_socket, memory_file
 from sirtaki.rendezvous.cpu_quota import own_quota
 from sirtaki.rendezvous.heaps import HeapMemory
 from sirtaki.rendezvous.local_meeting import Meeting
@@ -145,11 +144,11 @@ def _core_each(allowed: Sequence[int]) -> bool:
 
 
 def _create_region(region_bytes: int) -> int:
-    memfd = os.memfd_create("sirtaki", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    memfd = memory_file.create("sirtaki", sealable=True)
     try:
         _allocate(memfd, region_bytes)
         # Shrinking a mapped file kills its readers with SIGBUS; nobody may do it by accident.
-        fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        memory_file.add_seals(memfd, memory_file.SHRINK | memory_file.GROW)
     except BaseException:
         os.close(memfd)
         raise

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import stat
+from typing import BinaryIO
 
+from sirtaki.rendezvous import memory_file
 from sirtaki.rendezvous.auth import SECRET_BYTES
 
 HOW_TO_MAKE = "make one with 'head -c 32 /dev/urandom > FILE; chmod 600 FILE'"
 _IN_MEMORY = re.compile(r"/proc/[0-9]+/fd/([0-9]{1,9})")
-_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+# They tell the launcher's file from what else may come to have its number.
+_SEALS = memory_file.WRITE | memory_file.GROW | memory_file.SHRINK | memory_file.SEAL
 
 
 def read_secret(path: str) -> bytes:
@@ -40,10 +42,20 @@ def read_secret(path: str) -> bytes:
         ) from error
 
 
+def sealed_secret(secret: bytes) -> BinaryIO:
+    """Put a secret into memory that processes may inherit. Raises OSError."""
+    descriptor = memory_file.create("sirtaki-secret", sealable=True)
+    file = os.fdopen(descriptor, "wb", buffering=0)
+    os.fchmod(descriptor, 0o600)
+    file.write(secret)
+    memory_file.add_seals(descriptor, _SEALS)
+    return file
+
+
 def _read_inherited(number: int) -> bytes | None:
     """Return the secret in the launcher's sealed memory, None when the number is another file's."""
     try:
-        if fcntl.fcntl(number, fcntl.F_GET_SEALS) != _SEALS:
+        if memory_file.seals_of(number) != _SEALS:
             return None
         data = os.pread(number, SECRET_BYTES + 1, 0)
     except OSError:

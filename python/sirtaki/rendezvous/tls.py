@@ -15,7 +15,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 
-from sirtaki.rendezvous import auth
+from sirtaki.rendezvous import auth, memory_file
 from sirtaki.rendezvous.certificate import make_certificate
 
 
@@ -35,7 +35,7 @@ def listener_tls() -> ListenerTls:
     context.sslsocket_class = TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # A file in memory, since OpenSSL wants a path.
-    file = os.memfd_create("sirtaki-tls", os.MFD_CLOEXEC)
+    file = memory_file.create("sirtaki-tls")
     try:
         os.write(file, pem)
         context.load_cert_chain(f"/proc/self/fd/{file}")
