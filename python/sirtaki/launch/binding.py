@@ -31,11 +31,11 @@ def shares_here(ranks: int, bind_to: str | None, environ: Mapping[str, str]) -> 
 
 def default_threads(share: Share) -> dict[str, str]:
     """Return the variable that a rank has unless the user has set it."""
-    return {} if share.threads is None else {_THREADS: str(share.threads)}
+    return {_THREADS: str(share.threads)}
 
 
 def describe_share(share: Share, environ: Mapping[str, str]) -> str:
     """Say what a rank gets. environ: its variables, without the defaults."""
     where = f"CPUs {format_cpus(share.cpus)}" if share.cpus else "not bound"
-    threads = environ.get(_THREADS) or default_threads(share).get(_THREADS)
-    return f"{where}, {_THREADS} {f'is {threads}' if threads else 'is not set'}"
+    threads = environ.get(_THREADS) or share.threads
+    return f"{where}, {_THREADS} is {threads}"

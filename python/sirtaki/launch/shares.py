@@ -19,12 +19,11 @@ _MODES = (NONE, CORE, "numa", "socket")
 class Share:
     """What one rank gets.
 
-    cpus: those that it may run on, none for all that there are. threads: how many compute, None for
-    as many as a program takes by itself.
+    cpus: those that it may run on, none for all that there are. threads: how many compute.
     """
 
     cpus: tuple[int, ...]
-    threads: int | None
+    threads: int
 
 
 def bind_to(text: str) -> str:
@@ -58,10 +57,8 @@ def share_out(processors: Processors, ranks: int, mode: str) -> list[Share]:
         return [_listed(processors, rank, mode, lists[rank]) for rank in range(ranks)]
     count = len(processors.cores)
     room = count if processors.limit is None else min(count, int(processors.limit))
-    if ranks == 1:
-        return [Share((), None if processors.limit is None else max(1, room))]
     threads = max(1, room // ranks)
-    if mode == NONE or processors.limit is not None:
+    if ranks == 1 or mode == NONE or processors.limit is not None:
         return [Share((), threads)] * ranks
     # With more ranks than cores all parts are empty, so nothing is bound.
     parts = _divide(processors.cores, ranks)
