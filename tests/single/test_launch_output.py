@@ -100,9 +100,9 @@ def test_a_line_without_end_does_not_fill_the_memory() -> None:
     assert len(target.getvalue()) > 1 << 20
 
 
-def test_timestamps_come_before_the_prefix() -> None:
+def test_timestamps_have_milliseconds_and_come_before_the_prefix() -> None:
     text = shown(b"x\n", timestamps=True)
-    assert re.fullmatch(r"\w{3} \w{3} \d\d \d\d:\d\d:\d\d \d{4}\[3\]<stdout>:x\n", text)
+    assert re.fullmatch(r"\w{3} \w{3} \d\d \d\d:\d\d:\d\d\.\d{3} \d{4}\[3\]<stdout>:x\n", text)
 
 
 @pytest.mark.parametrize(("size", "folder"), [(1, "rank.0"), (10, "rank.0"), (11, "rank.00")])

@@ -16,6 +16,12 @@ _END = re.compile(r"\r\n|\r|\n")
 _MAX_LINE_CHARACTERS = 1 << 20
 
 
+def timestamp() -> str:
+    """Return the local time, to the millisecond, as it stands in front of a line."""
+    now = time.time()
+    return time.strftime(f"%a %b %d %H:%M:%S.{int(now * 1000) % 1000:03} %Y", time.localtime(now))
+
+
 class LineSplitter:
     r"""Cuts a stream of bytes, UTF-8 with invalid ones replaced, behind every \n, \r or \r\n."""
 
@@ -89,7 +95,7 @@ class RankStream:
     def _show(self, lines: list[str]) -> None:
         prefix = self._prefix
         if self._timestamps:
-            prefix = time.strftime("%a %b %d %H:%M:%S %Y") + prefix
+            prefix = timestamp() + prefix
         shown = []
         for line in lines:
             if line == "\r":

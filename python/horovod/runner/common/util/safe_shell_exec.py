@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import IO, TextIO
 
 from sirtaki.launch.guardian import descendants
+from sirtaki.launch.output import timestamp
 
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.1
@@ -65,7 +65,7 @@ def execute(
 def _forward(source: IO[str], target: TextIO, front: str, timestamps: bool) -> None:
     with source:
         for line in source:
-            stamp = time.strftime("%a %b %d %H:%M:%S %Y") if timestamps and front else ""
+            stamp = timestamp() if timestamps and front else ""
             target.write(stamp + front + line)
             target.flush()
 
