@@ -30,15 +30,13 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_two_ranks_are_measured_and_written_as_json(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    done = bench(
-        "allreduce", "-np", "2", "--max-bytes", "1024", "--seconds", "0.001", "--json", str(path)
-    )
+    done = bench("-np", "2", "--max-bytes", "1024", "--seconds", "0.001", "--json", str(path))
     assert done.returncode == 0, done.stderr
     header, *rows = done.stdout.splitlines()[:6]
     assert header.split()[0::2] == ["core", "numpy", "torch", "memcpy"]
     assert [row.split()[0] for row in rows] == ["4", "16", "64", "256", "1"]
     result = json.loads(path.read_text())
-    assert result["ranks"] == 2
+    assert (result["benchmark"], result["ranks"]) == ("allreduce", 2)
     assert result["machine"]["versions"]["sirtaki"] == sirtaki.__version__
     assert list(result["timings"]) == ["4", "16", "64", "256", "1024"]
     for by_name in result["timings"].values():
@@ -49,7 +47,6 @@ def test_two_ranks_are_measured_and_written_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "operation"),
         (("broadcast",), "invalid choice"),
         (("allreduce", "--max-bytes", "3"), "less than the 4 bytes"),
         (("allreduce", "-np", "0"), "num_proc=0 must be >= 1"),

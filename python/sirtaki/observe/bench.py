@@ -25,7 +25,7 @@ memcpy: every rank copies as many bytes at the same time, none of them in a cach
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `sirtaki bench allreduce …`; returns the exit code."""
+    """Run `sirtaki bench …`; returns the exit code."""
     args = _parse(arguments)
     if args.json and not Path(args.json).resolve().parent.is_dir():
         print(f"sirtaki bench: error: no folder for {args.json}", file=sys.stderr)
@@ -57,7 +57,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("sirtaki bench", description=__doc__)
-    parser.add_argument("operation", choices=["allreduce"])
+    parser.add_argument(
+        "operation",
+        nargs="?",
+        choices=["allreduce"],
+        default="allreduce",
+        help="what to measure (allreduce)",
+    )
     parser.add_argument("-np", "--num-proc", type=int, default=2, help="ranks (2)")
     parser.add_argument(
         "--max-bytes", type=_size, default=_LARGEST, help="largest array, in bytes (256 MiB)"
