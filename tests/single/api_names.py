@@ -328,6 +328,34 @@ GROUPS = [
  prefix_output_with_timestamp=False)""".replace("\n", ""),
     ),
     Group(
+        "Flags and the file of settings as variables",
+        "horovod.runner.common.util.config_parser",
+        "horovod.runner.common.util.config_parser",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """set_args_from_config(args, config, override_args)
+        validate_config_args(args)
+        set_env_from_args(env, args)""",
+    ),
+    Group(
+        "Keys of jobs",
+        "horovod.runner.common.util.secret",
+        "horovod.runner.common.util.secret",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """HOROVOD_SECRET_KEY="_HOROVOD_SECRET_KEY"
+        DIGEST_LENGTH=32
+        make_secret_key()
+        compute_digest(key, message)
+        check_digest(digest, message, key)""",
+    ),
+    Group(
+        "Settings of jobs",
+        "horovod.runner.common.util.settings",
+        "horovod.runner.common.util.settings",
+        f"{SINGLE}/test_launch_horovod_names.py",
+        """BaseSettings
+        Settings""",
+    ),
+    Group(
         "Pipes between threads",
         "horovod.runner.util.streams",
         "horovod.runner.util.streams",
@@ -354,7 +382,8 @@ GROUPS = [
         f"{SINGLE}/test_launch_horovod_names.py",
         """_cache
         get_ext_suffix()
-        check_extension(ext_name, ext_env_var, pkg_path, *args)""",
+        check_extension(ext_name, ext_env_var, pkg_path, *args)
+        is_version_greater_equal_than(ver, target)""",
     ),
     Group(
         "Version of the interface",
@@ -411,7 +440,7 @@ DIFFERENCES = {
     "nccl_built": "0 unless this process's PyTorch has NCCL and sees a GPU",
     "gloo_built": "True: the native transport has Gloo's place",
     "gloo_enabled": "True: the native transport has Gloo's place",
-    "mpi_built": "True when mpi4py is installed",
+    "mpi_built": "True when mpi4py and an MPI are installed",
     "mpi_enabled": "True when operations run on MPI",
     "add_process_set": "lists that differ are a `MismatchError` on all ranks",
     "RendezvousServer": "needs the secret in the file that `SIRTAKI_SECRET_FILE` names",

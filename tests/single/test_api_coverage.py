@@ -143,7 +143,7 @@ def variables(arguments: list[str]) -> dict[str, str]:
     if not {"-np", "--num-proc"} & set(arguments):
         arguments = ["-np", "2", *arguments]
     parsed = make_parser("horovodrun").parse_args([*arguments, "true"])
-    bring_in_config(parsed)
+    bring_in_config(parsed, pytest.fail)
     return make_settings(parsed, {}).variables
 
 

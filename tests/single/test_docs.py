@@ -110,7 +110,7 @@ def test_the_file_of_settings_in_running_is_one(tmp_path: Path) -> None:
     arguments = make_parser("horovodrun").parse_args(
         ["-np", "2", "--config-file", str(path), "true"]
     )
-    bring_in_config(arguments)
+    bring_in_config(arguments, pytest.fail)
     assert len(make_settings(arguments, {}).variables) == sum(
         map(len, yaml.safe_load(text).values())
     )

@@ -15,7 +15,7 @@ import pytest
 
 from horovod.common import util
 from horovod.runner import _HorovodArgs, launch, run
-from horovod.runner.common.util import hosts, safe_shell_exec
+from horovod.runner.common.util import config_parser, hosts, safe_shell_exec, secret, settings
 from horovod.runner.common.util.env import get_env_rank_and_size
 from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.util import threads
@@ -103,6 +103,82 @@ def test_the_arguments_of_this_program_are_those_of_horovodrun(
     args = launch.parse_args()
     assert (args.num_proc, args.hosts, args.command) == (3, "a:3", ["train", "-v"])
     assert (args.use_gloo, args.use_mpi, args.nics) == (True, False, "eth0,ib0")
+
+
+def test_numbers_among_this_programs_arguments_are_numbers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("autotune: {gaussian_process_noise: 0.5}\nparams: {no_such_key: 1}\n")
+    flags = "--fusion-threshold-mb 32 --cycle-time-ms 3 --thread-affinity 1 --start-timeout 9"
+    words = ["program", "-np", "2", *flags.split(), "--config-file", str(file), "train"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.warns(UserWarning, match="'params.no_such_key' in the config file"):
+        args = launch.parse_args()
+    assert (args.fusion_threshold_mb, args.cycle_time_ms, args.thread_affinity) == (32, 3.0, 1)
+    assert (args.start_timeout, args.autotune_gaussian_process_noise) == (9.0, 0.5)
+
+
+def test_flags_and_a_configuration_become_the_variables_of_the_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", "-np", "2", "--cycle-time-ms", "2", "train"])
+    args = launch.parse_args()
+    content = {
+        "controller": "gloo",
+        "params": {"fusion_threshold_mb": 16, "cycle_time_ms": 9},
+        "stall_check": {"enabled": False},
+    }
+    config_parser.set_args_from_config(args, content, {"cycle_time_ms"})
+    assert (args.fusion_threshold_mb, args.use_gloo, args.use_mpi) == (16, True, False)
+    env = config_parser.set_env_from_args({"OTHER": "1"}, args)
+    assert env == {
+        "OTHER": "1",
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        config_parser.HOROVOD_CYCLE_TIME: "2.0",
+        config_parser.HOROVOD_FUSION_THRESHOLD: str(16 << 20),
+        config_parser.HOROVOD_STALL_CHECK_DISABLE: "1",
+    }
+    config_parser.validate_config_args(args)
+    args.cache_capacity = -1
+    with pytest.raises(ValueError, match="cache_capacity=-1: -1 must be >= 0"):
+        config_parser.validate_config_args(args)
+
+
+def test_a_key_proves_a_message_and_no_other() -> None:
+    key = secret.make_secret_key()
+    assert key != secret.make_secret_key()
+    digest = secret.compute_digest(key, b"message")
+    assert len(digest) == secret.DIGEST_LENGTH
+    assert secret.HOROVOD_SECRET_KEY not in os.environ
+    assert secret.check_digest(digest, b"message", key)
+    assert not secret.check_digest(digest, b"massage", key)
+
+
+def test_settings_hold_what_they_are_given_and_nothing_else() -> None:
+    found = settings.Settings(num_proc=2, hosts="a:2", key=b"key", verbose=2)
+    assert isinstance(found, settings.BaseSettings)
+    assert (found.num_proc, found.hosts, found.key, found.nics) == (2, "a:2", b"key", None)
+    with pytest.raises(TypeError):
+        settings.Settings(number=2)
+
+
+@pytest.mark.parametrize(
+    ("version", "enough"),
+    [
+        *(("2.4.0", True), ("2.4", True), ("2.4.1+cpu", True), ("2.10.0", True), ("3.0", True)),
+        *(("2.3.9", False), ("2.4.0rc1", False), ("2.4.0.dev1", False), ("2.4.0.post1", True)),
+    ],
+)
+def test_versions_are_compared_by_their_numbers(version: str, enough: bool) -> None:
+    assert util.is_version_greater_equal_than(version, "2.4.0") is enough
+
+
+@pytest.mark.parametrize(("version", "target"), [("2.4.0", "2.4"), ("two", "2.4.0"), (2, "2.4.0")])
+def test_what_is_no_version_is_not_compared(version: str, target: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a version as major\.minor\.patch"):
+        util.is_version_greater_equal_than(version, target)
 
 
 def test_hosts_are_read_and_ranks_placed() -> None:

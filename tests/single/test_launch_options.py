@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from sirtaki.launch.settings import Settings, bring_in_config, make_settings
 
 def settings(*arguments: str, np: str = "2", **environ: str) -> Settings:
     args = make_parser("horovodrun").parse_args(["-np", np, *arguments, "python", "train.py"])
-    bring_in_config(args)
+    bring_in_config(args, pytest.fail)
     return make_settings(args, environ)
 
 
@@ -40,7 +41,7 @@ FLAGS = [
     (["--autotune-warmup-samples", "1"], "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "1"),
     (["--autotune-steps-per-sample", "2"], "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "2"),
     (["--autotune-bayes-opt-max-samples", "3"], "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "3"),
-    (["--autotune-gaussian-process-noise", "1"], "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "1"),
+    (["--autotune-gaussian-process-noise", "1"], "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "1.0"),
     (["--timeline-filename", "t.json"], "HOROVOD_TIMELINE", "t.json"),
     (["--no-stall-check"], "HOROVOD_STALL_CHECK_DISABLE", "1"),
     (["--stall-check"], "HOROVOD_STALL_CHECK_DISABLE", "0"),
@@ -321,9 +322,6 @@ def test_an_empty_file_and_empty_sections_set_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("params:\n  fusion_treshold_mb: 1", "params.fusion_treshold_mb.*params.fusion_threshold"),
-        ("fusion_threshold_mb: 1", "unknown key 'fusion_threshold_mb'.*did you mean"),
-        ("contoller: gloo", "unknown key 'contoller'.*'controller'"),
         ("controller: nccl", "controller.*'nccl' is not one of gloo, mpi"),
         ("params:\n  cycle_time_ms: -1", r"params\.cycle_time_ms.*-1 must be >= 0"),
         ("params:\n  cycle_time_ms: .nan", r"params\.cycle_time_ms"),
@@ -346,6 +344,26 @@ def test_an_empty_file_and_empty_sections_set_nothing(tmp_path: Path) -> None:
 def test_a_faulty_file_is_refused_with_the_reason(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(LaunchError, match=f"(?s){words}"):
         settings("--config-file", config(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("params:\n  fusion_treshold_mb: 1", "params.fusion_treshold_mb.*params.fusion_threshold"),
+        ("fusion_threshold_mb: 1", "'fusion_threshold_mb' .* is no key.*did you mean"),
+        ("contoller: gloo", "'contoller' .* has no effect.*'controller'"),
+    ],
+)
+def test_a_key_that_nobody_knows_is_named_and_the_others_count(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    told: list[str] = []
+    file = config(tmp_path, f"{text}\nlogging:\n  level: INFO\n")
+    args = make_parser("horovodrun").parse_args(["--config-file", file])
+    bring_in_config(args, told.append)
+    assert args.log_level == "INFO"
+    (warning,) = told
+    assert re.search(words, warning)
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:

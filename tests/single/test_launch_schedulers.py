@@ -311,7 +311,7 @@ def test_mpirun_starts_the_ranks_of_an_allocation_where_that_is_asked_for(
     file.write_text("controller: mpi\n")
     asked = ["--mpi"] if way == "flag" else ["--config-file", str(file)]
     args = make_parser("sirtaki run").parse_args([*asked, "true"])
-    bring_in_config(args)
+    bring_in_config(args, pytest.fail)
     assert take_allocation(args, SLURM) is None
 
 

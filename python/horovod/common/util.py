@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,10 @@ from sirtaki.core import state
 
 # Remembers what a function has returned for the same arguments.
 _cache = functools.cache
+# Numbers, and what marks a version before that release.
+_VERSION = re.compile(
+    r"v?([0-9]+(?:\.[0-9]+)+)([-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev))?", re.IGNORECASE
+)
 
 
 def get_ext_suffix() -> str:
@@ -85,6 +90,28 @@ def rocm_built(verbose: bool = False) -> bool:
 def num_rank_is_power_2(num_rank: int) -> bool:
     """Tell whether a number is a power of two."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Tell whether a version is at least another.
+
+    Args:
+        ver: A version, such as "2.16.1", "2.5.0a0+git" or "2.4".
+        target: The least one, as "major.minor.patch".
+
+    Raises:
+        ValueError: One of them is not such a text.
+    """
+    if not isinstance(target, str) or not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", target):
+        raise ValueError(f"target={target!r} is not a version as major.minor.patch")
+    found = _VERSION.match(ver) if isinstance(ver, str) else None
+    if found is None:
+        raise ValueError(f"ver={ver!r} is not a version as major.minor.patch")
+    numbers = [int(number) for number in found[1].split(".")]
+    least = [int(number) for number in target.split(".")]
+    numbers += [0] * (len(least) - len(numbers))
+    # A version before the target's release is not there yet.
+    return numbers > least or (numbers == least and found[2] is None)
 
 
 def split_list(items: Sequence[Any], parts: int) -> list[Sequence[Any]]:

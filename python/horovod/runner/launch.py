@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 from horovod.runner._arguments import _HorovodArgs
@@ -15,10 +16,13 @@ from sirtaki.launch.settings import bring_in_config, make_settings
 
 
 def parse_args() -> _HorovodArgs:
-    """Return the arguments of this program as flags of `horovodrun`. Raises ValueError."""
+    """Return the arguments of this program as flags of `horovodrun`, numbers as numbers.
+
+    Raises ValueError.
+    """
     found = _HorovodArgs()
     flags = make_parser("horovodrun").parse_args(sys.argv[1:])
-    bring_in_config(flags)
+    bring_in_config(flags, lambda text: warnings.warn(text, stacklevel=3))
     for name, value in vars(flags).items():
         setattr(found, name, value)
     found.use_gloo, found.use_mpi, found.use_jsrun = (

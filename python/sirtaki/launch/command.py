@@ -53,7 +53,7 @@ def _run(arguments: Sequence[str], prog: str) -> int:
 
 def run_parsed(args: argparse.Namespace, prog: str) -> int:
     """Start the job that the flags describe; see `run`. Raises LaunchError."""
-    bring_in_config(args)
+    bring_in_config(args, lambda text: _say(f"{prog}: warning: {text}"))
     allocation = take_allocation(args, os.environ)
     if allocation is not None:
         return _launch_scheduled(allocation, args)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.options import CONTROLLERS, KNOBS, LOG_TIME, SWITCHES
+from sirtaki.launch.options import CONTROLLERS, KNOBS, LOG_TIME, SWITCHES, Value
 from sirtaki.launch.shared_heap import shared_heap
 from sirtaki.launch.shares import bind_to
 
@@ -21,11 +22,11 @@ _SHARED_HEAP = "shared_heap"
 _KEYS = (*_KNOBS, *_SWITCHES, _CONTROLLER, _BIND_TO, _SHARED_HEAP)
 
 
-def read_config(path: str) -> dict[str, str | bool]:
+def read_config(path: str, warn: Callable[[str], object]) -> dict[str, Value | bool]:
     """Read the file; returns the values by the name of the flag's attribute.
 
-    Values of knobs are those of the variables, switches are bools. Raises LaunchError naming the
-    file, the key and what is wrong with it.
+    warn: told of keys that mean nothing. Raises LaunchError naming the file, the key and what is
+    wrong with it.
     """
     try:
         document = yaml.safe_load(Path(path).read_bytes())
@@ -33,23 +34,31 @@ def read_config(path: str) -> dict[str, str | bool]:
         raise LaunchError(f"cannot read the config file {path!r}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise LaunchError(f"the config file {path!r} is not valid YAML: {error}") from None
+    return config_values(document, f"the config file {path!r}", warn)
+
+
+def config_values(
+    document: object, where: str, warn: Callable[[str], object]
+) -> dict[str, Value | bool]:
+    """Return what the YAML document `where` says; see `read_config`."""
     if document is None:
         return {}
-    values: dict[str, str | bool] = {}
-    for key, value in _flattened(path, document):
+    values: dict[str, Value | bool] = {}
+    for key, value in _flattened(where, document):
         if key not in _KEYS:
-            raise LaunchError(f"unknown key {key!r} in the config file {path!r}{_nearest(key)}")
+            warn(f"{key!r} in {where} is no key, and has no effect{_nearest(key)}")
+            continue
         try:
             values[_dest(key)] = _converted(key, value)
         except argparse.ArgumentTypeError as error:
-            raise LaunchError(f"{key} in the config file {path!r}: {error}") from None
+            raise LaunchError(f"{key} in {where}: {error}") from None
     return values
 
 
-def _flattened(path: str, document: object) -> list[tuple[str, object]]:
+def _flattened(where: str, document: object) -> list[tuple[str, object]]:
     """Turn sections of names into "section.name"."""
     if not isinstance(document, dict):
-        raise LaunchError(f"the config file {path!r} must hold keys and values")
+        raise LaunchError(f"{where} must hold keys and values")
     flat: list[tuple[str, object]] = []
     for section, content in document.items():
         if isinstance(content, dict):
@@ -70,7 +79,7 @@ def _dest(key: str) -> str:
     return _KNOBS[key].dest if key in _KNOBS else _SWITCHES[key].dest
 
 
-def _converted(key: str, value: object) -> str | bool:
+def _converted(key: str, value: object) -> Value | bool:
     if key in _SWITCHES:
         if not isinstance(value, bool):
             raise argparse.ArgumentTypeError(f"{value!r} is not true or false")

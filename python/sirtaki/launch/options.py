@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 _MIB = 1 << 20
+Value = int | float | str
 
 
-def whole(text: str) -> str:
+def whole(text: str) -> int:
     """Accept a whole number that is not negative."""
     try:
         number = int(text)
@@ -19,10 +20,10 @@ def whole(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if number < 0:
         raise argparse.ArgumentTypeError(f"{number} must be >= 0")
-    return str(number)
+    return number
 
 
-def decimal(text: str) -> str:
+def decimal(text: str) -> float:
     """Accept a finite number that is not negative."""
     try:
         number = float(text)
@@ -30,31 +31,28 @@ def decimal(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not math.isfinite(number) or number < 0:
         raise argparse.ArgumentTypeError(f"{text} must be >= 0")
-    return text.strip()
+    return number
 
 
-def fraction(text: str) -> str:
+def fraction(text: str) -> float:
     """Accept a number from 0 to 1."""
-    if float(decimal(text)) > 1:
+    number = decimal(text)
+    if number > 1:
         raise argparse.ArgumentTypeError(f"{text} must be in [0, 1]")
-    return text.strip()
+    return number
 
 
 def level(text: str) -> str:
     """Accept the name of a log level, in any case."""
-    if text.upper() not in _LEVELS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(_LEVELS)}")
+    if text.upper() not in LEVELS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(LEVELS)}")
     return text.upper()
 
 
-def cores(text: str) -> str:
+def cores(text: str) -> int | str:
     """Accept a core, or a comma-separated list of one a local rank."""
-    return ",".join(whole(part) for part in text.split(","))
-
-
-def mebibytes(text: str) -> str:
-    """Accept a whole number of MiB; the variable holds bytes."""
-    return str(int(whole(text)) * _MIB)
+    numbers = [whole(part) for part in text.split(",")]
+    return numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
 
 
 def plain(text: str) -> str:
@@ -69,20 +67,26 @@ class Knob:
     """A flag with a value that becomes a variable of the workers.
 
     flag: its long form. variable: what the workers see. key: in the YAML file, "section.name".
-    convert: from text to the variable's value. group: the heading in the help.
+    convert: from text to the flag's value. group: the heading in the help. factor: how many of the
+    variable's units are one of the flag's.
     """
 
     flag: str
     variable: str
     key: str
-    convert: Callable[[str], str]
+    convert: Callable[[str], Value]
     group: str
     help: str
+    factor: int = 1
 
     @property
     def dest(self) -> str:
         """The name of the attribute of the parsed arguments."""
         return self.flag.lstrip("-").replace("-", "_")
+
+    def value(self, given: Value) -> str:
+        """What the variable is set to."""
+        return str(given) if isinstance(given, str) else str(given * self.factor)
 
 
 @dataclass(frozen=True)
@@ -122,9 +126,10 @@ KNOBS = (
         "--fusion-threshold-mb",
         "HOROVOD_FUSION_THRESHOLD",
         "params.fusion_threshold_mb",
-        mebibytes,
+        whole,
         TUNABLES,
         "most MiB of tensors reduced in one batch (default: 128)",
+        _MIB,
     ),
     Knob(
         "--cycle-time-ms",
@@ -212,7 +217,7 @@ KNOBS = (
         "library_options.num_nccl_streams",
         whole,
         LIBRARY,
-        "accepted for old scripts; there is no NCCL in this version",
+        "accepted for old scripts; NCCL works on PyTorch's streams",
     ),
     Knob(
         "--thread-affinity",
@@ -236,7 +241,7 @@ KNOBS = (
         "logging.level",
         level,
         LOGGING,
-        f"least severity shown: {', '.join(_LEVELS)} (default: WARNING)",
+        f"least severity shown: {', '.join(LEVELS)} (default: WARNING)",
     ),
 )
 

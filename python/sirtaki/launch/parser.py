@@ -36,7 +36,7 @@ class LaunchParser(argparse.ArgumentParser):
 
 def number(text: str) -> int:
     """Accept a whole number that is not negative."""
-    return int(whole(text))
+    return whole(text)
 
 
 def positive(text: str) -> int:
@@ -60,7 +60,7 @@ def port(text: str) -> int:
 
 def seconds(text: str) -> float:
     """Accept a time in seconds."""
-    return float(decimal(text))
+    return decimal(text)
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:

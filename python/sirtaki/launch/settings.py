@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sirtaki.launch.environment import forwarded_variables, take_assignments
@@ -72,14 +72,17 @@ class Settings:
         return found
 
 
-def bring_in_config(args: argparse.Namespace) -> None:
-    """Set the flags that were not given to what the YAML file says. Raises LaunchError."""
+def bring_in_config(args: argparse.Namespace, warn: Callable[[str], object]) -> None:
+    """Set the flags that were not given to what the YAML file says.
+
+    warn: told of keys that mean nothing here. Raises LaunchError.
+    """
     if not args.config_file:
         return
     # Here, because reading YAML takes as long to import as everything else.
     from sirtaki.launch.config_file import read_config
 
-    for name, value in read_config(args.config_file).items():
+    for name, value in read_config(args.config_file, warn).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
 
@@ -183,8 +186,9 @@ def knob_variables(values: Mapping[str, object]) -> dict[str, str]:
     """Turn values by attribute name into the workers' variables; None and absent set nothing."""
     variables = {}
     for knob in KNOBS:
-        if values.get(knob.dest) is not None:
-            variables[knob.variable] = str(values[knob.dest])
+        given = values.get(knob.dest)
+        if isinstance(given, (int, float, str)):
+            variables[knob.variable] = knob.value(given)
     for switch in (*SWITCHES, LOG_TIME):
         if values.get(switch.dest) is not None:
             variables[switch.variable] = switch.value(bool(values[switch.dest]))
@@ -240,7 +244,7 @@ def resolve_start_timeout(given: float | None, environ: Mapping[str, str]) -> fl
     if not text:
         return DEFAULT_START_TIMEOUT
     try:
-        return float(decimal(text))
+        return decimal(text)
     except argparse.ArgumentTypeError as error:
         raise LaunchError(f"{name}: {error}") from None
 

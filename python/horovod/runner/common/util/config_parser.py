@@ -1,0 +1,60 @@
+"""From flags and the YAML file of `--config-file` to the variables of the workers."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Collection, Mapping, MutableMapping
+from typing import Any
+
+from sirtaki.launch import options
+from sirtaki.launch.config_file import config_values
+from sirtaki.launch.settings import knob_variables
+
+NCCL_IB_DISABLE = "NCCL_IB_DISABLE"
+LOG_LEVELS = list(options.LEVELS)
+_ROWS = (*options.KNOBS, *options.SWITCHES, options.LOG_TIME)
+# HOROVOD_FUSION_THRESHOLD and so on: every variable by its own name.
+globals().update({row.variable: row.variable for row in _ROWS})
+
+
+def set_args_from_config(
+    args: argparse.Namespace, config: Mapping[str, Any], override_args: Collection[str]
+) -> None:
+    """Set flags to what the file's content says.
+
+    Args:
+        args: The flags, as attributes.
+        config: The content: sections of keys and values.
+        override_args: Names of flags that stay, since they were given.
+
+    Raises:
+        ValueError: A value cannot be.
+    """
+    told = lambda text: warnings.warn(text, stacklevel=2)  # noqa: E731
+    for name, value in config_values(dict(config), "the configuration", told).items():
+        if name not in override_args:
+            setattr(args, name, value)
+    if "controller" in config:
+        args.use_gloo, args.use_mpi = (args.controller == name for name in ("gloo", "mpi"))
+
+
+def validate_config_args(args: argparse.Namespace) -> None:
+    """Raise ValueError for a flag whose value cannot be."""
+    for knob in options.KNOBS:
+        value = getattr(args, knob.dest, None)
+        if value is not None:
+            try:
+                knob.convert(str(value))
+            except argparse.ArgumentTypeError as error:
+                raise ValueError(f"{knob.dest}={value}: {error}") from None
+
+
+def set_env_from_args(
+    env: MutableMapping[str, str], args: argparse.Namespace
+) -> MutableMapping[str, str]:
+    """Put the flags that are set into an environment as variables; returns it."""
+    env.update(knob_variables(vars(args)))
+    if getattr(args, "tcp", False):
+        env[NCCL_IB_DISABLE] = "1"
+    return env
