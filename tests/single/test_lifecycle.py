@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -18,13 +17,14 @@ from horovod.common.exceptions import (
     HostsUpdatedInterrupt,
     get_version_mismatch_message,
 )
+from sirtaki.backends import mpi
 from sirtaki.launch.api import run
 
 NOT_YET = "Horovod has not been initialized; use hvd.init"
 PLACE = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous")
 BUILT = {
     "mpi_enabled": False,
-    "mpi_built": importlib.util.find_spec("mpi4py") is not None,
+    "mpi_built": mpi.built(),
     "gloo_enabled": True,
     "gloo_built": True,
     "nccl_built": 0,

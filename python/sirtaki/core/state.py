@@ -299,7 +299,7 @@ def mpi_enabled() -> bool:
 
 
 def mpi_built() -> bool:
-    """Tell whether MPI can be used: mpi4py is installed."""
+    """Tell whether MPI can be used: mpi4py and an MPI are installed."""
     return mpi.built()
 
 
