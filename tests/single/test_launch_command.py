@@ -79,7 +79,7 @@ def test_a_flag_beats_both_spellings_of_an_inherited_variable(job: Job) -> None:
         SIRTAKI_CYCLE_TIME="2",
     )
     environment = environments(done.stdout)[0]
-    assert environment["HOROVOD_CYCLE_TIME"] == "5"
+    assert environment["HOROVOD_CYCLE_TIME"] == "5.0"
     assert "SIRTAKI_CYCLE_TIME" not in environment
 
 
@@ -98,6 +98,14 @@ def test_the_environment_is_on_no_command_line(job: Job) -> None:
 def test_names_of_this_machine_count_as_one_host(job: Job) -> None:
     done = job.run("-np", "3", "-H", "localhost:2,127.0.0.1:2", *python(SHOW))
     assert {e["HOROVOD_LOCAL_SIZE"] for e in environments(done.stdout).values()} == {"3"}
+
+
+def test_a_network_interface_that_no_host_has_is_an_error(job: Job) -> None:
+    done = job.run("-np", "2", "--network-interface", "eth9", "true")
+    assert done.returncode == 2
+    assert "--network-interfaces eth9: no such interface" in done.stderr
+    assert "lo: 127.0.0.1" in done.stderr
+    assert job.run("-np", "1", "--network-interface", "eth9,lo", "true").returncode == 0
 
 
 def test_a_hostfile_is_obeyed(job: Job, tmp_path: Path) -> None:

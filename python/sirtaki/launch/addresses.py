@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sirtaki.launch.errors import LaunchError
-from sirtaki.rendezvous.network import interfaces
+from sirtaki.rendezvous.network import Interface, interfaces
 
 # Nothing is sent to it: connecting a datagram socket only asks the system for the route.
 _ANY_PORT = 9
@@ -35,6 +35,13 @@ def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
     return sorted(leading)
 
 
+def require_interfaces(chosen: Sequence[str]) -> None:
+    """Raise LaunchError when this machine has none of the interfaces that were chosen."""
+    present = {interface.name: list(interface.addresses) for interface in _present()}
+    if present.keys().isdisjoint(chosen):
+        raise _no_such(chosen, present)
+
+
 def _on_the_way_to(host: str) -> list[str]:
     addresses = []
     with contextlib.suppress(OSError, UnicodeError):
@@ -51,19 +58,27 @@ def _of_interfaces(names: Sequence[str]) -> list[str]:
     present = _by_interface()
     found = [address for name in names for address in present.get(name, [])]
     if not found:
-        has = "; ".join(f"{name}: {', '.join(own)}" for name, own in sorted(present.items()))
-        raise LaunchError(
-            f"--network-interfaces {','.join(names)}: no such interface with an address here; "
-            f"there are {has or 'none'}"
-        )
+        raise _no_such(names, present)
     return found
 
 
-def _by_interface() -> dict[str, list[str]]:
+def _no_such(names: Sequence[str], present: Mapping[str, Sequence[str]]) -> LaunchError:
+    has = "; ".join(f"{name}: {', '.join(own)}" for name, own in sorted(present.items()))
+    return LaunchError(
+        f"--network-interfaces {','.join(names)}: no such interface with an address here; "
+        f"there are {has or 'none'}"
+    )
+
+
+def _present() -> list[Interface]:
     try:
-        present = interfaces()
+        return interfaces()
     except OSError as error:
         raise LaunchError(f"cannot list this machine's network interfaces: {error}") from None
+
+
+def _by_interface() -> dict[str, list[str]]:
+    present = _present()
     useful = {i.name: [address for address in i.addresses if _is_of_use(address)] for i in present}
     return {name: addresses for name, addresses in useful.items() if addresses}
 

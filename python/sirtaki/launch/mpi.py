@@ -15,8 +15,10 @@ from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 
+from sirtaki.launch.addresses import require_interfaces
 from sirtaki.launch.environment import base_environment, sent_environment
 from sirtaki.launch.errors import NOT_FOUND, LaunchError
+from sirtaki.launch.hosts import is_local
 from sirtaki.launch.output import create_directory
 from sirtaki.launch.settings import MpiArguments, Settings
 from sirtaki.launch.shared_heap import through_shell, why_not
@@ -250,6 +252,8 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> MpiLaunch:
     environment = base_environment(environ, variables)
     passed = sorted({*sent_environment(environ, variables), *settings.forwarded})
     allocated = any(name in environ for name in _ALLOCATIONS)
+    if settings.interfaces and not allocated and all(map(is_local, settings.by_host())):
+        require_interfaces(settings.interfaces)
     most = max(slot.local_size for slot in settings.slots)
     if why_not({**environment, "HOROVOD_LOCAL_SIZE": str(most)}) is None:
         settings = replace(settings, command=through_shell(list(settings.command)))

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sirtaki.launch.addresses import own_addresses
+from sirtaki.launch.addresses import own_addresses, require_interfaces
 from sirtaki.launch.binding import describe_share, shares_here
 from sirtaki.launch.environment import base_environment, rank_environment, sent_environment
 from sirtaki.launch.errors import LaunchError
@@ -62,7 +62,11 @@ def plan_hosts(settings: Settings) -> list[HostPlan]:
 def store_addresses(settings: Settings, plans: Sequence[HostPlan]) -> list[str]:
     """Where on this machine the ranks can meet; nowhere when all of them are here."""
     remote = [plan.host for plan in plans if plan.argv is not None]
-    return own_addresses(remote, settings.interfaces) if remote else []
+    if remote:
+        return own_addresses(remote, settings.interfaces)
+    if settings.interfaces:
+        require_interfaces(settings.interfaces)
+    return []
 
 
 def master_address(first: HostPlan, addresses: Sequence[str]) -> str:
