@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import sirtaki
 from sirtaki.interface import HOROVOD_VERSION
 from sirtaki.launch.errors import FAILED, LaunchError
+from sirtaki.launch.first_error import FirstError
 from sirtaki.launch.job import run_job
 from sirtaki.launch.outcome import Failure, Outcome
 from sirtaki.launch.parser import make_parser
@@ -121,8 +122,16 @@ def _exit_code(outcome: Outcome, settings: Settings) -> int:
         return 128 + outcome.signal_number
     if outcome.failure is not None:
         _say(_explain(outcome.failure, settings))
+        if outcome.first_error is not None and len(settings.slots) > 1:
+            _say(_first(outcome.first_error, settings))
         return FAILED
     return 0
+
+
+def _first(error: FirstError, settings: Settings) -> str:
+    """Say what went wrong first, last of all: what ranks say of it stands between."""
+    who = f"The first error is that of rank {error.rank} on {settings.slots[error.rank].host}:"
+    return "\n".join([who, *error.lines]) if error.lines else f"{who} {error.error}"
 
 
 def _explain(failure: Failure, settings: Settings) -> str:

@@ -6,6 +6,7 @@ import os
 from functools import partial
 from typing import TextIO
 
+from sirtaki.launch.first_error import Errors
 from sirtaki.launch.local import require_command, require_system
 from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.outcome import Outcome
@@ -26,7 +27,12 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     if any(plan.argv is None for plan in job.plans):
         require_command(settings.command, {**os.environ, **settings.forwarded}.get("PATH"))
     outputs = Outputs(
-        len(settings.slots), stdout, stderr, settings.output_directory, settings.timestamps
+        len(settings.slots),
+        stdout,
+        stderr,
+        settings.output_directory,
+        settings.timestamps,
+        errors=Errors(settings.verbose),
     )
     outputs.prepare()
     if settings.verbose:

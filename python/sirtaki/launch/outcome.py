@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from sirtaki.launch.first_error import FirstError
 
 # What ends no job: the ranks get it, who save their state, say where they are, or end by it.
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -20,10 +22,14 @@ class Failure:
 
 @dataclass
 class Outcome:
-    """How a job ended: well, with a first failure, or by a signal to the launcher."""
+    """How a job ended: well, with a first failure, or by a signal to the launcher.
+
+    first_error: what led to the failure, where a rank has said it.
+    """
 
     failure: Failure | None = None
     signal_number: int | None = None
+    first_error: FirstError | None = field(default=None, compare=False)
 
 
 def failure_of(rank: int, code: int) -> Failure:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.first_error import Errors
 from sirtaki.launch.sink import Sink, Wait, wait_until_writable
+from sirtaki.launch.tracebacks import Traceback, TracebackFinder
 
 _END = re.compile(r"\r\n|\r|\n")
 # A line without end would fill the memory.
@@ -59,12 +61,22 @@ class RankStream:
     """One output stream of one rank.
 
     target: where its lines go, each after "[rank]<name>:". timestamps: put the time before that.
-    copy: a file that takes the bytes as they are.
+    copy: a file that takes the bytes as they are. errors: where tracebacks are taken note of, None
+    to show them as they are.
     """
 
     def __init__(
-        self, rank: int, name: str, target: Sink, timestamps: bool, copy: BinaryIO | None
+        self,
+        rank: int,
+        name: str,
+        target: Sink,
+        timestamps: bool,
+        copy: BinaryIO | None,
+        errors: Errors | None = None,
     ) -> None:
+        self._rank = rank
+        self._errors = errors
+        self._finder = TracebackFinder()
         self._prefix = f"[{rank}]<{name}>:"
         self._target = target
         self._timestamps = timestamps
@@ -84,13 +96,40 @@ class RankStream:
                 raise LaunchError(
                     f"cannot write {self._copy.name!r}: {error.strerror}", exit_code=1
                 ) from error
-        self._show(self._splitter.feed(data))
+        self._take(self._splitter.feed(data))
 
     def finish(self) -> None:
         """Take the end of the stream: pass on an incomplete last line."""
         if self._copy is not None:
             self._copy.close()
-        self._show(self._splitter.finish())
+        self._take(self._splitter.finish())
+        self.release()
+
+    @property
+    def holds(self) -> bool:
+        """Whether lines are held that may be part of a traceback."""
+        return self._finder.holds
+
+    def release(self) -> None:
+        """Show what is held. Raises as `write`."""
+        self._note(self._finder.release())
+
+    def _take(self, lines: list[str]) -> None:
+        if self._errors is None:
+            self._show(lines)
+        else:
+            self._note(self._finder.feed(lines))
+
+    def _note(self, pieces: list[str | Traceback]) -> None:
+        lines = []
+        for piece in pieces:
+            assert self._errors is not None
+            if isinstance(piece, Traceback):
+                lines += self._errors.take(self._rank, piece)
+            else:
+                self._errors.take_line(self._rank, piece)
+                lines.append(piece)
+        self._show(lines)
 
     def _show(self, lines: list[str]) -> None:
         prefix = self._prefix
@@ -125,7 +164,7 @@ class Outputs:
     """Makes the streams of all ranks of a job of `size` ranks.
 
     stdout, stderr: where lines go. directory: receives rank.<zero padded>/stdout and stderr.
-    timestamps: begin every line with the time. wait: see Sink.
+    timestamps: begin every line with the time. wait: see Sink. errors: see RankStream.
     """
 
     def __init__(
@@ -136,7 +175,9 @@ class Outputs:
         directory: str | None = None,
         timestamps: bool = False,
         wait: Wait = wait_until_writable,
+        errors: Errors | None = None,
     ) -> None:
+        self.errors = errors
         self._digits = len(str(size - 1))
         self._targets = {"stdout": Sink(stdout, wait), "stderr": Sink(stderr, wait)}
         self._directory = directory
@@ -158,9 +199,9 @@ class Outputs:
 
     def open(self, rank: int, name: str) -> RankStream:
         """Open stream `name` ("stdout" or "stderr") of a rank. Raises LaunchError."""
-        return RankStream(
-            rank, name, self._targets[name], self._timestamps, self._open_copy(rank, name)
-        )
+        errors = self.errors if name == "stderr" else None
+        copy = self._open_copy(rank, name)
+        return RankStream(rank, name, self._targets[name], self._timestamps, copy, errors)
 
     def _open_copy(self, rank: int, name: str) -> BinaryIO | None:
         if self._directory is None:

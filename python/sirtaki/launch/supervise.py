@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
 from sirtaki.launch.events import Event, HostProcesses
+from sirtaki.launch.first_error import PATIENCE_SECONDS, Errors
 from sirtaki.launch.frames import STREAMS
 from sirtaki.launch.outcome import Outcome, failure_of
 from sirtaki.launch.output import Outputs, RankStream
@@ -21,6 +24,7 @@ _READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
+_ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
 class Supervisor:
@@ -56,6 +60,11 @@ class Supervisor:
         self._some_wait = some_wait
         self._verbose = verbose
         self._ended: list[int] = []
+        # Ranks that ended badly, by themselves and because we wanted them to end.
+        self._failed: list[int] = []
+        self._asked: list[int] = []
+        self._errors = outputs.errors or Errors()
+        self._held: dict[RankStream, float] = {}
         self._running: set[int] = set()
         self._open: dict[HostProcesses, list[int]] = {}
         self._streams: dict[tuple[int, str], RankStream] = {}
@@ -82,6 +91,7 @@ class Supervisor:
                     key.data()
                 self._check_time()
             self._drain()
+            self._outcome.first_error = self._errors.first(self._failed, self._asked)
         except KeyboardInterrupt:
             # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
             self.end(signal.SIGINT)
@@ -126,6 +136,9 @@ class Supervisor:
             deadlines.append(self._start_by)
         if self._ended and self._running and not self._ending:
             deadlines.append(time.monotonic() + _LOOK_SECONDS)
+        deadlines += self._held.values()
+        if (due := self._errors.due()) is not None:
+            deadlines.append(due)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _check_time(self) -> None:
@@ -134,6 +147,7 @@ class Supervisor:
                 # It may be us who were busy or stopped: what it has said lies unread.
                 self._take_events(host)
         now = time.monotonic()
+        self._settle(now)
         if self._starting and not self._ending and now > self._start_by:
             self._give_up_start()
         if self._ended and self._running and not self._ending and self._some_wait():
@@ -191,8 +205,11 @@ class Supervisor:
             elif event.kind == "exited":
                 self._running.discard(event.rank)
                 self._ended.append(event.rank)
-                if event.code != 0 and not self._ending:
-                    self._fail(event)
+                if event.code != 0:
+                    asked = self._ending and -event.code in _ASKING
+                    (self._asked if asked else self._failed).append(event.rank)
+                    if not self._ending:
+                        self._fail(event)
             elif event.kind == "said":
                 self._report(f"{host.host}: {event.text}")
             elif event.kind == "done":
@@ -256,11 +273,29 @@ class Supervisor:
 
     def _write(self, stream: RankStream, data: bytes) -> None:
         """Show what has been printed; nothing is the end of the stream."""
-        try:
+        with self._writing():
             if data:
                 stream.write(data)
             else:
                 stream.finish()
+        self._held.pop(stream, None)
+        if stream.holds:
+            self._held[stream] = time.monotonic() + PATIENCE_SECONDS
+
+    def _settle(self, now: float) -> None:
+        """Show what waited for more that did not come."""
+        for stream in [stream for stream, due in self._held.items() if due <= now]:
+            del self._held[stream]
+            with self._writing():
+                stream.release()
+        for sentence in self._errors.say(now):
+            self._report(sentence)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """End the job when what is written cannot be."""
+        try:
+            yield
         except BrokenPipeError:
             # Nobody reads us any more: end as a program in a pipe does.
             self._outcome.signal_number = self._outcome.signal_number or signal.SIGPIPE
@@ -284,6 +319,7 @@ class Supervisor:
                     pass
         for stream in self._streams.values():
             self._write(stream, b"")
+        self._settle(math.inf)
 
     def _close_streams(self) -> None:
         for key in list(self._selector.get_map().values()):
