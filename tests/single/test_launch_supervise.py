@@ -14,12 +14,13 @@ from collections.abc import Mapping
 
 import pytest
 
+from sirtaki.launch.errors import JobError
 from sirtaki.launch.frames import SILENCE_SECONDS
 from sirtaki.launch.outcome import Outcome
 from sirtaki.launch.output import Outputs
 from sirtaki.launch.remote import RemoteProcesses
 from sirtaki.launch.signals import SignalWatch
-from sirtaki.launch.supervise import Supervisor
+from sirtaki.launch.supervise import ABSENT_SECONDS, Supervisor
 from tests.single.launching import python
 
 pytestmark = pytest.mark.timeout(120)
@@ -75,6 +76,23 @@ def test_a_host_is_not_given_up_because_the_reader_of_the_output_was_slow() -> N
     supervisor = Supervisor(hosts, Outputs(1, shown, shown), None, 30.0, lambda: False)
     assert supervisor.run() == Outcome()
     assert shown.getvalue() == "[0]<stdout>:one\n[0]<stdout>:two\n"
+
+
+def test_a_host_that_does_not_answer_is_named_while_it_is_waited_for() -> None:
+    shown = io.StringIO()
+    silent = RemoteProcesses("far", [1], ["sleep", "600"], {}, lambda code, lines: "")
+    hosts = [host("pass", {0: {}}), silent]
+    late = ABSENT_SECONDS + 0.5
+    with pytest.raises(JobError, match="no answer from far within"):
+        Supervisor(hosts, Outputs(2, shown, shown), None, late, lambda: False).run()
+    assert shown.getvalue() == "waiting for host far ...\n"
+
+
+def test_hosts_that_answer_are_not_named() -> None:
+    shown = io.StringIO()
+    code = f"import time; time.sleep({ABSENT_SECONDS + 0.2})"
+    Supervisor([host(code, {0: {}})], Outputs(1, shown, shown), None, 30.0, lambda: False).run()
+    assert shown.getvalue() == ""
 
 
 @pytest.mark.parametrize("verbose", [True, False])

@@ -24,6 +24,7 @@ _READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
+ABSENT_SECONDS = 2.0
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
@@ -53,6 +54,7 @@ class Supervisor:
         self._waiter = Waiter(reader, self._take_signal)
         outputs.wait_with(self._wait_to_write)
         self._absent: list[HostProcesses] = []
+        self._name_absent_at: float | None = None
         self._refusals: dict[str, Event] = {}
         self._starting = {rank for host in hosts for rank in host.ranks}
         self._start_by = time.monotonic() + start_timeout
@@ -113,6 +115,7 @@ class Supervisor:
             if host.channels():
                 self._absent.append(host)
                 self._watch(host)
+        self._name_absent_at = time.monotonic() + ABSENT_SECONDS
         self._start_when_complete()
 
     def _start_when_complete(self) -> None:
@@ -136,6 +139,8 @@ class Supervisor:
             deadlines.append(self._start_by)
         if self._ended and self._running and not self._ending:
             deadlines.append(time.monotonic() + _LOOK_SECONDS)
+        if self._absent and self._name_absent_at is not None:
+            deadlines.append(self._name_absent_at)
         deadlines += self._held.values()
         if (due := self._errors.due()) is not None:
             deadlines.append(due)
@@ -148,6 +153,8 @@ class Supervisor:
                 self._take_events(host)
         now = time.monotonic()
         self._settle(now)
+        if self._name_absent_at is not None and now > self._name_absent_at:
+            self._name_absent()
         if self._starting and not self._ending and now > self._start_by:
             self._give_up_start()
         if self._ended and self._running and not self._ending and self._some_wait():
@@ -155,6 +162,13 @@ class Supervisor:
                 f"rank {self._ended[0]} ended (exit code 0) without joining the others, which wait "
                 "for it in init()"
             )
+
+    def _name_absent(self) -> None:
+        """Say, once, for which hosts we wait."""
+        self._name_absent_at = None
+        if self._absent and not self._ending:
+            names = ", ".join(host.host for host in self._absent)
+            self._report(f"waiting for host{'s' if len(self._absent) > 1 else ''} {names} ...")
 
     def _give_up_start(self) -> None:
         """Say which hosts did not come and why; or, where all came, which rank."""
