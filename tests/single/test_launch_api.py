@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from sirtaki.launch.addresses import own_addresses
 from sirtaki.launch.api import run
+from sirtaki.launch.errors import LaunchError
 from tests.single.launching import LIMIT
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
@@ -252,3 +254,38 @@ def test_it_is_a_name_of_the_package() -> None:
     import sirtaki
 
     assert sirtaki.run is run
+
+
+# Two ranks on this machine, whatever hosts it is told.
+MPIRUN = f"""#!/bin/sh
+[ "$1" = --version ] && echo "mpirun (Open MPI) 5.0.3" && exit
+export OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0
+for rank in 0 1; do
+  OMPI_COMM_WORLD_RANK=$rank {sys.executable} -m sirtaki.launch.task &
+done
+wait
+"""
+
+
+def test_ranks_that_mpirun_starts_on_hosts_of_a_scheduler_reach_the_caller(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    try:
+        own_addresses(["n1"], ())
+    except LaunchError:
+        pytest.skip("this machine has no address that another could use")
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(MPIRUN)
+    mpirun.chmod(0o755)
+    variables = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_TASKS_PER_NODE": "1(x2)",
+        "SIRTAKI_SHARED_DIR": str(tmp_path),
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    found = run(lambda: os.environ["SIRTAKI_RENDEZVOUS"], num_proc=2, use_mpi=True)
+    assert len(found) == 2
+    assert all(address.startswith("tcp:") for address in found)

@@ -19,6 +19,7 @@ from sirtaki.launch.hosts import Slot
 from sirtaki.launch.job import run_job
 from sirtaki.launch.outcome import Failure
 from sirtaki.launch.plan import Job
+from sirtaki.launch.schedulers import as_flag, find_allocation
 from sirtaki.launch.settings import (
     MpiArguments,
     Settings,
@@ -105,9 +106,10 @@ def run(
         }
     )
     interfaces = [names for names in (network_interface, network_interfaces) if names]
+    where = (hosts, hostfile)
     settings = _settings(
         1 if num_proc is None else num_proc,
-        (hosts, hostfile),
+        _where_mpirun_starts(*where) if use_mpi else where,
         interface_names(interfaces),
         Ssh(ssh_port, ssh_identity_file, executable or sys.executable),
         start_timeout,
@@ -131,6 +133,15 @@ def _renamed(old: str, old_value: int | None, new: str, new_value: int | None) -
 def _mpi(arguments: str | None, hosts: str | None, hostfile: str | None) -> MpiArguments | None:
     told = {"controller": "mpi", "mpi_args": arguments, "hosts": hosts, "hostfile": hostfile}
     return mpi_arguments(told)
+
+
+def _where_mpirun_starts(hosts: str | None, hostfile: str | None) -> tuple[str | None, str | None]:
+    """Return the hosts given, else those of several that a scheduler tells mpirun."""
+    if hosts is None and hostfile is None:
+        found = find_allocation(os.environ)
+        if found is not None and len(found.hosts) > 1:
+            return as_flag(found.hosts), None
+    return hosts, hostfile
 
 
 def _settings(

@@ -111,7 +111,7 @@ def _take_allocation(args: argparse.Namespace, environ: Mapping[str, str]) -> Al
         return None
     if found.starter:
         return found
-    args.hosts, args.hostfile = _as_flag(found.hosts), None
+    args.hosts, args.hostfile = as_flag(found.hosts), None
     return None
 
 
@@ -140,7 +140,8 @@ def _given_hosts(args: argparse.Namespace) -> list[Host] | None:
     return None if args.hostfile is None else read_hostfile(args.hostfile)
 
 
-def _as_flag(hosts: list[Host]) -> str:
+def as_flag(hosts: Sequence[Host]) -> str:
+    """Write hosts as -H takes them."""
     return ",".join(f"{host.name}:{host.slots}" for host in hosts)
 
 
