@@ -59,9 +59,9 @@ def _explain_missing(name: str) -> None:
         if f"{name}.".startswith(f"horovod.{prefix}."):
             raise ModuleNotFoundError(
                 f"there is no {name}: Sirtaki {sirtaki.__version__} stands in for Horovod, but "
-                f"does not have {what} yet; a later version will. Scripts for PyTorch use "
-                f"horovod.torch; others still need Horovod {HOROVOD_VERSION}, in an environment "
-                "without Sirtaki",
+                f"does not have {what} yet; a later version will. What needs it runs with "
+                f"Horovod {HOROVOD_VERSION} in an environment without Sirtaki; the rest of horovod "
+                "(torch, tensorflow, keras, data, runner) is here",
                 name=name,
             )
 

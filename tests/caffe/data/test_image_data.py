@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from contextlib import closing
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from sirtaki.caffe.data.packages import needed
 from sirtaki.caffe.data.stores.windows import Window, warp
-from sirtaki.caffe.errors import LayerError
+from sirtaki.caffe.errors import CaffeError, LayerError
 from sirtaki.caffe.layers.base import World
 from sirtaki.caffe.proto.blobs import write_mean
 from tests.caffe.data.records import batches, layer_of
@@ -250,3 +252,13 @@ def test_bad_boxes_are_named(boxes: Path, text: str, why: str) -> None:
     boxes.write_text(text)
     with pytest.raises(LayerError, match=why):
         layer_of(window_data(boxes))
+
+
+@pytest.mark.parametrize(("module", "package"), [("PIL.Image", "pillow"), ("lmdb", "lmdb")])
+def test_a_package_that_is_missing_is_named_as_pip_calls_it(
+    monkeypatch: pytest.MonkeyPatch, module: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(CaffeError, match=f"is needed: pip install {package} "):
+        needed(module)

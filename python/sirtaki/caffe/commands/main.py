@@ -18,6 +18,7 @@ from sirtaki.core.errors import HorovodInternalError
 
 #: The exit code of a program that calls abort.
 ABORTED = 134
+_NEEDS = "caffe needs: pip install torch protobuf h5py lmdb pillow"
 _ACTIONS = {
     "train": "train a net, or go on with one",
     "test": "score a net",
@@ -95,7 +96,7 @@ def _guarded(action: str, flags: Flags) -> int:
         log.fatal("caffe.cpp", f"{place}{error}")
         return ABORTED
     except ImportError as error:
-        log.fatal("caffe.cpp", f"{error}; pip install 'sirtaki[caffe]' installs what caffe needs")
+        log.fatal("caffe.cpp", f"{error}; {_NEEDS}")
         return ABORTED
     except KeyboardInterrupt:
         return 130

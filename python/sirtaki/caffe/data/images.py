@@ -93,7 +93,7 @@ def decode_image(content: bytes | memoryview, color: bool | None) -> np.ndarray:
     Raises:
         CaffeError: It is no such file, is damaged, or too large.
     """
-    images = needed("PIL.Image", "caffe")
+    images = needed("PIL.Image")
     try:
         with images.open(io.BytesIO(content), formats=_FORMATS) as image:
             if image.width * image.height > LARGEST_IMAGE:
@@ -133,7 +133,7 @@ def make_datum(pixels: np.ndarray, label: int) -> Message:
 
 def encode_image(pixels: np.ndarray, kind: str) -> bytes:
     """An image file of uint8 pixels, BGR or gray; kind as file names end: "jpg", "png"."""
-    images = needed("PIL.Image", "caffe")
+    images = needed("PIL.Image")
     shown = pixels[0] if len(pixels) == 1 else pixels[::-1].transpose(1, 2, 0)
     name = {"jpg": "JPEG", "tif": "TIFF"}.get(kind.lower(), kind.upper())
     content = io.BytesIO()

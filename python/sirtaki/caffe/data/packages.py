@@ -7,13 +7,15 @@ from typing import Any
 
 from sirtaki.caffe.errors import CaffeError
 
+# What pip calls packages of another name.
+_DISTRIBUTIONS = {"PIL": "pillow"}
 
-def needed(module: str, extra: str) -> Any:
+
+def needed(module: str) -> Any:
     """A module that is imported when first needed.
 
     Args:
         module: Its name.
-        extra: The extra of the package `sirtaki` that installs it.
 
     Raises:
         CaffeError: It is not installed; says how to install it.
@@ -21,7 +23,8 @@ def needed(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        package = module.partition(".")[0]
         raise CaffeError(
-            f"the package {module.partition('.')[0]} is needed: pip install 'sirtaki[{extra}]' "
-            f"({error})"
+            f"the package {package} is needed: pip install "
+            f"{_DISTRIBUTIONS.get(package, package)} ({error})"
         ) from error

@@ -36,7 +36,7 @@ def load_image(filename: str | Path, color: bool = True) -> Array:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise CaffeError("reading images needs Pillow: pip install 'sirtaki[caffe]'") from error
+        raise CaffeError("reading images needs Pillow: pip install pillow") from error
     try:
         with Image.open(filename) as image:
             deep = image.mode.startswith("I;16")

@@ -86,7 +86,7 @@ def plot(logs: dict[str, Curves], output: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise CaffeError("plot needs matplotlib: pip install 'sirtaki[plot]'") from error
+        raise CaffeError("plot needs matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(_SIZE[0], _SIZE[1] * len(panels)), layout="constrained")
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (name, lines) in zip(axes, panels.items(), strict=True):

@@ -113,7 +113,7 @@ class HDF5Output(Layer):
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Begin the file anew."""
-        h5py = needed("h5py", "caffe")
+        h5py = needed("h5py")
         name = self.proto.hdf5_output_param.file_name
         if bottoms[0][:1] != bottoms[1][:1]:
             raise self.error(f"{bottoms[0][0]} items of data, {bottoms[1][0]} labels")

@@ -41,7 +41,7 @@ def arrays_of(path: Path, names: Sequence[str], dtype: np.dtype[Any]) -> list[np
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    h5py = needed("h5py", "caffe")
+    h5py = needed("h5py")
     if not path.is_file():
         raise CaffeError(f"{path}: no such file")
     try:
@@ -64,7 +64,7 @@ def _datasets(path: Path, file: Any, names: Sequence[str]) -> list[Any]:
 
 
 def _dataset(path: Path, file: Any, name: str) -> Any:
-    h5py = needed("h5py", "caffe")
+    h5py = needed("h5py")
     where = f"{path}: dataset '{name}'"
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):

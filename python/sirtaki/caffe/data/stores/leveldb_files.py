@@ -25,7 +25,7 @@ class LevelDb(Database):
     """
 
     def __init__(self, path: Path) -> None:
-        self._plyvel = needed("plyvel", "leveldb")
+        self._plyvel = needed("plyvel")
         self._path = path
         self._links = tempfile.TemporaryDirectory(prefix="sirtaki-leveldb-")
         try:
@@ -109,7 +109,7 @@ class LevelDbWriter(Writer):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        plyvel = needed("plyvel", "leveldb")
+        plyvel = needed("plyvel")
         self.beside.mkdir(parents=True)
         self._database = plyvel.DB(str(self.beside), create_if_missing=True, error_if_exists=True)
 

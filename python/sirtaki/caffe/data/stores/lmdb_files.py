@@ -222,7 +222,7 @@ class LmdbWriter(Writer):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        lmdb = needed("lmdb", "caffe")
+        lmdb = needed("lmdb")
         self.beside.mkdir(parents=True)
         self._env = lmdb.open(str(self.beside), map_size=_MAP_BYTES, sync=False, lock=False)
         self._records: list[Record] = []

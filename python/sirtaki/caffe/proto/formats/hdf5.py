@@ -234,7 +234,7 @@ def _h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise CaffeError("HDF5 needs h5py: pip install 'sirtaki[caffe]'") from error
+        raise CaffeError("HDF5 needs h5py: pip install h5py") from error
     return h5py
 
 
