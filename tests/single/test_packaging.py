@@ -159,3 +159,19 @@ def test_a_second_owner_is_known_by_its_folder(
 def test_without_a_second_owner_the_import_is_silent() -> None:
     done = run_beside(Path("/"), sys.executable, "-W", "error", "-c", "import horovod")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_a_compiler_a_sentence_says_what_to_install(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [Path(sys.executable).parent / "cmake", "-S", ROOT, "-B", tmp_path],
+        env={**os.environ, "CXX": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode != 0
+    words = " ".join(done.stderr.split())
+    assert "Sirtaki needs a C++20 compiler and finds none: install GCC 12 or Clang 16" in words
+    assert words.count("CMake Error") == 1
+    assert len(done.stderr.splitlines()) < 10
