@@ -79,6 +79,8 @@ def test_without_a_world_there_is_no_timeline_and_no_set() -> None:
     assert not hvd.remove_process_set(unknown)
     assert (unknown.process_set_id, unknown.rank(), unknown.size()) == (None, None, None)
     assert unknown.mpi_comm is None
+    with pytest.raises(TypeError, match=r"ProcessSet\(3\) takes a list of ranks"):
+        hvd.ProcessSet(3)
     assert (hvd.global_process_set.process_set_id, hvd.global_process_set.ranks) == (0, None)
     assert hvd.global_process_set.included() is None
 

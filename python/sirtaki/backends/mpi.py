@@ -114,27 +114,30 @@ def is_communicator(comm: object) -> bool:
     return any(kind.__module__.startswith("mpi4py") for kind in type(comm).__mro__)
 
 
-def ranks_of(comm: Any, rank: int, size: int) -> list[int]:
+def ranks_of(comm: Any, rank: int, size: int, or_none: bool = False) -> list[int]:
     """Return the launcher's ranks of the processes of a communicator, in its order.
 
     Args:
         comm: An mpi4py intracommunicator that this process is in.
         rank: This process's rank at the launcher.
         size: How many processes the launcher started.
+        or_none: Whether `comm` may be COMM_NULL, which has none.
 
     Raises:
         ValueError: `comm` is null, has two groups or processes that the launcher has not started,
             or MPI counts the ranks differently.
     """
     mpi = library()
-    if comm == mpi.COMM_NULL or comm.Is_inter():
-        raise ValueError("init(comm=...) needs an intracommunicator that this process is in")
     require_same_world(mpi, rank, size)
+    if comm == mpi.COMM_NULL and or_none:
+        return []
+    if comm == mpi.COMM_NULL or comm.Is_inter():
+        raise ValueError("a communicator must be an intracommunicator that this process is in")
     group = comm.Get_group()
     members = list(range(group.Get_size()))
     ranks: list[int] = group.Translate_ranks(members, mpi.COMM_WORLD.Get_group())
     if min(ranks) < 0:
-        raise ValueError("init(comm=...): the communicator has processes of another MPI world")
+        raise ValueError("the communicator has processes of another MPI world")
     return ranks
 
 

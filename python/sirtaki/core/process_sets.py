@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sirtaki.backends import mpi
 from sirtaki.core import state
 
 
@@ -11,27 +12,34 @@ class ProcessSet:
     """Some ranks of the world.
 
     Args:
-        ranks_or_comm: World ranks, in any order, each once.
+        ranks_or_comm: World ranks, in any order, each once; or an mpi4py communicator of this
+            process. Those of a ``Split`` differ from rank to rank: each is a set of its own, and
+            every rank holds the one that it is in. A rank with ``COMM_NULL`` is in none.
 
     Attributes:
-        ranks: The members in ascending order; None for the global set before ``init()``.
+        ranks: The members in ascending order; None for the global set before ``init()``, and for
+            a set of a communicator while it is not registered.
         process_set_id: The id while registered, else None.
-        mpi_comm: Always None; sets are described by ranks.
+        mpi_comm: The communicator, None for a set of ranks.
 
     Raises:
         ValueError: There is no rank, or one appears twice.
-        NotImplementedError: An mpi4py communicator was given.
+        TypeError: What was given is neither ranks nor a communicator.
     """
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
     mpi_comm: object = None
+    # The ids of the sets that all ranks have registered together with this one.
+    _registered_ids: Sequence[int] = ()
 
-    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+    def __init__(self, ranks_or_comm: Iterable[int] | object) -> None:
+        if mpi.is_communicator(ranks_or_comm):
+            self.mpi_comm = ranks_or_comm
+            return
         if not isinstance(ranks_or_comm, Iterable):
-            raise NotImplementedError(
-                "a process set is given by a list of ranks; for a communicator, by those that its "
-                "processes have in MPI.COMM_WORLD"
+            raise TypeError(
+                f"ProcessSet({ranks_or_comm!r}) takes a list of ranks or an mpi4py communicator"
             )
         ranks = sorted(int(rank) for rank in ranks_or_comm)
         if len(set(ranks)) != len(ranks):
@@ -42,6 +50,9 @@ class ProcessSet:
 
     def _invalidate(self) -> None:
         self.process_set_id = None
+        self._registered_ids = ()
+        if self.mpi_comm is not None:
+            self.ranks = None
 
     def size(self) -> int | None:
         """Return the number of members, None if the set is not registered."""
@@ -143,12 +154,13 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Raises:
         ValueError: Process sets are not dynamic.
     """
-    if not state.is_initialized() or not process_set.process_set_id:
+    if not state.is_initialized() or not process_set._registered_ids:
         return False
     world = state.current_world()
     if not world.dynamic_process_sets:
         raise ValueError("process sets cannot be removed: they are not dynamic")
-    world.remove_process_set(process_set.process_set_id)
+    for number in process_set._registered_ids:
+        world.remove_process_set(number)
     process_set._invalidate()
     if process_set in _registered:
         _registered.remove(process_set)
@@ -157,12 +169,39 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def _register(process_set: ProcessSet) -> None:
     world = state.current_world()
-    ranks = process_set.ranks
-    if process_set.process_set_id is not None or ranks is None:
+    if process_set.process_set_id is not None or process_set._registered_ids:
         raise ValueError(f"{process_set} is registered already")
-    # Whether the set is good is found out together, so that no rank waits for one that gave up.
-    process_set.process_set_id = world.add_process_set(ranks)
+    if process_set.mpi_comm is not None:
+        sets = _sets_of_communicators(process_set)
+    else:
+        sets = [process_set.ranks or []]
+    # Whether a set is good is found out together, so that no rank waits for one that gave up.
+    numbers = [world.add_process_set(ranks) for ranks in sets]
+    if process_set.ranks in sets:
+        process_set.process_set_id = numbers[sets.index(process_set.ranks)]
+    process_set._registered_ids = numbers
     _registered.append(process_set)
+
+
+def _sets_of_communicators(process_set: ProcessSet) -> list[list[int]]:
+    """Find out who is in a communicator here and, together, which ones the others have."""
+    from sirtaki.core.objects import allgather_object
+
+    own: list[int] | str
+    try:
+        own = state.current_world().ranks_of(process_set.mpi_comm)
+    except ValueError as error:
+        own = f"rank {state.rank()}: {error}"
+    found: list[list[int] | str] = allgather_object(own, "process_set_of_communicators")
+    wrong = [each for each in found if isinstance(each, str)]
+    if wrong or isinstance(own, str):
+        raise ValueError("; ".join(wrong))
+    process_set.ranks = own
+    sets: list[list[int]] = []
+    for each in found:
+        if not isinstance(each, str) and each and each not in sets:
+            sets.append(each)
+    return sets
 
 
 def _on_init(process_sets: Sequence[ProcessSet]) -> None:

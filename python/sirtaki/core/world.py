@@ -22,8 +22,8 @@ from sirtaki.rendezvous.meeting import Meeting
 class World:
     """A running world, from ``init()`` to ``shutdown()``.
 
-    links: what it runs on; closed with it unless another world may use them. at_close: called when
-    its engine has ended.
+    links: what it runs on; closed with it unless another world may use them. launched_as: the
+    starter's rank of each of its ranks. at_close: called when its engine has ended.
     """
 
     topology: Topology
@@ -32,6 +32,7 @@ class World:
     vouching: Vouching
     dynamic_process_sets: bool
     links: Links
+    launched_as: Sequence[int]
     at_close: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -52,6 +53,18 @@ class World:
     def add_process_set(self, ranks: Sequence[int]) -> int:
         """Register a set on all ranks; return its id."""
         return self._submit(kinds.ADD_SET, "add_process_set", 0, list(ranks)).value
+
+    def ranks_of(self, comm: object) -> list[int]:
+        """Return the ranks of an mpi4py communicator's processes, none of COMM_NULL.
+
+        Raises:
+            ValueError: Some of them are not in this world.
+        """
+        launched = self.config.topology
+        ranks = mpi.ranks_of(comm, launched.rank, launched.size, or_none=True)
+        if not set(ranks) <= set(self.launched_as):
+            raise ValueError("the communicator has processes that are not in this world")
+        return sorted(self.launched_as.index(rank) for rank in ranks)
 
     def remove_process_set(self, process_set_id: int) -> None:
         """Forget a set on all ranks."""
@@ -118,7 +131,7 @@ def make_world(
         links.close()
         raise
     vouching = Vouching(links.object_key, joined.hostnames)
-    return World(joined.topology, config, engine, vouching, dynamic, links)
+    return World(joined.topology, config, engine, vouching, dynamic, links, launched_as)
 
 
 def start_mpi(config: Config) -> Any:

@@ -119,6 +119,57 @@ def test_a_communicator_without_this_process_or_with_two_groups_is_refused(mpi: 
     half.Free()
 
 
+# ---- ProcessSet(communicator) ----
+
+
+@pytest.mark.parametrize("backend", ["native", "mpi"])
+def test_a_split_communicator_is_a_set_for_each_of_its_parts(
+    mpi: Any, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.setenv("SIRTAKI_BACKEND", backend)
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+    world = mpi.COMM_WORLD
+    if world.size == 1:
+        return
+    comm = world.Split(world.rank % 2)
+    part = hvd.ProcessSet(comm)
+    assert (part.mpi_comm, part.ranks, part.included()) == (comm, None, None)
+    hvd.init(world, process_sets=[part])
+    mine = list(range(world.rank % 2, world.size, 2))
+    assert (part.ranks, part.rank(), part.size()) == (mine, comm.rank, comm.size)
+    total = hvd.allreduce(np.array([hvd.rank()]), op=hvd.Sum, process_set=part)
+    assert total.tolist() == [sum(mine)]
+    assert hvd.remove_process_set(part)
+    assert (part.process_set_id, part.ranks) == (None, None)
+    hvd.add_process_set(part)
+    assert part.included()
+    hvd.shutdown()
+    comm.Free()
+
+
+def test_a_set_of_some_ranks_leaves_the_others_out_and_follows_the_worlds_order(mpi: Any) -> None:
+    world = mpi.COMM_WORLD
+    if world.size == 1:
+        return
+    first = world.rank == 0
+    comm = world.Split(0 if first else mpi.UNDEFINED)
+    alone = hvd.ProcessSet(comm)
+    hvd.init(world.Split(0, -world.rank), process_sets=[alone])
+    assert alone.included() is first
+    assert alone.ranks == ([world.size - 1] if first else [])
+    hvd.shutdown()
+
+
+def test_a_communicator_that_is_not_of_this_world_is_refused_on_all_ranks(mpi: Any) -> None:
+    world = mpi.COMM_WORLD
+    if world.size == 1:
+        return
+    hvd.init(mpi.COMM_SELF, process_sets="dynamic")
+    with pytest.raises(ValueError, match="rank 0: the communicator has processes that are not in"):
+        hvd.add_process_set(hvd.ProcessSet(world))
+    hvd.shutdown()
+
+
 # ---- What cannot work is said ----
 
 
