@@ -23,8 +23,9 @@ NETS = {
 MORE = {
     "alexnet": "clip_gradients: 0.5",
     "autoencoder": "iter_size: 2",
-    # A test batch has the mean over those of its own labels that count.
+    # A test batch has the mean over those of its own labels that count, and the root of its mean.
     "ignoring": "test_interval: 99\ntest_initialization: false",
+    "summed": "test_interval: 99\ntest_initialization: false",
 }
 BATCH = 12
 # Several nets one after the other, so that Python and PyTorch are started once.
