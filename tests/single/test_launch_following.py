@@ -40,7 +40,10 @@ with SignalWatch() as signals:
     try:
         errors = Sink(sys.stderr)
         follower = Follower(plan, Path(sys.argv[1]), settings, errors, signals, lambda: False)
-        print(follower.run())
+        outcome = follower.run()
+        if outcome.first_error is not None:
+            print("FirstError", outcome.first_error.rank, outcome.first_error.error)
+        print(outcome)
     except LaunchError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
@@ -48,7 +51,7 @@ with SignalWatch() as signals:
 TASK = (sys.executable, str(scheduled_task.__file__))
 
 
-def job_folder(tmp_path: Path, code: str, size: int, listen: bool) -> Path:
+def job_folder(tmp_path: Path, code: str, size: int, listen: bool, **more: object) -> Path:
     """The folder of a job whose ranks run `code`."""
     folder = create_folder(tmp_path, "job")
     job: dict[str, Any] = {
@@ -61,6 +64,8 @@ def job_folder(tmp_path: Path, code: str, size: int, listen: bool) -> Path:
         "listen": listen,
         "output": None,
         "timestamps": False,
+        "verbose": False,
+        **more,
     }
     (folder / JOB).write_text(json.dumps(job))
     return folder
@@ -95,6 +100,22 @@ def wait_for(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} does not come"
         time.sleep(0.05)
+
+
+RAISES = """
+import os, time
+if os.environ["OWN"] == "1":
+    raise ValueError("bad batch")
+time.sleep(0.3)
+raise RuntimeError("PeerLostError: rank 1 died")
+"""
+
+
+def test_the_outcome_has_the_error_that_came_first(job: Job, tmp_path: Path) -> None:
+    folder = job_folder(tmp_path, RAISES, 2, listen=True, environments=[{"OWN": "0"}, {"OWN": "1"}])
+    with follow(job, folder, True, tasks(folder, 2)) as launcher:
+        output, errors = launcher.communicate(timeout=LIMIT)
+    assert output.startswith("FirstError 1 ValueError: bad batch\n"), errors
 
 
 @pytest.mark.parametrize("listen", [False, True])

@@ -189,6 +189,7 @@ def write_job(folder: Path, command: list[str], **more: object) -> None:
         "listen": False,
         "output": None,
         "timestamps": False,
+        "verbose": False,
         **more,
     }
     (folder / JOB).write_text(json.dumps(job))
@@ -223,6 +224,21 @@ def test_a_task_records_how_its_rank_ended(
         ("exited", 1, False),
     ]
     assert (records[1].event, records[1].code) == record
+
+
+RAISING = "import sys, sirtaki\ntry: sirtaki.rank()\nfinally: print(file=sys.stderr)\n"
+
+
+def test_what_a_rank_raised_is_shown_without_our_frames_and_recorded(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path, "job")
+    done = run_task(folder, [sys.executable, "-c", RAISING])
+    assert "inside Sirtaki; --verbose shows them]" in done.stderr
+    assert "state.py" not in done.stderr
+    ended, raised = Log(folder).read()[0][-2:]
+    assert (ended.event, raised.event, raised.rank) == ("exited", "raised", 0)
+    lines, rest = json.loads(raised.text)
+    assert lines[-1].startswith("ValueError: Horovod has not been initialized")
+    assert rest == []
 
 
 def test_a_rank_that_a_scheduler_starts_preloads_the_heap(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Errors:
             self._pending.setdefault(key, time.monotonic() + PATIENCE_SECONDS)
             return [] if traceback.rest == known.rest else list(traceback.rest)
         self._last_shown = key
-        return [*traceback.lines, *traceback.rest]
+        return list(traceback.printed)
 
     def take_line(self, rank: int, line: str) -> None:
         """Take note of another line."""
@@ -89,14 +89,21 @@ class Errors:
             said.append(f"The same traceback as that of rank {known.owner} came from {who}.")
         return said
 
+    def last_of(self, rank: int, asked: bool) -> Traceback | None:
+        """Return the last traceback of a rank that failed, None where that is no reason to.
+
+        asked: whether it was made to end; then only one behind which it printed no more counts.
+        """
+        return None if asked and rank in self._went_on else self._last.get(rank)
+
     def first(self, failed: Iterable[int], asked: Iterable[int]) -> FirstError | None:
         """Return what failed first, None where nobody said.
 
         failed: ranks that ended badly by themselves, in the order of their ends. asked: those that
         were made to end, which may have been about to.
         """
-        dying = {*failed, *(rank for rank in asked if rank not in self._went_on)}
-        spoke = [rank for rank in self._last if rank in dying]
+        ends = {**dict.fromkeys(asked, True), **dict.fromkeys(failed, False)}
+        spoke = [r for r in self._last if r in ends and self.last_of(r, ends[r]) is not None]
         own = [rank for rank in spoke if not self._last[rank].is_consequence]
         if own:
             return self._of(own[0])
@@ -107,6 +114,6 @@ class Errors:
 
     def _of(self, rank: int) -> FirstError:
         traceback = self._last[rank]
-        lines = tuple(line.rstrip("\r\n") for line in (*traceback.lines, *traceback.rest))
+        lines = tuple(line.rstrip("\r\n") for line in traceback.printed)
         right_above = traceback.key == self._last_shown
         return FirstError(rank, traceback.error, () if right_above else lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Protocol
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.first_error import Errors
 from sirtaki.launch.outcome import Outcome, failure_of, signal_name
 from sirtaki.launch.settings import Settings
 from sirtaki.launch.signals import SignalWatch, obey
 from sirtaki.launch.sink import Sink, Waiter
 from sirtaki.launch.slurm import scancel_command
 from sirtaki.launch.task_folder import Log, Record
+from sirtaki.launch.tracebacks import Traceback
 
 _TETHER = Path(__file__).with_name("tether.py")
 _LOOK_SECONDS = 0.2
@@ -69,6 +72,7 @@ class Follower:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._helpers: list[subprocess.Popen[bytes]] = []
         self._step = ""
+        self._errors = Errors(verbose=True)
         self._missing = set(range(len(settings.slots)))
         self._ends: dict[int, Record] = {}
         self._start_by = time.monotonic() + settings.start_timeout
@@ -155,6 +159,8 @@ class Follower:
             self._step = self._step or record.step
             if record.event == "started":
                 self._missing.discard(record.rank)
+            elif record.event == "raised":
+                self._errors.take(record.rank, Traceback(*map(tuple, json.loads(record.text))))
             elif record.event == "failed":
                 self._break_off(f"rank {record.rank} on {record.host}: {record.text}", record.code)
             elif record.event == "exited":
@@ -260,6 +266,8 @@ class Follower:
         if self._broken is not None:
             raise self._broken
         if self._outcome != Outcome():
+            failed = [rank for rank, record in self._ends.items() if record.code != 0]
+            self._outcome.first_error = self._errors.first(failed, ())
             return self._outcome
         program = self._plan.commands[0][0]
         if len(self._missing) == len(self._settings.slots):

@@ -29,7 +29,7 @@ class Outcome:
 
     failure: Failure | None = None
     signal_number: int | None = None
-    first_error: FirstError | None = field(default=None, compare=False)
+    first_error: FirstError | None = field(default=None, compare=False, repr=False)
 
 
 def failure_of(rank: int, code: int) -> Failure:

@@ -175,6 +175,7 @@ def _write_job(folder: Path, settings: Settings, plan: Plan, address: str, secre
         "listen": plan.listen,
         "output": settings.output_directory and str(Path(directory) / settings.output_directory),
         "timestamps": settings.timestamps,
+        "verbose": settings.verbose,
     }
     write_private(folder / JOB, json.dumps(job).encode())
     write_private(folder / SECRET, secret)

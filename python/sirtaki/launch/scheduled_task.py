@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import selectors
 import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +25,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, LaunchError
+from sirtaki.launch.first_error import PATIENCE_SECONDS, Errors
 from sirtaki.launch.guardian import descendants, pass_on
 from sirtaki.launch.local import enter_folder, require_command
 from sirtaki.launch.outcome import PASSED_ON
@@ -43,6 +45,7 @@ _LISTEN_SECONDS = 1.0
 _KILL_SECONDS = 0.05
 _LATE_SECONDS = 0.1
 _LAUNCHER_SILENCE_SECONDS = 60.0
+_MOST_LINES = 200
 _END = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -82,6 +85,9 @@ class Task:
         self._changed = 0.0
         self._launcher_paused = False
         self._gave_up = False
+        self._errors = Errors(job["verbose"])
+        self._stderr: RankStream | None = None
+        self._release_at: float | None = None
         self._waiter = Waiter(None, lambda: None)
         self._selector = selectors.DefaultSelector()
 
@@ -147,9 +153,11 @@ class Task:
             job["output"],
             job["timestamps"],
             self._waiter.wait,
+            self._errors,
         )
         outputs.prepare()
-        return outputs.open(self._rank, "stdout"), outputs.open(self._rank, "stderr")
+        self._stderr = outputs.open(self._rank, "stderr")
+        return outputs.open(self._rank, "stdout"), self._stderr
 
     def _watch(self, wake: int) -> None:
         while self._status is None:
@@ -168,14 +176,20 @@ class Task:
             self._hurry()
 
     def _hurry(self) -> None:
-        """End more firmly what has outlived its grace."""
+        """End more firmly what has outlived its grace; show what waited for more long enough."""
         now = time.monotonic()
+        if self._stderr is not None and self._release_at is not None and now >= self._release_at:
+            self._release_at = None
+            with self._writing():
+                self._stderr.release()
         if self._terminate_at is not None and now >= self._terminate_at:
             self._terminate()
         if self._kill_at is not None and now >= self._kill_at:
             _signal_all(signal.SIGKILL)
 
     def _patience(self) -> float | None:
+        if self._release_at is not None:
+            return max(0.0, self._release_at - time.monotonic())
         next_at = self._terminate_at if self._kill_at is None else self._kill_at
         if next_at is not None:
             return max(_KILL_SECONDS, next_at - time.monotonic())
@@ -254,19 +268,30 @@ class Task:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
             return False
-        try:
+        if not data:
+            self._selector.unregister(descriptor)
+        written = False
+        with self._writing():
             if data:
                 stream.write(data)
-                return True
-            self._selector.unregister(descriptor)
-            stream.finish()
+            else:
+                stream.finish()
+            written = bool(data)
+        if stream.holds:
+            self._release_at = time.monotonic() + PATIENCE_SECONDS
+        return written
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """End the rank when what it prints cannot be written."""
+        try:
+            yield
         except BrokenPipeError:
             self._end()
         except LaunchError as error:
             if not self._gave_up:
                 self._give_up(error)
             self._end()
-        return False
 
     def _finish(self) -> int:
         """End what the rank left running, pass on the rest of its output, record its end."""
@@ -280,6 +305,9 @@ class Task:
                 if key.fd in self._selector.get_map():
                     with contextlib.suppress(BrokenPipeError, LaunchError):
                         key.data.finish()
+        said = self._errors.last_of(self._rank, self._asked) if self._status != 0 else None
+        if said is not None:
+            self._record("raised", text=json.dumps([said.lines[-_MOST_LINES:], said.rest]))
         if self._terminate_at is not None:
             # srun would end the others, who are in their grace, because of a code that is not 0.
             return 0

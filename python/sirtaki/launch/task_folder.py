@@ -44,10 +44,11 @@ class Record:
     """A line of the log.
 
     event: "started", "exited" (code is the exit code, or minus the signal's number), "failed" (the
-    rank cannot start or go on: text says why, code is the launcher's exit code), all of a rank and
-    its host; or the launcher's "end", which asks every task to end with the signal `code`,
-    "signal", which is for the ranks (`code` too), "pause", after which its silence means nothing,
-    and "resume". asked: the rank was already being ended. step: the
+    rank cannot start or go on: text says why, code is the launcher's exit code), "raised" (behind
+    "exited": text is the rank's last traceback, its lines and those behind it, as JSON), all of a
+    rank and its host; or the launcher's "end", which asks every task to end with the signal
+    `code`, "signal", which is for the ranks (`code` too), "pause", after which its silence means
+    nothing, and "resume". asked: the rank was already being ended. step: the
     scheduler's name for the tasks started together, where it has one.
     """
 

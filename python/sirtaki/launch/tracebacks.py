@@ -37,6 +37,11 @@ class Traceback:
     rest: tuple[str, ...] = ()
 
     @property
+    def printed(self) -> tuple[str, ...]:
+        """All lines, with their ends."""
+        return (*self.lines, *self.rest)
+
+    @property
     def error(self) -> str:
         """The exception's class and the first line of its message."""
         return self.lines[-1].rstrip()
