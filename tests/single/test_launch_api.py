@@ -116,6 +116,7 @@ def test_an_exception_names_its_rank_and_carries_the_original() -> None:
         run(work, num_proc=2)
     assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.__cause__.args == ("missing",)
+    assert "task.py" not in str(caught.value)
 
 
 def test_the_first_of_several_exceptions_is_raised() -> None:

@@ -158,6 +158,15 @@ def test_a_rank_that_repeats_itself_is_shown_again() -> None:
     assert [errors.take(0, traceback(PLAIN)) for _ in range(2)] == [lines(PLAIN)] * 2
 
 
+def test_a_script_that_never_ends_to_find_new_errors_fills_no_memory() -> None:
+    errors = Errors()
+    for number in range(1100):
+        errors.take(0, traceback(PLAIN.replace("bad", str(number))))
+    assert errors.take(1, traceback(PLAIN.replace("bad", "1099"))) == []
+    first = PLAIN.replace("bad", "0")
+    assert errors.take(1, traceback(first)) == lines(first)
+
+
 def test_a_verbose_run_shows_all_tracebacks_of_all_ranks() -> None:
     errors = Errors(verbose=True)
     whole = frames(USERS, OURS)

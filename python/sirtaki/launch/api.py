@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sirtaki.launch import task
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.hosts import Slot
 from sirtaki.launch.job import run_job
 from sirtaki.launch.outcome import Failure
 from sirtaki.launch.plan import Job
@@ -39,6 +38,7 @@ from sirtaki.launch.task_folder import (
     shared_directory,
     write_private,
 )
+from sirtaki.launch.tracebacks import shortened_text
 from sirtaki.rendezvous.store import open_store
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _run(
         task.put(store, f"{task.PREFIX}/surroundings", json.dumps(surroundings).encode())
         task.put(store, f"{task.PREFIX}/call", call)
         start = _run_by_launcher if settings.mpi is None else _run_by_mpi
-        return _values(server, start(job), settings.slots)
+        return _values(server, start(job), settings)
 
 
 def _run_by_launcher(job: Job) -> Failure | str | None:
@@ -246,10 +246,11 @@ def _run_and_show(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return program.returncode
 
 
-def _values(server: JobServer, failure: Failure | str | None, slots: Sequence[Slot]) -> list[Any]:
+def _values(server: JobServer, failure: Failure | str | None, settings: Settings) -> list[Any]:
     """Return the results in rank order, or raise what went wrong first."""
     import cloudpickle
 
+    slots = settings.slots
     results: dict[int, dict[str, Any]] = {}
     for slot in slots:
         data = task.peek(server, f"{task.PREFIX}/result/{slot.rank}")
@@ -267,6 +268,8 @@ def _values(server: JobServer, failure: Failure | str | None, slots: Sequence[Sl
     if raised:
         first = min(raised, key=lambda rank: float(results[rank]["time"]))
         error, text = results[first]["error"], results[first]["text"]
+        if not settings.verbose:
+            text = shortened_text(text)
         where = f"rank {first} ({slots[first].host})"
         raise RuntimeError(f"{NON_ZERO_STATUS}; the first: {where} failed:\n{text}") from error
     missing = [slot.rank for slot in slots if slot.rank not in results]

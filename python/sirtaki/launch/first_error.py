@@ -13,6 +13,8 @@ from sirtaki.launch.tracebacks import Traceback, shortened
 # How long what is printed at once may take; then it is shown as far as it came.
 PATIENCE_SECONDS = 0.2
 _KEPT_LINES = 3
+# A script may go on for ever and say something new each time.
+_KEPT_TRACEBACKS = 1000
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,10 @@ class Errors:
         self._went_on.discard(rank)
         key = traceback.key
         known = self._seen.setdefault(key, _Known(rank, traceback.rest))
+        if len(self._seen) > _KEPT_TRACEBACKS:
+            oldest = next(iter(self._seen))
+            if oldest not in self._pending:
+                del self._seen[oldest]
         if known.owner != rank and not self._verbose:
             known.others.append(rank)
             self._pending.setdefault(key, time.monotonic() + PATIENCE_SECONDS)

@@ -136,6 +136,11 @@ def shortened(traceback: Traceback) -> Traceback:
     return Traceback(tuple(lines), traceback.rest)
 
 
+def shortened_text(text: str) -> str:
+    """Leave out the frames of this package from a traceback as text."""
+    return "".join(shortened(Traceback(tuple(text.splitlines(keepends=True)))).lines)
+
+
 def _frames(lines: tuple[str, ...]) -> list[tuple[bool | None, list[str]]]:
     """Cut a traceback into frames: whether each is ours, None for what is between them."""
     found: list[tuple[bool | None, list[str]]] = []
