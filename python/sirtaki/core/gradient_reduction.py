@@ -24,7 +24,7 @@ class GradientReduction:
         gradient_predivide_factor: Divides before the sum; the rest of an average is divided after.
         num_groups: In how many operations gradients are sent; 0: in one for each dtype.
         groups: Lists of variables whose gradients are sent together; the others' follow.
-        process_set: The ranks that take part.
+        process_set: The ranks that take part; on others gradients stay as they are.
         scale_local_gradients: Whether gradients of local variables are divided by the ranks.
         local: By identity, the variables whose gradients stay on their rank.
     """
@@ -55,10 +55,14 @@ class GradientReduction:
     ) -> list[Any]:
         """Return the reduced gradients; None stays None.
 
+        Ranks outside of the set, and one that is alone in it, keep theirs.
+
         Args:
             gradients: Of the framework, or None.
             variables: What they are gradients of, where that is known.
         """
+        if size_of(self.process_set) == 1 or not self.process_set.included():
+            return [None if gradient is None else self.kept(gradient) for gradient in gradients]
         results = list(gradients)
         keys = [id(variable) for variable in variables or [None] * len(results)]
         shared = []
@@ -81,6 +85,10 @@ class GradientReduction:
     def reduce(self, gradients: list[Any], name: str) -> list[Any]:
         """Reduce gradients together."""
         raise NotImplementedError
+
+    def kept(self, gradient: Any) -> Any:
+        """Return a gradient that is not reduced, of the kind that reduced ones have."""
+        return gradient
 
     def divide(self, gradient: Any, divisor: int) -> Any:
         """Divide a gradient of a local variable."""

@@ -50,6 +50,10 @@ class GradientReduction(core.GradientReduction):
             postscale_factor=postscale,
         )
 
+    def kept(self, gradient: Any) -> Any:
+        """Return a gradient that is not reduced, dense if reduced ones are."""
+        return gradient if self.goes_alone(gradient) else tf.convert_to_tensor(gradient)
+
     def divide(self, gradient: Any, divisor: int) -> Any:
         """Divide a gradient of a local variable."""
         if isinstance(gradient, tf.IndexedSlices):

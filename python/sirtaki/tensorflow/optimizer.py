@@ -47,7 +47,7 @@ def DistributedOptimizer(
         average_aggregated_gradients: Whether what was added up is divided by the passes.
         num_groups: In how many operations gradients are sent; 0: in one for each dtype.
         groups: Lists of variables whose gradients are sent together, or a number as `num_groups`.
-        process_set: The ranks that take part.
+        process_set: The ranks that take part; on others gradients stay as they are.
         scale_local_gradients: Whether gradients of local variables are divided by the ranks.
 
     Returns:

@@ -67,7 +67,7 @@ def DistributedGradientTape(
         gradient_predivide_factor: Divides before the sum; the rest of an average after.
         num_groups: In how many operations gradients are sent; 0: in one for each dtype.
         groups: Lists of variables whose gradients are sent together, or a number as `num_groups`.
-        process_set: The ranks that take part.
+        process_set: The ranks that take part; on others gradients stay as they are.
         scale_local_gradients: Whether gradients of local sources are divided by the ranks.
 
     Returns:

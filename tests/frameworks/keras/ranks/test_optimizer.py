@@ -164,6 +164,20 @@ def test_a_process_set_trains_apart() -> None:
         hvd.remove_process_set(evens), hvd.remove_process_set(odds)
 
 
+def test_ranks_outside_of_a_process_set_train_as_if_alone() -> None:
+    if hvd.size() == 1:
+        pytest.skip("there is no rank outside")
+    first = hvd.add_process_set([0])
+    shared, own = model(), model()
+    optimizer = hvd.DistributedOptimizer(optimizers.SGD(0.1), process_set=first)
+    shared.compile(optimizer, "mse")
+    own.compile(optimizers.SGD(0.1), "mse")
+    fit(shared, steps=1)
+    fit(own, steps=1)
+    assert_close(weights(shared), weights(own), tolerance=1e-6)
+    hvd.remove_process_set(first)
+
+
 def test_a_layer_without_a_gradient_is_left_alone() -> None:
     class Unused(keras.layers.Layer):
         def build(self, shape: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,8 @@ def sent_together(options: dict[str, Any], variables: list[Any]) -> list[int]:
 
 
 def test_groups_of_variables_are_sent_together() -> None:
+    if hvd.size() == 1:
+        pytest.skip("nothing is sent")
     variables = [tf.Variable(float(i)) for i in range(5)]
     assert sent_together({}, variables) == [5]
     assert sent_together({"groups": [[variables[2], variables[0]]]}, variables) == [2, 3]
@@ -145,6 +149,45 @@ def test_a_process_set_reduces_among_its_members() -> None:
         only = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, process_set=last_alone))
         assert only(tf.constant(2.0)).numpy() == 2
     hvd.remove_process_set(last_alone)
+
+
+def of_a_tape(traced: bool, process_set: hvd.ProcessSet) -> float:
+    variable = tf.Variable(1.0)
+
+    def run() -> Any:
+        with tf.GradientTape() as tape:
+            loss = variable * float(hvd.rank() + 1)
+        return hvd.DistributedGradientTape(tape, process_set=process_set).gradient(loss, variable)
+
+    return float((tf.function(run) if traced else run)())
+
+
+def of_an_optimizer_of_tensorflow_1(process_set: hvd.ProcessSet) -> float:
+    with tf.Graph().as_default(), v1.Session() as session:
+        weight = v1.get_variable("weight", initializer=0.0)
+        optimizer = v1.train.GradientDescentOptimizer(1.0)
+        train = hvd.DistributedOptimizer(optimizer, process_set=process_set).minimize(
+            weight * float(hvd.rank() + 1)
+        )
+        session.run(v1.global_variables_initializer())
+        session.run(train)
+        return -float(session.run(weight))
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [partial(of_a_tape, False), partial(of_a_tape, True), of_an_optimizer_of_tensorflow_1],
+    ids=["tape", "tape in a function", "optimizer of TensorFlow 1"],
+)
+def test_ranks_outside_of_a_process_set_keep_their_gradients(
+    gradient: Callable[[hvd.ProcessSet], float],
+) -> None:
+    if hvd.size() == 1:
+        pytest.skip("there is no rank outside")
+    members = hvd.add_process_set(range(1, hvd.size()))
+    average = sum(range(2, hvd.size() + 1)) / (hvd.size() - 1)
+    assert gradient(members) == (average if members.included() else 1.0)
+    hvd.remove_process_set(members)
 
 
 def test_variables_become_the_roots() -> None:
