@@ -286,7 +286,7 @@ def reducescatter(
 ) -> Array:
     """Reduce over all ranks and return this rank's block of rows.
 
-    Where rows do not divide evenly, the first ranks get one more. `op` is Sum or Average.
+    Where rows do not divide evenly, the first ranks get one more. `op` is any but Adasum.
     Arguments and errors as `allreduce`.
     """
     return _wait(

@@ -103,10 +103,9 @@ def _broadcast(dtype: str) -> Case:
     )
 
 
-def _scattered(op: int, rows: int) -> Case:
+def _scattered(op: int, rows: int, combine: Callable[..., Any] = _sum) -> Case:
     def expected(rank: int, size: int) -> Arrays:
-        total = _sum(np.stack(every(lambda r: values(r, "float64", (rows, 2)), size)))
-        total = total / size if op == hvd.Average else total
+        total = combine(np.stack(every(lambda r: values(r, "float64", (rows, 2)), size)))
         return [np.array_split(total, size)[rank]]
 
     return Case(
@@ -187,7 +186,10 @@ CASES: dict[str, Case] = {
     **{f"broadcast {dtype}": _broadcast(dtype) for dtype in MOVED},
     **{f"alltoall {dtype}": _exchanged(dtype) for dtype in ("float32", "int64", "complex64")},
     "reducescatter": _scattered(hvd.Sum, 12),
-    "reducescatter average": _scattered(hvd.Average, 12),
+    "reducescatter average": _scattered(hvd.Average, 12, lambda parts: parts.mean(0)),
+    "reducescatter min": _scattered(hvd.Min, 12, lambda parts: parts.min(0)),
+    "reducescatter max": _scattered(hvd.Max, 12, lambda parts: parts.max(0)),
+    "reducescatter product": _scattered(hvd.Product, 12, lambda parts: parts.prod(0)),
     "reducescatter of uneven rows": _scattered(hvd.Sum, 5),
     "grouped allreduce of two types": _group("grouped_allreduce", _sums_of_group),
     "grouped allgather of two types": _group("grouped_allgather", _rows_of_group),

@@ -80,7 +80,7 @@ def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any
     Args:
         value: As of `allreduce`, with at least one dimension.
         name: As of `allreduce`.
-        op: Average or Sum.
+        op: Average, Sum, Min, Max or Product.
     """
     return numpy_ops.reducescatter(_array(value), name, op=op)
 

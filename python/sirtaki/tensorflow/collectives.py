@@ -98,7 +98,8 @@ def reducescatter(
     """Reduce a tensor over all ranks, and return this rank's block of its rows.
 
     Where rows do not divide evenly, the first ranks get one more. Arguments as `allreduce`, but
-    that `op` is Average or Sum.
+    that `op` is any but Adasum. The gradient is gathered from all ranks, scaled as the tensor was,
+    and by the number of ranks with Sum.
     """
     [own] = grouped_reducescatter(
         [tensor],

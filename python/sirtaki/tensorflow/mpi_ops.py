@@ -12,7 +12,7 @@ from sirtaki.core.dtypes import CODES
 from sirtaki.core.grouping import by_key
 from sirtaki.core.membership import number_of, rank_of, size_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Average, Sum
+from sirtaki.core.reduce_ops import Adasum
 from sirtaki.core.reduction import check_op, check_reduction
 from sirtaki.tensorflow import gradients as _registered  # noqa: F401
 from sirtaki.tensorflow.names import unique
@@ -179,8 +179,9 @@ def scatter_group(
     process_set: ProcessSet,
 ) -> list[Any]:
     """Return this rank's rows of the sums of dense tensors: one operation for each dtype."""
-    if op not in (Average, Sum):
-        raise NotImplementedError("reducescatter takes op=Average and op=Sum")
+    check_op(op)
+    if op == Adasum:
+        raise NotImplementedError("reducescatter takes every reduction but Adasum")
     _require_world()
 
     def scatter(part: list[Any], suffix: str) -> list[Any]:

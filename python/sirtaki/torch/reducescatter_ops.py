@@ -124,15 +124,15 @@ def reducescatter(
         name: pairs the call with those of the other ranks; without one, calls are paired in the
             order in which they are made.
         compression: form of the tensor on the wire, from `Compression`.
-        op: Average or Sum.
+        op: Average, Sum, Min, Max or Product.
         process_set: the ranks that take part.
         prescale_factor: multiplies the tensor before the reduction.
         postscale_factor: multiplies the result.
 
     Raises:
         ValueError: an argument is wrong, or an operation of this name is still on its way.
-        HorovodInternalError: the op is neither Average nor Sum, the ranks disagree on shape,
-            dtype or op, or a rank was lost.
+        HorovodInternalError: the op is Adasum, the ranks disagree on shape, dtype or op, or a rank
+            was lost.
     """
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
     compressed, ctx = compression.compress(tensor)

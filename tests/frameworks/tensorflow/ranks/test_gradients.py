@@ -79,7 +79,7 @@ def test_the_gradient_of_alltoall_goes_back(traced: bool) -> None:
     np.testing.assert_array_equal(got, np.repeat(np.arange(hvd.size()) + 1.0, 2))
 
 
-@pytest.mark.parametrize("op", [hvd.Sum, hvd.Average])
+@pytest.mark.parametrize("op", [hvd.Sum, hvd.Average, hvd.Max])
 def test_the_gradient_of_reducescatter_is_gathered(op: int, traced: bool) -> None:
     got = gradient(lambda x: hvd.reducescatter(x, op=op), hvd.size(), traced)
     times = hvd.size() if op == hvd.Sum else 1
