@@ -29,7 +29,7 @@ def _reduced(sums: Any, channels: int, maximum: Any) -> tuple[Any, Any]:
         channels: How many there are.
         maximum: Of two tensors, elementwise.
     """
-    total = backend.allreduce(sums, Sum, None)
+    total = backend.operations.allreduce(sums, op=Sum)
     count = maximum(total[-1], 1.0)
     mean = total[:channels] / count
     return mean, maximum(total[channels:-1] / count - mean * mean, 0.0)

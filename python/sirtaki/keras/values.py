@@ -1,4 +1,4 @@
-"""Collectives of plain values: numbers, arrays, and what else becomes an array."""
+"""Collectives of plain values: numbers, arrays, tensors, and what else becomes an array."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from sirtaki.core.reduce_ops import Average
 from sirtaki.core.reduction import resolve_op
 from sirtaki.keras.backends import backend
 from sirtaki.keras.library import LEGACY, keras
+
+if LEGACY:
+    import tensorflow as tf
 
 Compression = backend.Compression
 
@@ -37,20 +40,28 @@ def allreduce(
         compression: What is sent in place of the value.
 
     Returns:
-        A NumPy array, or a NumPy number.
+        A tensor for a tensor or variable, as the backend's own function gives it; else a NumPy
+        array or number. So is it for a tensor in a graph of TensorFlow 1, which is run at once.
 
     Raises:
         TypeError, ValueError: An argument is wrong; nothing was sent.
-        MismatchError: The ranks' values differ in shape or type.
-        HorovodInternalError: There is no world, or a rank was lost.
+        MismatchError: The ranks' values differ in shape or type; for tensors, the backend's error.
+        HorovodInternalError: There is no world, or a rank was lost; for tensors as above.
     """
-    array = _array(value)
     op = resolve_op(op, average)
-    if compression is Compression.none:
-        return _value(numpy_ops.allreduce(array, name, op, prescale_factor, postscale_factor))
-    tensor = array if LEGACY else keras.ops.convert_to_tensor(array)
-    reduced = backend.allreduce(tensor, op, name, prescale_factor, postscale_factor, compression)
-    return _value(_array(reduced))
+    scales: dict[str, Any] = {
+        "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor,
+    }
+    if _is_tensor(value):
+        reduced = _operation("allreduce", value, name, op=op, compression=compression, **scales)
+    elif compression is Compression.none:
+        reduced = numpy_ops.allreduce(_array(value), name, op, **scales)
+    else:
+        tensor = _array(value) if LEGACY else keras.ops.convert_to_tensor(_array(value))
+        reduced = _operation("allreduce", tensor, name, op=op, compression=compression, **scales)
+        reduced = _array(reduced)
+    return _value(reduced)
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
@@ -60,6 +71,8 @@ def allgather(value: Any, name: str | None = None) -> Any:
         value: As of `allreduce`, with at least one dimension, of which the first may differ.
         name: As of `allreduce`.
     """
+    if _is_tensor(value):
+        return _operation("allgather", value, name)
     return numpy_ops.allgather(_array(value), name)
 
 
@@ -71,6 +84,8 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
         root_rank: The rank whose value is sent.
         name: As of `allreduce`.
     """
+    if _is_tensor(value):
+        return _operation("broadcast", value, name, root_rank=root_rank)
     return _value(numpy_ops.broadcast(_array(value), root_rank, name))
 
 
@@ -82,7 +97,24 @@ def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any
         name: As of `allreduce`.
         op: Average, Sum, Min, Max or Product.
     """
+    if _is_tensor(value):
+        return _operation("reducescatter", value, name, op=op)
     return numpy_ops.reducescatter(_array(value), name, op=op)
+
+
+def _is_tensor(value: Any) -> bool:
+    if LEGACY:
+        return bool(tf.is_tensor(value))
+    return isinstance(value, keras.Variable) or bool(keras.ops.is_tensor(value))
+
+
+def _operation(verb: str, value: Any, name: str | None, **options: Any) -> Any:
+    """Return what a collective of the backend gives for a tensor."""
+    tensor = value if LEGACY else keras.ops.convert_to_tensor(value)
+    result = getattr(backend.operations, verb)(tensor, name=name, **options)
+    if LEGACY and not (tf.executing_eagerly() or tf.inside_function()):
+        return keras.backend.get_session().run(result)
+    return result
 
 
 def _array(value: Any) -> NDArray[Any]:
@@ -92,5 +124,6 @@ def _array(value: Any) -> NDArray[Any]:
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
-def _value(array: NDArray[Any]) -> Any:
-    return array if array.ndim else array[()]
+def _value(result: Any) -> Any:
+    """Return an array, or its number; a tensor as it is."""
+    return result[()] if isinstance(result, np.ndarray) and not result.ndim else result

@@ -8,12 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from sirtaki.core import wires
+from sirtaki.core.grouping import by_key
 from sirtaki.core.membership import size_of
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average, Sum
 from sirtaki.core.reduction import resolve_op
 from sirtaki.tensorflow.compression import Compression, Compressor, compress_for, wire_of
-from sirtaki.tensorflow.mpi_ops import allgather, dense, reduce_group, scatter_group
+from sirtaki.tensorflow.mpi_ops import dense, grouped_allgather, reduce_group, scatter_group
 from sirtaki.tensorflow.tracing import plain_python
 
 
@@ -56,8 +57,6 @@ def allreduce(
         tf.errors.AbortedError: The operation failed, as when a rank was lost.
     """
     op = resolve_op(op, average)
-    if isinstance(tensor, tf.IndexedSlices):
-        return _gather_slices(tensor, name, op, prescale_factor, postscale_factor, process_set)
     [reduced] = _reduced(
         [tensor], name, compression, op, prescale_factor, postscale_factor, process_set
     )
@@ -78,7 +77,10 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """Reduce several tensors as one operation for each dtype; arguments as `allreduce`."""
+    """Reduce several tensors, sparse ones too; arguments as `allreduce`.
+
+    All dense ones of a dtype are one operation.
+    """
     op = resolve_op(op, average)
     return _reduced(tensors, name, compression, op, prescale_factor, postscale_factor, process_set)
 
@@ -140,10 +142,22 @@ def _reduced(
     postscale_factor: float,
     process_set: ProcessSet,
 ) -> list[Any]:
-    wire = wire_of(compression, op)
-    sent, contexts = _compressed(wire, tensors, compression)
-    results = reduce_group(sent, name, op, prescale_factor, postscale_factor, process_set, wire)
-    return _decompressed(results, contexts, compression)
+    factors = (float(prescale_factor), float(postscale_factor))
+
+    def reduce(part: list[Any], suffix: str) -> list[Any]:
+        part_name = None if name is None else name + suffix
+        if isinstance(part[0], tf.IndexedSlices):
+            return _gather_slices(part, part_name, op, factors, process_set)
+        wire = wire_of(compression, op)
+        sent, contexts = _compressed(wire, part, compression)
+        results = reduce_group(sent, part_name, op, *factors, process_set, wire)
+        return _decompressed(results, contexts, compression)
+
+    return by_key(tensors, _layout, reduce)
+
+
+def _layout(tensor: Any) -> str:
+    return "sparse" if isinstance(tensor, tf.IndexedSlices) else "dense"
 
 
 def _compressed(
@@ -163,21 +177,24 @@ def _decompressed(
 
 
 def _gather_slices(
-    slices: Any,
+    slices: list[Any],
     name: str | None,
     op: int,
-    prescale_factor: float,
-    postscale_factor: float,
+    factors: tuple[float, float],
     process_set: ProcessSet,
-) -> Any:
-    if op not in (Average, Sum) or (prescale_factor, postscale_factor) != (1.0, 1.0):
+) -> list[Any]:
+    if op not in (Average, Sum) or factors != (1.0, 1.0):
         raise NotImplementedError(
             "tf.IndexedSlices can only be summed or averaged, without factors; convert them with "
             "tf.convert_to_tensor, or give sparse_as_dense=True"
         )
-    parts = (None, None) if name is None else (f"{name}.values", f"{name}.indices")
-    values = allgather(slices.values, parts[0], process_set=process_set)
-    indices = allgather(slices.indices, parts[1], process_set=process_set)
+    own = [each.values for each in slices] + [each.indices for each in slices]
+    part_name = None if name is None else f"{name}.slices"
+    gathered = grouped_allgather(own, part_name, process_set=process_set)
+    values, indices = gathered[: len(slices)], gathered[len(slices) :]
     if op == Average:
-        values = values / tf.cast(size_of(process_set), values.dtype)
-    return tf.IndexedSlices(values, indices, slices.dense_shape)
+        values = [each / tf.cast(size_of(process_set), each.dtype) for each in values]
+    return [
+        tf.IndexedSlices(*rows, own.dense_shape)
+        for *rows, own in zip(values, indices, slices, strict=True)
+    ]

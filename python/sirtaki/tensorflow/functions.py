@@ -28,9 +28,12 @@ def broadcast_(
     root_rank: int,
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
-    """Overwrite variables with the root's; as `broadcast_variables`."""
-    return _assign(list(variables), root_rank, name, process_set)
+) -> list[Any]:
+    """Overwrite variables with the root's, as `broadcast_variables`; return their new values.
+
+    In a graph of TensorFlow 1 they are overwritten when what is returned is run.
+    """
+    return [tf.identity(each) for each in _assigned(variables, root_rank, name, process_set)]
 
 
 @plain_python
@@ -55,21 +58,23 @@ def broadcast_variables(
         ValueError: A variable has not been built; nothing was sent.
         tf.errors.FailedPreconditionError: The ranks' variables differ in shape or dtype.
     """
-    return _assign(list(variables), root_rank, "broadcast_variables", process_set)
+    assigned = _assigned(variables, root_rank, "broadcast_variables", process_set)
+    return None if tf.executing_eagerly() or tf.inside_function() else tf.group(*assigned)
 
 
-def _assign(variables: list[Any], root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
+def _assigned(
+    given: Iterable[Any], root_rank: int, name: str | None, process_set: ProcessSet
+) -> list[Any]:
+    """Overwrite variables; return what each assignment has returned."""
+    variables = list(given)
     values = [_value(variable) for variable in variables]
     received = broadcast_group(values, root_rank, name, process_set, ordered=True) if values else []
-    assigned = [
+    return [
         variable.assign(tf.ensure_shape(value, variable.shape))
         if hasattr(variable, "assign")
         else tf.compat.v1.assign(variable, value)
         for variable, value in zip(variables, received, strict=True)
     ]
-    if tf.executing_eagerly() or tf.inside_function():
-        return None
-    return tf.group(*assigned)
 
 
 def _value(variable: Any) -> Any:

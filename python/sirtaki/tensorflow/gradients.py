@@ -23,9 +23,14 @@ def gradients_of(
         operation: What was run.
         inputs: Of the operation.
         results: Of the operation.
-        upstream: The gradients of the results.
+        upstream: The gradients of the results, of any type; None: the loss does not depend on it.
     """
-    return _RULES[operation.kind](operation, inputs, results, upstream)
+    # The other ranks wait also for what the loss does not depend on here.
+    given = [
+        tf.zeros_like(result) if each is None else tf.cast(tf.convert_to_tensor(each), result.dtype)
+        for each, result in zip(upstream, results, strict=True)
+    ]
+    return _RULES[operation.kind](operation, inputs, results, given)
 
 
 def _of_allreduce(
@@ -113,14 +118,9 @@ def _register() -> None:
 def _of_nodes(kind: int, tickets: int) -> Callable[..., list[Any]]:
     def gradient(node: Any, *upstream: Any) -> list[Any]:
         results = list(node.outputs)
-        # What the loss does not depend on has no gradient, but the other ranks wait for it.
-        given = [
-            tf.zeros_like(result) if each is None else tf.convert_to_tensor(each)
-            for each, result in zip(upstream, results, strict=True)
-        ]
         operation = Operation.of_node(kind, node)
         inputs = list(node.inputs)[: len(node.inputs) - tickets]
-        return [*gradients_of(operation, inputs, results, given), *[None] * tickets]
+        return [*gradients_of(operation, inputs, results, upstream), *[None] * tickets]
 
     return gradient
 

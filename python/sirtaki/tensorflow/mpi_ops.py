@@ -15,6 +15,7 @@ from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Adasum
 from sirtaki.core.reduction import check_op, check_reduction
 from sirtaki.tensorflow import gradients as _registered  # noqa: F401
+from sirtaki.tensorflow.errors import invalid
 from sirtaki.tensorflow.names import unique
 from sirtaki.tensorflow.operation import Operation
 from sirtaki.tensorflow.tracing import plain_python
@@ -127,7 +128,10 @@ def broadcast_group(
 ) -> list[Any]:
     """Return the root's tensors: one operation for each dtype."""
     _require_world()
-    root = rank_of("root_rank", root_rank, process_set)
+    try:
+        root = rank_of("root_rank", root_rank, process_set)
+    except ValueError as error:
+        raise invalid(str(error)) from None
 
     def send(part: list[Any], suffix: str) -> list[Any]:
         full = unique("broadcast", _with(name, suffix))
@@ -183,6 +187,9 @@ def scatter_group(
     if op == Adasum:
         raise NotImplementedError("reducescatter takes every reduction but Adasum")
     _require_world()
+    dense_tensors = [dense(each) for each in tensors]
+    if any(each.shape.rank == 0 for each in dense_tensors):
+        raise invalid("reducescatter needs rows to scatter, but got a scalar")
 
     def scatter(part: list[Any], suffix: str) -> list[Any]:
         operation = Operation(
@@ -195,7 +202,7 @@ def scatter_group(
         )
         return operation.run(part)
 
-    return by_key([dense(each) for each in tensors], _dtype_name, scatter)
+    return by_key(dense_tensors, _dtype_name, scatter)
 
 
 @plain_python
@@ -249,16 +256,20 @@ def _with(name: str | None, suffix: str) -> str | None:
 def _splits(splits: Any) -> Any:
     rows = tf.convert_to_tensor(splits)
     if not rows.dtype.is_integer:
-        raise ValueError(f"splits must be integers, not {rows.dtype.name}")
+        raise invalid(f"splits must be integers, not {rows.dtype.name}")
+    if rows.shape.rank not in (1, None):
+        raise invalid(f"splits must be 1-D, not of shape {rows.shape}")
     return tf.cast(rows, tf.int32)
 
 
 def _equal_splits(tensor: Any, members: int) -> Any:
+    if tensor.shape.rank == 0:
+        return tf.zeros([members], tf.int32)  # all ranks are told alike
+    need = f"alltoall without splits needs a first dimension divisible by {members} ranks"
     rows = tensor.shape[0] if tensor.shape.rank else None
     if rows is not None and rows % members:
-        raise ValueError(
-            f"alltoall without splits needs a first dimension divisible by {members} ranks, not "
-            f"{rows}"
-        )
-    each = tf.shape(tensor)[0] // members if tensor.shape.rank != 0 else 0
-    return tf.fill([members], each)
+        raise invalid(f"{need}, not {rows}")
+    count = tf.shape(tensor)[0]
+    known = [] if rows is not None else [tf.debugging.assert_equal(count % members, 0, need)]
+    with tf.control_dependencies(known):
+        return tf.fill([members], count // members)

@@ -2,7 +2,7 @@
 
 Each module has the same names: `Compression`, of the backend's tensors; `Reduction`, of its
 gradients; `Step`, what a distributed optimizer does with them; `mixin`, which makes a class of
-optimizers do it; `allreduce` of a tensor, differentiable; `broadcast_variables`.
+optimizers do it; `operations`, where the collectives of tensors are; `broadcast_variables`.
 """
 
 from __future__ import annotations

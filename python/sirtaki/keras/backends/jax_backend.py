@@ -10,12 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+import sirtaki.jax as operations
 from sirtaki.core import gradient_reduction
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.jax import allreduce_ops, exchange_ops, library
-from sirtaki.jax.compression import Compression as Compression
-from sirtaki.jax.compression import Compressor
+from sirtaki.jax import library
+from sirtaki.jax.compression import Compression, Compressor
 from sirtaki.keras.distributed import Keras3Optimizer
+
+__all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "operations"]
 
 library.register()
 
@@ -30,7 +31,7 @@ class Reduction(gradient_reduction.GradientReduction):
     def reduce(self, gradients: list[jax.Array], name: str) -> list[jax.Array]:
         """Reduce gradients together; compiled steps are told apart by their names."""
         prescale, postscale = self.factors
-        return allreduce_ops.grouped_allreduce(
+        return operations.grouped_allreduce(
             gradients,
             self.op,
             None,
@@ -189,23 +190,8 @@ def mixin() -> type:
     return _Optimizer
 
 
-def allreduce(
-    tensor: jax.Array,
-    op: int,
-    name: str | None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    compression: type[Compressor] = Compression.none,
-    process_set: ProcessSet = global_process_set,
-) -> jax.Array:
-    """Reduce a tensor over all ranks; differentiable."""
-    return allreduce_ops.allreduce(
-        tensor, op, name, prescale_factor, postscale_factor, process_set, compression
-    )
-
-
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
     """Overwrite Keras variables with the root's."""
-    values = exchange_ops.broadcast_tree([variable.value for variable in variables], root_rank)
+    values = operations.broadcast_tree([variable.value for variable in variables], root_rank)
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)

@@ -7,14 +7,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.process_sets import ProcessSet, global_process_set
+import sirtaki.tensorflow as operations
 from sirtaki.keras.distributed import Distributed, Keras3Optimizer, build
 from sirtaki.keras.library import LEGACY
-from sirtaki.tensorflow import collectives, functions
 from sirtaki.tensorflow.accumulation import Accumulation
-from sirtaki.tensorflow.compression import Compression as Compression
+from sirtaki.tensorflow.compression import Compression
 from sirtaki.tensorflow.gradient_reduction import GradientReduction as Reduction
 from sirtaki.tensorflow.tracing import plain_python
+
+__all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "operations"]
 
 
 class Step:
@@ -82,30 +83,8 @@ def mixin() -> type:
     return _Keras2 if LEGACY else _Keras3
 
 
-@plain_python
-def allreduce(
-    tensor: Any,
-    op: int,
-    name: str | None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    compression: Any = Compression.none,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """Reduce a tensor over all ranks; differentiable."""
-    return collectives.allreduce(
-        tensor,
-        op=op,
-        name=name,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        compression=compression,
-        process_set=process_set,
-    )
-
-
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
     """Overwrite Keras variables with the root's."""
-    functions.broadcast_variables(
+    operations.broadcast_variables(
         [variable if LEGACY else variable.value for variable in variables], root_rank
     )

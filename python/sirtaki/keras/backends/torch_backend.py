@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+import sirtaki.torch as operations
 from sirtaki.core import gradient_reduction
 from sirtaki.core.grouping import by_key
-from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.keras.distributed import Keras3Optimizer
-from sirtaki.torch import allreduce_ops, functions
-from sirtaki.torch.compression import Compression as Compression
-from sirtaki.torch.compression import Compressor
+from sirtaki.torch.compression import Compression, Compressor
+
+__all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "operations"]
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Reduction(gradient_reduction.GradientReduction):
         prescale, postscale = self.factors
 
         def reduce_part(part: list[torch.Tensor], suffix: str) -> list[torch.Tensor]:
-            return allreduce_ops.grouped_allreduce(
+            return operations.grouped_allreduce(
                 part,
                 op=self.op,
                 name=f"keras.{name}{suffix}",
@@ -93,28 +93,7 @@ def mixin() -> type:
     return Keras3Optimizer
 
 
-def allreduce(
-    tensor: torch.Tensor,
-    op: int,
-    name: str | None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    compression: type[Compressor] = Compression.none,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor:
-    """Reduce a tensor over all ranks; differentiable."""
-    return allreduce_ops.allreduce(
-        tensor,
-        op=op,
-        name=name,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        compression=compression,
-        process_set=process_set,
-    )
-
-
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
     """Overwrite Keras variables with the root's."""
     tensors = [(f"keras.{i}", variable.value.detach()) for i, variable in enumerate(variables)]
-    functions.broadcast_parameters(tensors, root_rank)
+    operations.broadcast_parameters(tensors, root_rank)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,28 @@ def test_variables_and_arrays_are_values() -> None:
     reduced = hvd.allreduce(array.T)
     assert reduced.dtype == np.float64
     np.testing.assert_array_equal(reduced, array.T)
+
+
+def tensor(value: list[float]) -> Any:
+    if LEGACY:
+        import tensorflow as tf
+
+        return tf.constant(value)
+    return keras.ops.convert_to_tensor(value)
+
+
+@pytest.mark.parametrize("compression", [hvd.Compression.none, hvd.Compression.fp16])
+def test_a_tensor_gives_a_tensor(compression: Any) -> None:
+    mine = tensor([1.0] * hvd.size())
+    results = [
+        hvd.allreduce(mine, op=hvd.Sum, compression=compression),
+        hvd.allgather(mine),
+        hvd.broadcast(mine, 0),
+        hvd.reducescatter(mine, op=hvd.Sum),
+    ]
+    assert [type(each) for each in results] == [type(mine)] * 4
+    assert [each.dtype for each in results] == [mine.dtype] * 4
+    assert [float(np.asarray(each)[0]) for each in results] == [hvd.size(), 1.0, 1.0, hvd.size()]
 
 
 def test_a_compressed_value_has_its_own_type() -> None:

@@ -97,6 +97,43 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(
         call()
 
 
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: hvd.alltoall(tf.ones(hvd.size() + 1)), "divisible by"),
+        (lambda: hvd.alltoall(tf.ones(1), splits=[0.5] * hvd.size()), "must be integers"),
+        (lambda: hvd.alltoall(tf.ones(1), splits=1), "1-D"),
+        (lambda: hvd.reducescatter(tf.constant(1.0)), "rows"),
+    ],
+)
+def test_an_invalid_argument_is_one_for_tensorflow_and_a_value_error(
+    call: Callable[[], Any], text: str, run: Callable[[Callable[[], Any]], Any]
+) -> None:
+    if hvd.size() == 1:
+        pytest.skip("one rank divides all")
+    for error in (tf.errors.InvalidArgumentError, ValueError):
+        with pytest.raises(error, match=text):
+            run(call)
+    assert works()
+
+
+@alone
+def test_a_root_outside_of_the_process_set_is_an_invalid_argument() -> None:
+    first = hvd.add_process_set([0])
+    for error in (tf.errors.InvalidArgumentError, ValueError):
+        with pytest.raises(error, match="root_rank 1 is not in"):
+            hvd.broadcast(tf.ones(1), 1, process_set=first)
+    hvd.remove_process_set(first)
+
+
+@alone
+def test_rows_of_a_graph_that_ranks_cannot_share_evenly_are_an_invalid_argument() -> None:
+    unknown = tf.function(hvd.alltoall, input_signature=[tf.TensorSpec([None], tf.float32)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="divisible by"):
+        unknown(tf.ones(hvd.size() + 1))
+    assert unknown(tf.ones(hvd.size())).shape == (hvd.size(),)
+
+
 def test_splits_that_do_not_fit_are_refused_before_anything_is_sent() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="splits"):
         hvd.alltoall(tf.ones(2), splits=[1] * (hvd.size() + 1))

@@ -94,6 +94,32 @@ def test_a_group_has_a_gradient_for_each_tensor(traced: bool) -> None:
     np.testing.assert_array_equal(gradient(both, 1, traced), [3 * weights()])
 
 
+VERBS: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "allreduce": lambda tensors: [hvd.allreduce(each) for each in tensors],
+    "grouped allreduce": hvd.grouped_allreduce,
+    "grouped allgather": hvd.grouped_allgather,
+    "broadcast": lambda tensors: [hvd.broadcast(each, 0) for each in tensors],
+    "alltoall": lambda tensors: [hvd.alltoall(each) for each in tensors],
+    "grouped reducescatter": hvd.grouped_reducescatter,
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_gradients_have_the_type_of_the_tensors_whatever_comes_from_above(
+    verb: str, traced: bool
+) -> None:
+    def run() -> Any:
+        tensors = [tf.ones([hvd.size()], tf.float64) for _ in range(2)]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            results = VERBS[verb](tensors)
+        return tape.gradient(results[0], tensors[0], tf.ones(tf.shape(results[0])))
+
+    got = (tf.function(run) if traced else run)()
+    assert got.dtype == tf.float64
+    assert got.shape == (hvd.size(),)
+
+
 def test_a_loop_of_collectives_has_a_gradient() -> None:
     @tf.function
     def run(x: Any) -> Any:

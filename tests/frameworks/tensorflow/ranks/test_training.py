@@ -190,6 +190,25 @@ def test_ranks_outside_of_a_process_set_keep_their_gradients(
     hvd.remove_process_set(members)
 
 
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("name", [None, "group"])
+def test_a_group_may_hold_sparse_tensors(traced: bool, name: str | None) -> None:
+    def run() -> list[Any]:
+        rows = tf.constant([[hvd.rank() + 1.0]])
+        where, shape = tf.constant([hvd.rank()]), tf.constant([4, 1])
+        sparse = [tf.IndexedSlices(rows * i, where, shape) for i in (1, 2)]
+        tensors = [sparse[0], tf.constant([1.0]), sparse[1]]
+        return hvd.grouped_allreduce(tensors, op=hvd.Sum, name=name)  # type: ignore[no-any-return]
+
+    one, dense, two = (tf.function(run) if traced else run)()
+    ranks = np.arange(hvd.size())
+    np.testing.assert_array_equal(one.indices, ranks)
+    np.testing.assert_array_equal(one.values[:, 0], ranks + 1.0)
+    np.testing.assert_array_equal(dense, [hvd.size()])
+    np.testing.assert_array_equal(two.values[:, 0], 2 * (ranks + 1.0))
+    np.testing.assert_array_equal(two.dense_shape, (4, 1))
+
+
 def test_variables_become_the_roots() -> None:
     root = hvd.size() - 1
     variables = [
@@ -205,7 +224,9 @@ def test_variables_become_the_roots() -> None:
 
 def test_variables_become_the_roots_in_place() -> None:
     variables = [tf.Variable([float(hvd.rank()), 1.0]), tf.Variable(hvd.rank())]
-    hvd.broadcast_(variables, hvd.size() - 1)
+    given = hvd.broadcast_(variables, hvd.size() - 1)
+    assert given[0].numpy().tolist() == [hvd.size() - 1, 1]
+    assert given[1].numpy() == hvd.size() - 1
     assert variables[0].numpy().tolist() == [hvd.size() - 1, 1]
     assert variables[1].numpy() == hvd.size() - 1
 
@@ -257,6 +278,15 @@ def test_an_asynchronous_sum_of_bfloat16_is_exact() -> None:
 
 
 # ---- In the style of TensorFlow 1 ----
+
+
+def test_variables_of_a_graph_become_the_roots_when_what_broadcast_gives_is_run() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable = v1.get_variable("own", initializer=float(hvd.rank()))
+        given = hvd.broadcast_([variable], hvd.size() - 1)
+        session.run(v1.global_variables_initializer())
+        assert session.run(given) == [hvd.size() - 1]
+        assert session.run(variable) == hvd.size() - 1
 
 
 def linear(learning_rate: float, **options: Any) -> tuple[Any, Any, Any]:
