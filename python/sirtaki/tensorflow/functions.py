@@ -55,7 +55,7 @@ def broadcast_variables(
         In a graph of TensorFlow 1, an operation to run; else None.
 
     Raises:
-        ValueError: A variable has not been built; nothing was sent.
+        ValueError: What is given is no variable, or one that has not been built; nothing was sent.
         tf.errors.FailedPreconditionError: The ranks' variables differ in shape or dtype.
     """
     assigned = _assigned(variables, root_rank, "broadcast_variables", process_set)
@@ -71,15 +71,16 @@ def _assigned(
     received = broadcast_group(values, root_rank, name, process_set, ordered=True) if values else []
     return [
         variable.assign(tf.ensure_shape(value, variable.shape))
-        if hasattr(variable, "assign")
-        else tf.compat.v1.assign(variable, value)
         for variable, value in zip(variables, received, strict=True)
     ]
 
 
 def _value(variable: Any) -> Any:
-    if not hasattr(variable, "shape") or not variable.shape.__class__.__name__:
-        raise ValueError(f"{variable!r} is not a variable")
+    if not hasattr(variable, "assign"):
+        raise ValueError(
+            f"expected variables to overwrite, got {type(variable).__name__}; to send a value, use "
+            "broadcast()"
+        )
     return tf.identity(tf.convert_to_tensor(variable))
 
 

@@ -81,6 +81,8 @@ def test_ranks_that_differ_are_told_so_and_go_on(
         ),
         (lambda: hvd.BroadcastGlobalVariablesHook(0), RuntimeError, "disable_v2_behavior"),
         (lambda: hvd.DistributedOptimizer(object()), ValueError, "optimizer"),
+        (lambda: hvd.broadcast_variables([np.ones(3)], 0), ValueError, "got ndarray"),
+        (lambda: hvd.broadcast_([tf.Variable(1.0), tf.ones(3)], 0), ValueError, "got EagerTensor"),
         (
             lambda: hvd.DistributedGradientTape(
                 tf.GradientTape(), op=hvd.Sum, gradient_predivide_factor=2.0
