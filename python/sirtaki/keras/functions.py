@@ -9,7 +9,7 @@ from sirtaki.core.errors import MismatchError
 from sirtaki.core.objects import allgather_object
 from sirtaki.keras.backends import backend
 from sirtaki.keras.distributed import build
-from sirtaki.keras.library import keras
+from sirtaki.keras.library import LEGACY, keras
 from sirtaki.keras.optimizer import Compression, DistributedOptimizer
 
 
@@ -20,7 +20,8 @@ def broadcast_global_variables(
 
     Args:
         root_rank: The rank whose values are sent.
-        model: Of the same architecture on all ranks.
+        model: Of the same architecture on all ranks. In a graph of TensorFlow 1 it may be left out:
+            all variables of the graph are overwritten then.
         local_variables: Variables that each rank keeps as they are.
 
     Raises:
@@ -28,6 +29,9 @@ def broadcast_global_variables(
         MismatchError: The ranks' variables differ in number, shape or type.
         HorovodInternalError: A rank was lost.
     """
+    if model is None and LEGACY and backend.in_graph():
+        backend.evaluated(backend.operations.broadcast_global_variables(root_rank))
+        return
     if model is None:
         raise ValueError(
             "Keras keeps no list of all variables: give the model, broadcast_global_variables("

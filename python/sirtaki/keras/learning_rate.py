@@ -61,7 +61,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         if getattr(self.model, "optimizer", None) is None:
             raise ValueError(f"{type(self).__name__} needs a model compiled with an optimizer")
         if not self.staircase and not self.steps_per_epoch:
-            self.steps_per_epoch = self.params.get("steps")
+            self.steps_per_epoch = _steps_of(self.params)
             if not self.steps_per_epoch:
                 raise ValueError(
                     f"{type(self).__name__} needs steps_per_epoch: Keras does not know how many "
@@ -99,8 +99,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         if self.momentum_correction and old > 0:
             # What is built up was multiplied by the old rate. Keras compiles the optimizer's
             # momentum into its step, so that it cannot be changed for one step instead.
-            for velocity in _velocities(optimizer):
-                velocity.assign(velocity * (new / old))
+            _scale(_velocities(optimizer), new / old)
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
@@ -147,16 +146,32 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         return 1 / state.size() + done * (1 - 1 / state.size())
 
 
+def _steps_of(params: dict[str, Any]) -> int | None:
+    """Return the steps of an epoch, if Keras knows; in graphs of TensorFlow 1 it counts samples."""
+    steps, samples, batch = (params.get(each) for each in ("steps", "samples", "batch_size"))
+    return steps or (-(-samples // batch) if samples and batch else None)
+
+
 def _rate(optimizer: Any) -> float:
     rate = optimizer.learning_rate
-    return float(rate if LEGACY else keras.ops.convert_to_numpy(rate))
+    return float(keras.backend.get_value(rate) if LEGACY else keras.ops.convert_to_numpy(rate))
+
+
+def _scale(variables: list[Any], factor: float) -> None:
+    if LEGACY:  # also in graphs of TensorFlow 1
+        values = keras.backend.batch_get_value(variables)
+        scaled = [value * factor for value in values]
+        keras.backend.batch_set_value(list(zip(variables, scaled, strict=True)))
+    else:
+        for variable in variables:
+            variable.assign(variable * factor)
 
 
 def _velocities(optimizer: Any) -> list[Any]:
     """Return the variables in which an optimizer builds up momentum."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if not getattr(inner, "momentum", 0):
-        return []
     if hasattr(inner, "get_slot"):  # one of Keras 2's legacy optimizers
         return [each for each in inner.weights if each.name.endswith("/momentum:0")]
+    if not getattr(inner, "momentum", 0):
+        return []
     return getattr(inner, "momentums", None) or getattr(inner, "_momentums", None) or []

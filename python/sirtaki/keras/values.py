@@ -112,9 +112,7 @@ def _operation(verb: str, value: Any, name: str | None, **options: Any) -> Any:
     """Return what a collective of the backend gives for a tensor."""
     tensor = value if LEGACY else keras.ops.convert_to_tensor(value)
     result = getattr(backend.operations, verb)(tensor, name=name, **options)
-    if LEGACY and not (tf.executing_eagerly() or tf.inside_function()):
-        return keras.backend.get_session().run(result)
-    return result
+    return backend.evaluated(result) if LEGACY else result
 
 
 def _array(value: Any) -> NDArray[Any]:

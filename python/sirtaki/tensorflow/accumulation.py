@@ -23,6 +23,11 @@ class Accumulation:
         self._sums: list[Any] = []
         self._last: Any = None
 
+    @property
+    def variables(self) -> list[Any]:
+        """What holds the sums, and how many passes are in them."""
+        return [] if self._count is None else [self._count, *self._sums]
+
     def add(self, gradients: list[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """Add gradients; return the reduced sums in every last pass, else what is not to be used.
 

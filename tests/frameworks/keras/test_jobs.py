@@ -95,6 +95,63 @@ def test_a_rank_that_is_killed_in_fit_raises_on_the_others(
     assert f"[0]<stdout>:{kept}" in done.stdout
 
 
+GRAPH = """
+import numpy as np
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+from tensorflow.compat.v1 import keras
+import horovod.tensorflow.keras as hvd
+hvd.init()
+r = hvd.rank()
+x = np.random.RandomState(5).rand(64, 8).astype("float32")
+y = x.sum(1, keepdims=True)
+tf.set_random_seed(r)
+
+def model(passes=1):
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
+    made = keras.Sequential([keras.layers.Dense(1, use_bias=False, input_shape=(8,))])
+    made.compile(hvd.DistributedOptimizer(optimizer, backward_passes_per_step=passes), "mse")
+    return made
+
+def fit(model, *callbacks, **options):
+    own = slice(32 * r, 32 * r + 32)
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), *callbacks]
+    options.update(batch_size=8, shuffle=False, verbose=0, callbacks=callbacks)
+    return model.fit(x[own], y[own], **options).history
+
+def alone(w, passes):
+    velocity = 0
+    for step in range(0, 32, 8 * passes):
+        gradient = 0
+        for first in range(step, step + 8 * passes, 8):
+            rows = np.r_[first : first + 8, 32 + first : 40 + first]
+            gradient += 2 * x[rows].T @ (x[rows] @ w - y[rows]) / 16
+        velocity = 0.5 * velocity - 0.1 * gradient
+        w = w + velocity
+    return w
+
+for passes in (1, 2):
+    trained = model(passes)
+    begin = hvd.broadcast(trained.get_weights()[0], 0)
+    fit(trained)
+    np.testing.assert_allclose(trained.get_weights()[0], alone(begin, passes), rtol=1e-5)
+
+warmup = hvd.callbacks.LearningRateWarmupCallback(0.1, warmup_epochs=2)
+rates = fit(model(), warmup, hvd.callbacks.MetricAverageCallback(), epochs=3)["lr"]
+np.testing.assert_allclose(rates, [0.075, 0.1, 0.1], rtol=1e-6)
+
+assert hvd.allreduce(tf.constant(float(r)), op=hvd.Sum) == 1.0
+own = keras.backend.variable(float(r))
+hvd.broadcast_global_variables(1)
+assert keras.backend.get_value(own) == 1.0
+"""
+
+
+def test_models_in_graphs_of_tensorflow_1_train_as_one_process_does(job: Job) -> None:
+    done = run(job, *python(GRAPH), **KERAS_2)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "variables"),

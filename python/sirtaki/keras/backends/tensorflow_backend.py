@@ -47,11 +47,14 @@ class Step:
             for gradient, variable in zip(gradients, variables, strict=True)
             if gradient is not None
         ]
+        begun = bool(self._accumulation.variables)
         found = self._accumulation.add(list(gradients), lambda sums: self.reduction(sums, present))
+        if not begun and in_graph():
+            evaluated([each.initializer for each in self._accumulation.variables])
 
         def own_work() -> Any:
-            apply(found)
-            return tf.no_op()
+            done = apply(found)
+            return done if in_graph() else tf.no_op()  # a function runs all that it traces
 
         return self._accumulation.apply(own_work)
 
@@ -85,6 +88,15 @@ def mixin() -> type:
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
     """Overwrite Keras variables with the root's."""
-    operations.broadcast_variables(
-        [variable if LEGACY else variable.value for variable in variables], root_rank
-    )
+    values = [variable if LEGACY else variable.value for variable in variables]
+    evaluated(operations.broadcast_variables(values, root_rank))
+
+
+def evaluated(result: Any) -> Any:
+    """Return what an operation has given; in a graph of TensorFlow 1 after running it."""
+    return tf.compat.v1.keras.backend.get_session().run(result) if in_graph() else result
+
+
+def in_graph() -> bool:
+    """Say whether what is called now is made for a graph of TensorFlow 1."""
+    return not (tf.executing_eagerly() or tf.inside_function())
