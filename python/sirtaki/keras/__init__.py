@@ -41,7 +41,8 @@ from sirtaki.core.state import (
     stop_timeline,
 )
 from sirtaki.keras import callbacks
-from sirtaki.keras.functions import broadcast_global_variables, load_model
+from sirtaki.keras.functions import broadcast_global_variables
+from sirtaki.keras.loading import load_model
 from sirtaki.keras.optimizer import (
     Compression,
     DistributedOptimizer,

@@ -1,4 +1,4 @@
-"""Whole models: their variables are made equal, and loaded models distributed."""
+"""Whole models: their variables are made equal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from sirtaki.core.errors import MismatchError
 from sirtaki.core.objects import allgather_object
 from sirtaki.keras.backends import backend
 from sirtaki.keras.distributed import build
-from sirtaki.keras.library import LEGACY, keras
-from sirtaki.keras.optimizer import Compression, DistributedOptimizer
+from sirtaki.keras.library import LEGACY
 
 
 def broadcast_global_variables(
@@ -90,32 +89,6 @@ def raise_errors(values: Iterable[Any]) -> None:
     for value in values:
         if hasattr(value, "block_until_ready"):
             value.block_until_ready()
-
-
-def load_model(
-    filepath: Any,
-    custom_optimizers: Iterable[type] | None = None,
-    custom_objects: dict[str, Any] | None = None,
-    compression: Any = Compression.none,
-    legacy_opts: bool = False,
-) -> Any:
-    """Load a model with its optimizer, and make the optimizer distributed.
-
-    Args:
-        filepath: As `keras.models.load_model`.
-        custom_optimizers: Classes of optimizers that are not Keras's.
-        custom_objects: As `keras.models.load_model`.
-        compression: As `DistributedOptimizer`.
-        legacy_opts: Accepted; the optimizer is of the class that was saved.
-
-    Returns:
-        The model; if it was saved with an optimizer, that is distributed.
-    """
-    classes = {cls.__name__: cls for cls in custom_optimizers or ()}
-    model = keras.models.load_model(filepath, custom_objects={**classes, **(custom_objects or {})})
-    if getattr(model, "optimizer", None) is not None:
-        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
-    return model
 
 
 def _variables_of(optimizer: Any) -> list[Any]:

@@ -90,6 +90,35 @@ def test_an_optimizer_of_the_scripts_own_is_loaded(tmp_path: Path) -> None:
     assert_equal_on_all_ranks(weights(loaded))
 
 
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+def test_an_optimizer_is_made_by_a_function_of_what_was_saved(tmp_path: Path, suffix: str) -> None:
+    class Slow(keras.optimizers.SGD):
+        pass
+
+    def loss(expected: Any, found: Any) -> Any:
+        return keras.losses.mean_squared_error(expected, found)
+
+    rate = keras.optimizers.schedules.ExponentialDecay(0.01, 10, 0.5)
+    shared = model()
+    shared.compile(hvd.DistributedOptimizer(Slow(rate)), loss)
+    fit(shared)
+    path = tmp_path / f"model.{suffix}"
+    shared.save(path)
+    made = []
+
+    def make(**config: Any) -> Any:
+        made.append(config["learning_rate"])
+        return hvd.DistributedOptimizer(Slow(**config))
+
+    loaded = hvd.load_model(path, custom_objects={"Slow": lambda **c: make(**c), "loss": loss})
+    assert isinstance(loaded.optimizer, Slow)
+    assert loaded.loss is loss
+    assert [type(each) for each in made] == [type(rate)]
+    assert passes_of(loaded.optimizer) == 5
+    with pytest.raises(ValueError, match="distributed already"):
+        hvd.DistributedOptimizer(loaded.optimizer)
+
+
 def test_a_model_without_an_optimizer_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "model.keras"
     plain = model()
