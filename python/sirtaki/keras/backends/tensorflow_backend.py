@@ -42,13 +42,10 @@ class Step:
             return apply(self.reduction(gradients, variables))
         if self.reduction.sparse_as_dense:
             gradients = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
-        present = [
-            variable
-            for gradient, variable in zip(gradients, variables, strict=True)
-            if gradient is not None
-        ]
         begun = bool(self._accumulation.variables)
-        found = self._accumulation.add(list(gradients), lambda sums: self.reduction(sums, present))
+        found = self._accumulation.add(
+            list(gradients), lambda sums: self.reduction(sums, variables)
+        )
         if not begun and in_graph():
             evaluated([each.initializer for each in self._accumulation.variables])
 

@@ -178,7 +178,8 @@ def test_ranks_outside_of_a_process_set_train_as_if_alone() -> None:
     hvd.remove_process_set(first)
 
 
-def test_a_layer_without_a_gradient_is_left_alone() -> None:
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_layer_without_a_gradient_is_left_alone(passes: int) -> None:
     class Unused(keras.layers.Layer):
         def build(self, shape: Any) -> None:
             self.extra = self.add_weight(shape=(3,), initializer="ones", name="extra")
@@ -187,7 +188,8 @@ def test_a_layer_without_a_gradient_is_left_alone() -> None:
             return x
 
     shared = model(lambda: [Unused(), keras.layers.Dense(1)])
-    shared.compile(hvd.DistributedOptimizer(optimizers.SGD(0.1)), "mse")
+    optimizer = hvd.DistributedOptimizer(optimizers.SGD(0.1), backward_passes_per_step=passes)
+    shared.compile(optimizer, "mse")
     fit(shared)
     np.testing.assert_array_equal(weights(shared)[0], np.ones(3))
     assert_equal_on_all_ranks(weights(shared))
