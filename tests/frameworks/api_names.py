@@ -65,7 +65,7 @@ GROUPS = [
     Group(
         "TensorFlow: the other collectives",
         TENSORFLOW,
-        "sirtaki.tensorflow.mpi_ops",
+        "sirtaki.tensorflow.dense_ops",
         "tests/frameworks/cases.py",
         f"""allgather(tensor, name=None, ignore_name_scope=False, {PS})
         grouped_allgather(tensors, name=None, ignore_name_scope=False, {PS})
@@ -75,7 +75,7 @@ GROUPS = [
     Group(
         "TensorFlow: uneven data",
         TENSORFLOW,
-        "sirtaki.tensorflow.mpi_ops",
+        "sirtaki.tensorflow.dense_ops",
         f"{RANKS}/test_training.py",
         "join()",
     ),

@@ -71,7 +71,8 @@ class Accumulation:
             return tf.no_op() if step is None else step.assign_add(1).op
 
         def run() -> Any:
-            with tf.control_dependencies([apply()]):
+            done = apply()
+            with tf.control_dependencies([] if done is None else [done]):
                 return tf.no_op()
 
         return tf.cond(self._last, run, skip)

@@ -14,7 +14,7 @@ from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average, Sum
 from sirtaki.core.reduction import resolve_op
 from sirtaki.tensorflow.compression import Compression, Compressor, compress_for, wire_of
-from sirtaki.tensorflow.mpi_ops import dense, grouped_allgather, reduce_group, scatter_group
+from sirtaki.tensorflow.dense_ops import dense, grouped_allgather, reduce_group, scatter_group
 from sirtaki.tensorflow.tracing import plain_python
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from sirtaki.core.objects import allgather_object as _allgather_object
 from sirtaki.core.objects import broadcast_object as _broadcast_object
 from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.tensorflow.mpi_ops import broadcast_group
+from sirtaki.tensorflow.dense_ops import broadcast_group
 from sirtaki.tensorflow.tracing import plain_python
 
 __all__ = [

@@ -10,7 +10,7 @@ import tensorflow as tf
 from sirtaki import numpy_ops
 from sirtaki.core.process_sets import ProcessSet, global_process_set
 from sirtaki.core.reduce_ops import Average
-from sirtaki.tensorflow.mpi_ops import dense
+from sirtaki.tensorflow.dense_ops import dense
 
 
 def allreduce_async(

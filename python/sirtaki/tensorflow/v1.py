@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.tensorflow.accumulation import Accumulation
 from sirtaki.tensorflow.functions import broadcast_variables
+from sirtaki.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from sirtaki.tensorflow.gradient_reduction import GradientReduction
 from sirtaki.tensorflow.tracing import plain_python
 
@@ -90,10 +90,11 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc
     ) -> None:
         self._optimizer = optimizer
         self._reduction = reduction
-        self._accumulation = (
-            Accumulation(backward_passes_per_step, average_aggregated_gradients)
-            if backward_passes_per_step > 1
-            else None
+        self._helper = LocalGradientAggregationHelper(
+            backward_passes_per_step,
+            reduction,
+            reduction.sparse_as_dense,
+            average_aggregated_gradients,
         )
         super().__init__(
             name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking
@@ -108,30 +109,17 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc
         """Return (gradient, variable) pairs, the gradients reduced over the ranks."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         variables = [variable for _, variable in pairs]
-        gradients = [gradient for gradient, _ in pairs]
-        if self._reduction.sparse_as_dense:
-            gradients = [
-                tf.convert_to_tensor(each) if isinstance(each, tf.IndexedSlices) else each
-                for each in gradients
-            ]
-
-        def reduce(parts: list[Any]) -> list[Any]:
-            return self._reduction(parts, variables)
-
-        if self._accumulation is None:
-            reduced = reduce(gradients)
-        else:
-            reduced = self._accumulation.add(gradients, reduce)
+        reduced = self._helper.compute_gradients([gradient for gradient, _ in pairs], variables)
         return list(zip(reduced, variables, strict=True))
 
     @plain_python
     def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the gradients; while passes are added up, only count the step."""
-        if self._accumulation is None:
-            return self._optimizer.apply_gradients(*args, **kwargs)
-        return self._accumulation.apply(
+        return self._helper.apply_gradients(
             lambda: self._optimizer.apply_gradients(*args, **kwargs),
-            kwargs.get("global_step", args[1] if len(args) > 1 else None),
+            self._optimizer,
+            *args,
+            **kwargs,
         )
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from sirtaki.core import state
 from sirtaki.tensorflow.data.registry import Address, ComputeClient
-from sirtaki.tensorflow.mpi_ops import barrier
+from sirtaki.tensorflow.dense_ops import barrier
 
 COMPUTE, TRAINING = "compute", "training"
 
@@ -144,6 +144,35 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
     if in_training:
         barrier()
     del dispatcher  # which ends it
+
+
+def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
+    """Work for a tf.data service until somebody shuts it down.
+
+    Every rank of the compute job calls it, after `init`; with dispatchers in the compute job, the
+    first ranks run these, too.
+
+    Args:
+        compute_config: The same on all ranks.
+
+    Raises:
+        TimeoutError: The dispatcher of this worker has not come in time.
+        ConnectionError, PermissionError: The compute service is not there, or has another key.
+    """
+    client = compute_config.compute_client()
+    rank = state.rank()
+    dispatcher = None
+    if compute_config.dispatcher_side == COMPUTE and rank < compute_config.dispatchers:
+        dispatcher = start_dispatcher(client, rank)
+    worker, own = divmod(rank, compute_config.dispatchers)
+    config = tf.data.experimental.service.WorkerConfig(
+        dispatcher_address=client.wait_for_dispatcher(own),
+        worker_address=own_address("%port%"),  # TensorFlow puts its own in
+    )
+    server = tf.data.experimental.service.WorkerServer(config)
+    client.register_worker(own, worker)
+    client.wait_for_shutdown()
+    del server, dispatcher  # which ends them, the worker first
 
 
 def start_dispatcher(client: ComputeClient, number: int) -> Any:

@@ -7,88 +7,73 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import secrets
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-
-import tensorflow as tf
 
 from sirtaki.core import state
 from sirtaki.tensorflow.data.compute_service import (
     COMPUTE,
     TRAINING,
     TfDataServiceConfig,
-    own_address,
-    start_dispatcher,
+    compute_worker_fn,
 )
 from sirtaki.tensorflow.data.registry import ComputeService
+from sirtaki.tensorflow.dense_ops import barrier
 from sirtaki.tensorflow.functions import broadcast_object
-from sirtaki.tensorflow.mpi_ops import barrier
 
 _KEY_BYTES = 32
 
 
-def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
-    """Work for a tf.data service until somebody shuts it down.
-
-    Every rank of the compute job calls it, after `init`; with dispatchers in the compute job, the
-    first ranks run these, too.
+def main(
+    dispatchers: int, dispatcher_side: str, filename: str | os.PathLike[str], timeout: float
+) -> None:
+    """Run one rank of the compute job, until somebody shuts its service down.
 
     Args:
-        compute_config: The same on all ranks.
+        dispatchers: How many there are.
+        dispatcher_side: "compute" or "training": in which job they run.
+        filename: Where the configuration is written for the training job to read.
+        timeout: Seconds to wait for dispatchers and workers.
 
     Raises:
+        ValueError: The dispatchers cannot share the workers evenly.
         TimeoutError: The dispatcher of this worker has not come in time.
-        ConnectionError, PermissionError: The compute service is not there, or has another key.
     """
-    client = compute_config.compute_client()
-    rank = state.rank()
-    dispatcher = None
-    if compute_config.dispatcher_side == COMPUTE and rank < compute_config.dispatchers:
-        dispatcher = start_dispatcher(client, rank)
-    worker, own = divmod(rank, compute_config.dispatchers)
-    config = tf.data.experimental.service.WorkerConfig(
-        dispatcher_address=client.wait_for_dispatcher(own),
-        worker_address=own_address("%port%"),  # TensorFlow puts its own in
-    )
-    server = tf.data.experimental.service.WorkerServer(config)
-    client.register_worker(own, worker)
-    client.wait_for_shutdown()
-    del server, dispatcher  # which ends them, the worker first
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one rank of the compute job; return its exit status."""
-    args = _parse(arguments)
     state.init()
-    workers, uneven = divmod(state.size(), args.dispatchers)
+    workers, uneven = divmod(state.size(), dispatchers)
     if uneven:
         raise ValueError(
-            f"{state.size()} workers cannot be shared evenly by {args.dispatchers} dispatchers"
+            f"{state.size()} workers cannot be shared evenly by {dispatchers} dispatchers"
         )
     if state.rank() == 0:
-        with _service(args, workers) as config:
+        with _service(dispatchers, workers, dispatcher_side, filename, timeout) as config:
             _work(config)
     else:
         _work(None)
     state.shutdown()
-    return 0
 
 
 @contextlib.contextmanager
-def _service(args: argparse.Namespace, workers: int) -> Iterator[TfDataServiceConfig]:
+def _service(
+    dispatchers: int,
+    workers: int,
+    dispatcher_side: str,
+    filename: str | os.PathLike[str],
+    timeout: float,
+) -> Iterator[TfDataServiceConfig]:
     """Give the configuration of a compute service; its file is there as long as it listens."""
     key = secrets.token_bytes(_KEY_BYTES)
     service = ComputeService(state.addresses()[0], key)
     config = TfDataServiceConfig(
-        args.dispatchers, workers, args.dispatcher_side, [service.address], key, args.timeout
+        dispatchers, workers, dispatcher_side, [service.address], key, timeout
     )
-    config.write(args.configfile)
+    config.write(filename)
     try:
         yield config
     finally:
-        Path(args.configfile).unlink(missing_ok=True)
+        Path(filename).unlink(missing_ok=True)
         service.close()
 
 
@@ -99,7 +84,7 @@ def _work(config: TfDataServiceConfig | None) -> None:
     barrier()
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m horovod.tensorflow.data.compute_worker",
         description="One worker of a tf.data service; start it on several ranks with horovodrun.",
@@ -115,11 +100,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--timeout", type=float, default=60, help="seconds to wait for what is to register (60)"
     )
-    args = parser.parse_args(arguments)
+    args = parser.parse_args()
     if args.dispatchers < 1:
         parser.error("--dispatchers must be at least 1")
     return args
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    args = _parse()
+    main(args.dispatchers, args.dispatcher_side, args.configfile, args.timeout)
