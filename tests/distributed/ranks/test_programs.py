@@ -107,18 +107,20 @@ def test_ddp_takes_communication_hooks(hook: str) -> None:
     assert all(torch.equal(gathered[0], other) for other in gathered)
 
 
-def test_ddp_joins_ranks_with_less_data() -> None:
+@pytest.mark.parametrize("by_all", [True, False])
+def test_ddp_joins_ranks_with_less_data(by_all: bool) -> None:
     model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with model.join():
+    with model.join(divide_by_initial_world_size=by_all):
         train(model, optimizer, steps=2 + rank())
-    # Who has no more data counts with a gradient of zero.
     wanted = network()
     optimizer = torch.optim.SGD(wanted.parameters(), lr=0.1)
     for step in range(1 + size()):
         optimizer.zero_grad()
         active = [of for of in range(size()) if step < 2 + of]
-        sum(wanted(batch(of)).square().mean() / size() for of in active).backward()
+        # Who has no more data counts with a gradient of zero, or does not count.
+        counted = size() if by_all else len(active)
+        sum(wanted(batch(of)).square().mean() / counted for of in active).backward()
         optimizer.step()
     for own, other in zip(model.module.parameters(), wanted.parameters(), strict=True):
         torch.testing.assert_close(own, other)

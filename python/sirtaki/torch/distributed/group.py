@@ -26,6 +26,7 @@ from sirtaki.core.config import Config, Topology
 from sirtaki.core.world import World, make_world
 from sirtaki.rendezvous.meeting import Meeting
 from sirtaki.torch.distributed.devices import Devices
+from sirtaki.torch.distributed.in_pytorch import serve_works
 from sirtaki.torch.distributed.monitored import MonitoredBarrier
 from sirtaki.torch.distributed.operations import Operations
 from sirtaki.torch.distributed.pairs import Pairs
@@ -271,6 +272,9 @@ class _Face:
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         """Say that tensors are allocated as usual."""
         return False
+
+
+serve_works()
 
 
 def create(options: Any, _: Any = None) -> Group:

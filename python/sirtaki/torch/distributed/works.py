@@ -14,6 +14,7 @@ from torch.futures import Future
 
 from sirtaki import _core
 from sirtaki.core.errors import CollectiveTimeoutError
+from sirtaki.torch.distributed.in_pytorch import PythonWork
 
 Results = list[torch.Tensor]
 _NO_LIMIT = timedelta(0)
@@ -28,7 +29,7 @@ def seconds_of(timeout: timedelta | None) -> float | None:
     return timeout.total_seconds()
 
 
-class Work(dist.Work):
+class Work(PythonWork):
     """An operation of the engine that is under way.
 
     Args:
@@ -171,7 +172,7 @@ class Receive(Work):
         self._engine.withdraw(self._handle)
 
 
-class Works(dist.Work):
+class Works(PythonWork):
     """Several operations, to be waited for together."""
 
     def __init__(self, works: Sequence[dist.Work]) -> None:
