@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch._C import _distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
 
 
 def sum_of_ranks() -> float:
@@ -64,3 +66,19 @@ def test_pytorch_takes_works_from_python_nowhere_else() -> None:
             if re.search(r"\bWork\b", parameters):
                 found.add(name)
     assert found <= {"_register_work", "_set_forward_pass_work_handle"}
+
+
+def test_a_compiled_ddp_learns_what_an_eager_one_does() -> None:
+    def learned(compiled: bool) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
+        step = torch.compile(model, backend="eager") if compiled else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            step(torch.full((4, 8), float(dist.get_rank()))).square().mean().backward()
+            optimizer.step()
+        return list(model.parameters())
+
+    for compiled, eager in zip(learned(True), learned(False), strict=True):
+        torch.testing.assert_close(compiled, eager)

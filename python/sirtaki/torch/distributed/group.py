@@ -26,12 +26,12 @@ from sirtaki.core.config import Config, Topology
 from sirtaki.core.world import World, make_world
 from sirtaki.rendezvous.meeting import Meeting
 from sirtaki.torch.distributed.devices import Devices
-from sirtaki.torch.distributed.in_pytorch import serve_works
+from sirtaki.torch.distributed.in_pytorch import run_untraced, serve_works
 from sirtaki.torch.distributed.monitored import MonitoredBarrier
 from sirtaki.torch.distributed.operations import Operations
 from sirtaki.torch.distributed.pairs import Pairs
 from sirtaki.torch.distributed.store import TorchStore
-from sirtaki.torch.distributed.works import Completions, Works, seconds_of
+from sirtaki.torch.distributed.works import Completions, Work, Works, seconds_of
 
 NAME = "sirtaki"
 
@@ -275,6 +275,7 @@ class _Face:
 
 
 serve_works()
+run_untraced(Group, Work, Works)
 
 
 def create(options: Any, _: Any = None) -> Group:

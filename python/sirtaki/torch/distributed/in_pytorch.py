@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch._C import _dynamo
 
 # Its stubs do not know that it can be derived from.
 _ProcessGroup: Any = dist.ProcessGroup
@@ -57,3 +60,41 @@ def serve_works() -> None:
         theirs = getattr(owner, name, None)
         if theirs is not None:
             setattr(owner, name, _takes_whole_works(theirs))
+
+
+def run_untraced(*classes: type) -> None:
+    """Let a program that torch.compile runs call the methods of classes as they are.
+
+    PyTorch's C++ code calls them in the midst of it, as when DDP makes its buckets anew. With them
+    all that they call is left alone.
+    """
+    for class_ in classes:
+        for code in _codes_of(class_):
+            _leave_alone(code)
+
+
+def _leave_alone(code: types.CodeType) -> None:
+    frames: Any = _dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+    else:  # PyTorch up to 2.5
+        frames.skip_code(code)
+
+
+def _codes_of(class_: type) -> Iterator[types.CodeType]:
+    """Find the code of all methods that are ours, and of the functions in them."""
+    for base in class_.__mro__:
+        if not base.__module__.startswith("sirtaki."):
+            continue
+        for member in vars(base).values():
+            function = inspect.unwrap(getattr(member, "fget", None) or member)
+            if inspect.isfunction(function):
+                yield from _with_inner(function.__code__)
+
+
+def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _with_inner(constant)
