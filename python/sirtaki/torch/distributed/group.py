@@ -231,21 +231,26 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         """End the group at once: what is under way fails on all ranks."""
         self._closed = True
         self._leave_inner("abort")
-        self._engine.abort("the process group was aborted")
+        engine = getattr(self, "_engine", None)
+        if engine is not None:
+            engine.abort("the process group was aborted")
         self._close()
 
     def _leave(self, deadline: float) -> None:
         """Do what is left to do when the process ends."""
         self.shutdown()
-        if self._farewell is not None:
+        # Neither is there where the group has ended meanwhile.
+        engine, farewell = getattr(self, "_engine", None), getattr(self, "_farewell", None)
+        if engine is not None and farewell is not None:
             with contextlib.suppress(Exception):
-                self._engine.wait(
-                    self._farewell, max(0.0, deadline - time.monotonic()), for_ever=False
-                )
+                engine.wait(farewell, max(0.0, deadline - time.monotonic()), for_ever=False)
         self._close()
 
     def _close(self) -> None:
-        """End the engine and what it runs on; who comes second waits until that is done."""
+        """End the engine and what it runs on; who comes second waits until that is done.
+
+        Libraries keep groups for ever. Nothing of the core may live so long, so the group drops it.
+        """
         with self._ending:
             if self._ended:
                 return
@@ -253,6 +258,7 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
             links = self._world.close()
             if links is not None:
                 links.close()
+            del self._engine, self._world, self._completions, self._farewell
 
 
 class _Face:

@@ -303,6 +303,7 @@ class Operations:
 
     def _request(self, kind: int, opts: Any, **fields: Any) -> tuple[_core.Request, int]:
         """Return the request, and its number for the thread that concludes works; 0: none."""
+        self._require_open()
         if not getattr(opts, "asyncOp", True):
             return _core.Request(kind, **fields), 0
         number = self._completions.number()
@@ -320,7 +321,6 @@ class Operations:
         checked: Callable[[_core.Handle], None] | None = None,
     ) -> Work:
         request, number = numbered
-        self._require_open()
         handle = self._engine.submit(request, keep)
 
         def conclude(done: _core.Handle) -> None:
