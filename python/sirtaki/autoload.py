@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_NAME = "sirtaki"
+from sirtaki.stand_in import NAME, stand_in
+
 _DEVICES = ["cpu", "cuda", "xpu"]
 _TRUE = frozenset(("1", "true", "yes", "on"))
 _ENV_RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
@@ -24,9 +25,9 @@ def register() -> None:
     try:
         import torch.distributed as dist
 
-        if not dist.is_available() or _NAME.upper() in dist.Backend._plugins:
+        if not dist.is_available() or NAME.upper() in dist.Backend._plugins:
             return
-        dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=_DEVICES)
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=_DEVICES)
     except Exception as error:
         warnings.warn(f"sirtaki is no backend of torch.distributed here: {error!r}", stacklevel=2)
         return
@@ -52,7 +53,7 @@ def _complete(dist: Any) -> None:
     handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
     handlers["env"] = _env_rendezvous(handlers["env"])
     if os.environ.get("SIRTAKI_TORCH_DEFAULT", "").strip().lower() in _TRUE:
-        _be_default(dist)
+        stand_in(dist)
 
 
 def _serve(dist: Any, name: str, parameter: str) -> None:
@@ -90,17 +91,3 @@ def _env_rendezvous(theirs: Callable[..., Iterator[Any]]) -> Callable[..., Itera
         return started.rendezvous(url, theirs, **kwargs)
 
     return rendezvous
-
-
-def _be_default(dist: Any) -> None:
-    """Let the names of PyTorch's backends for CPU tensors mean ours."""
-    theirs = dist.Backend.__new__
-    meant = {"gloo"} if dist.is_mpi_available() else {"gloo", "mpi"}
-
-    @functools.wraps(theirs)
-    def parse(cls: type, name: str) -> Any:
-        value = theirs(cls, name)
-        return _NAME if value in meant else value
-
-    dist.Backend.__new__ = parse
-    dist.Backend.default_device_backend_map["cpu"] = _NAME

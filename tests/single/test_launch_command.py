@@ -404,6 +404,7 @@ def test_the_doctor_tells_the_same_in_json_and_in_words() -> None:
         "mpi",
     }
     assert all(finding["detail"] for finding in report["frameworks"] + report["backends"])
+    assert "those of gloo by gloo" in report["torch_distributed"]["detail"]
     assert report["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
     processors = own_processors()
     assert report["cpu"]["physical_cores"] == len(processors.cores)
@@ -413,5 +414,14 @@ def test_the_doctor_tells_the_same_in_json_and_in_words() -> None:
     assert all(finding["works"] for finding in report["system"][:2])
     words = sirtaki("doctor")
     assert words.returncode == done.returncode
-    for name in [*names, "native", "nccl", "Scheduler", "memory files", "NUMA nodes: ", *shares]:
+    for name in [
+        *names,
+        "native",
+        "nccl",
+        "torch.distributed",
+        "Scheduler",
+        "memory files",
+        "NUMA nodes: ",
+        *shares,
+    ]:
         assert name in words.stdout

@@ -67,3 +67,11 @@ def test_backends_need_the_core() -> None:
     works.pop("nccl")  # see test_accelerators
     assert works == {"native": True, "single": True, "mpi": mpi}
     assert not any(b.works for b in probe.backends(probe.Finding("core", False, "")))
+
+
+@pytest.mark.slow
+def test_what_stands_in_for_gloo_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIRTAKI_TORCH_DEFAULT", "1")
+    assert "of gloo, of no name and of sirtaki are moved by sirtaki" in (
+        probe.torch_distributed().detail
+    )

@@ -61,6 +61,7 @@ def examine() -> dict[str, Any]:
         "core": _plain(core),
         "frameworks": [_plain(found[name]) for name in probe.FRAMEWORKS],
         "backends": [_plain(finding) for finding in probe.backends(core)],
+        "torch_distributed": _plain(probe.torch_distributed()),
         "scheduler": probe.schedulers(),
         "system": [_plain(finding) for finding in (*probe.system(), probe.shared_heap(core))],
     }
@@ -115,7 +116,10 @@ def _sections(report: dict[str, Any]) -> list[tuple[str, list[_Row]]]:
             ],
         ),
         ("Frameworks", [_row(finding) for finding in report["frameworks"]]),
-        ("Backends", [_row(finding) for finding in report["backends"]]),
+        (
+            "Backends",
+            [_row(finding) for finding in (*report["backends"], report["torch_distributed"])],
+        ),
         ("Scheduler", scheduler or [(None, "none", "no variables of a job scheduler are set")]),
         ("System", [_row(finding) for finding in report["system"]]),
     ]

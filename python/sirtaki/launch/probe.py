@@ -31,6 +31,14 @@ _NCCL = (
     "version = '.'.join(map(str, m.cuda.nccl.version())); "
     "sys.stdout.write(f'\\n@{version}, {m.cuda.device_count()} visible GPUs')"
 )
+# What moves the data of a group of one that asks for Gloo, and of one that asks for us.
+_TORCH_DISTRIBUTED = (
+    "d = m.distributed; "
+    "assert d.is_available() and 'sirtaki' in d.Backend.backend_list, 'PyTorch does not find us'; "
+    "d.init_process_group('gloo', store=d.HashStore(), rank=0, world_size=1); "
+    "ours = importlib.import_module('sirtaki.torch.distributed'); "
+    "sys.stdout.write(f'\\n@{ours.moved_by()}')"
+)
 _IMPORT_SECONDS = 120.0
 
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "numpy")
@@ -96,6 +104,23 @@ def probe_module(name: str, check: str = _VERSION) -> Finding:
 def has_adapter(framework: str) -> bool:
     """Whether this installation has a module for the framework."""
     return importlib.util.find_spec(f"sirtaki.{framework}") is not None
+
+
+def torch_distributed() -> Finding:
+    """Try what moves the data of programs that use `torch.distributed`."""
+    name = "torch.distributed"
+    found = probe_module("torch", _TORCH_DISTRIBUTED)
+    if not found.works:
+        return Finding(name, False, found.detail.removeprefix("AssertionError: "))
+    if found.detail == "sirtaki":
+        names = "of gloo, of no name and of sirtaki"
+        return Finding(name, True, f"groups {names} are moved by sirtaki (SIRTAKI_TORCH_DEFAULT=1)")
+    return Finding(
+        name,
+        True,
+        f"groups of sirtaki are moved by sirtaki, those of gloo by {found.detail} "
+        "(SIRTAKI_TORCH_DEFAULT=1 changes that)",
+    )
 
 
 def backends(core: Finding) -> list[Finding]:

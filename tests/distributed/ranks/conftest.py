@@ -13,7 +13,7 @@ BACKEND = os.environ.get("BACKEND", "sirtaki")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def group() -> Iterator[None]:
+def default_group() -> Iterator[None]:
     """The default group of all tests."""
     dist.init_process_group(BACKEND, timeout=timedelta(seconds=60))
     yield

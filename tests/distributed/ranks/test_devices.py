@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from sirtaki.torch.device import routes
+from sirtaki.torch.distributed import moved_by
 from tests.parallel.device.fake_device import FakeDevice
 
 
@@ -39,6 +40,7 @@ def test_an_inner_group_is_made_for_the_first_of_them(
         dist.all_reduce(tensor, group=group)
         assert tensor.tolist() == [dist.get_world_size()] * 3
     assert device.groups == 1
+    assert moved_by(group) == device.backend
 
 
 def test_collectives_have_the_forms_that_the_inner_group_knows(
@@ -79,3 +81,4 @@ def test_members_that_share_a_device_go_through_the_host(
     dist.all_reduce(tensor, group=group)
     assert tensor.tolist() == [dist.get_world_size()] * 3
     assert device.groups == (dist.get_world_size() == 1)
+    assert moved_by(group) == (device.backend if device.groups else "sirtaki")

@@ -5,8 +5,8 @@ PyTorch's own discovery is off.
 """
 
 from sirtaki.autoload import register
-from sirtaki.torch.distributed.functions import monitored_barrier, split_group
+from sirtaki.torch.distributed.functions import monitored_barrier, moved_by, split_group
 
-__all__ = ["monitored_barrier", "register", "split_group"]
+__all__ = ["monitored_barrier", "moved_by", "register", "split_group"]
 
 register()

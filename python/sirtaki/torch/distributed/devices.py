@@ -11,6 +11,7 @@ import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sirtaki.core.world import World
+from sirtaki.stand_in import NAME
 from sirtaki.torch.device.layer import Device
 from sirtaki.torch.device.meeting import exchange, shared_device
 from sirtaki.torch.device.routes import device_of
@@ -54,6 +55,11 @@ class Devices:
     def stage_all(self) -> None:
         """Let all tensors go through CPU memory."""
         self._stages = True
+
+    def mover(self, device: torch.device) -> str:
+        """Return what moves the tensors of a device: us, or the backend of an inner group."""
+        found = None if self._stages else device_of(torch.empty(0, device=device))
+        return NAME if found is None else found.backend
 
     def _inner_for(self, tensor: torch.Tensor | None) -> Any:
         """Return the backend for a tensor; None: CPU memory serves it."""

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
+from sirtaki.stand_in import NAME
 from sirtaki.torch.distributed.group import Group
 
 
@@ -29,6 +31,22 @@ def monitored_barrier(
     if not isinstance(timeout, timedelta | None):
         timeout = timedelta(seconds=timeout)
     _ours(group, "monitored_barrier").monitored_barrier(timeout, wait_all_ranks)
+
+
+def moved_by(group: dist.ProcessGroup | None = None, device: torch.device | str = "cpu") -> str:
+    """Return what really moves a group's tensors, whatever name the program asked for.
+
+    Args:
+        group: Any, ours or not; default: that of all ranks.
+        device: Where the tensors are.
+
+    Returns:
+        "sirtaki", or the name of the backend of PyTorch's that moves them.
+    """
+    found = group or _default()
+    if isinstance(found, Group):
+        return found.mover(torch.device(device))
+    return str(found._get_backend(torch.device(device)).name())
 
 
 def split_group(
@@ -56,10 +74,9 @@ def split_group(
         ValueError: The lists do not divide the group, or another backend is asked for.
     """
     parent = _ours(parent_pg, "split_group")
-    if backend is not None and dist.Backend(backend) != parent.name():
-        raise ValueError(
-            f"split_group cannot make a group of {backend} from one of {parent.name()}"
-        )
+    made_as = dist.get_backend(parent)
+    if backend is not None and dist.Backend(backend) not in (made_as, parent.name()):
+        raise ValueError(f"split_group cannot make a group of {backend} from one of {made_as}")
     if pg_options is not None:
         raise ValueError(f"split_group: groups of {parent.name()} take no pg_options")
     own = _own_part(split_ranks or [], parent.getRank(), parent.getSize())
@@ -70,7 +87,8 @@ def split_group(
             part = dist.new_group(
                 [everyone[rank] for rank in own],
                 timeout,
-                backend=parent.name(),
+                # PyTorch refuses to let the members of MPI's alone make a group.
+                backend=NAME if made_as == "mpi" else made_as,
                 use_local_synchronization=True,
                 group_desc=group_desc,
             )
@@ -78,10 +96,14 @@ def split_group(
 
 
 def _ours(group: dist.ProcessGroup | None, what: str) -> Group:
-    found = group or dist.group.WORLD
+    found = group or _default()
     if not isinstance(found, Group):
         raise ValueError(f"{what} needs a group of the backend sirtaki, not {found}")
     return found
+
+
+def _default() -> dist.ProcessGroup:
+    return dist.distributed_c10d._get_default_group()
 
 
 def _own_part(split_ranks: Sequence[Sequence[int]], rank: int, size: int) -> list[int] | None:

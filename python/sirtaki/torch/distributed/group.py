@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ from sirtaki.core import kinds
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.world import World, make_world
 from sirtaki.rendezvous.meeting import Meeting
+from sirtaki.stand_in import NAME, asked_names
 from sirtaki.torch.distributed.devices import Devices
 from sirtaki.torch.distributed.in_pytorch import run_untraced, serve_works
 from sirtaki.torch.distributed.monitored import MonitoredBarrier
@@ -32,8 +33,6 @@ from sirtaki.torch.distributed.operations import Operations
 from sirtaki.torch.distributed.pairs import Pairs
 from sirtaki.torch.distributed.store import TorchStore
 from sirtaki.torch.distributed.works import Completions, Work, Works, seconds_of
-
-NAME = "sirtaki"
 
 # For stores, which want a number.
 _FOR_EVER = timedelta(days=365).total_seconds()
@@ -68,6 +67,7 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         size: How many members there are.
         name: Of the group, the same at all members, and of no group of others.
         timeout: After how long an operation that not all members have called fails.
+        asked: The backends that the program asked for, by device, where it did not ask for us.
 
     Raises:
         ValueError: There is no such rank, or the members contradict each other.
@@ -81,6 +81,7 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         size: int,
         name: str = "",
         timeout: timedelta | None = None,
+        asked: Mapping[str, str] | None = None,
     ) -> None:
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} is not one of the ranks 0 to {size - 1} of a group")
@@ -88,6 +89,7 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         self._group_rank = rank
         self._group_size = size
         self._timeout = seconds_of(timeout)
+        self._asked = dict(asked or {})
         self._completions = _completions()
         attempt = _attempt(name)
         meeting_place = TorchStore(store, attempt)
@@ -115,12 +117,16 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
     # ---- What PyTorch asks a group ----
 
     def getBackendName(self) -> str:
-        """Return the name under which the backend is registered."""
+        """Return our own name, which is for C++: there Gloo's name means an object of Gloo's."""
         return NAME
 
     def name(self) -> str:
-        """Return the name under which the backend is registered."""
-        return NAME
+        """Return the name of the backend that the program asked for."""
+        names = list(self._asked.values()) or [NAME]
+        # Of several PyTorch names this one first.
+        return "nccl" if "nccl" in names else names[0]
+
+    _get_backend_name = name
 
     def getRank(self) -> int:
         """Return this process's number in the group."""
@@ -147,7 +153,7 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
         return self._description
 
     def _get_backend(self, device: torch.device) -> _Face:
-        return _Face(self)
+        return _Face(self, self._asked.get(device.type, self.name()))
 
     @property
     def _device_types(self) -> list[torch.device]:
@@ -269,8 +275,13 @@ class _Face:
     supports_time_estimate = False
     options = None
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, name: str) -> None:
         self._group = group
+        self._name = name
+
+    def name(self) -> str:
+        """Return the name of the backend that the program asked for, for this device."""
+        return self._name
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._group, name)
@@ -288,7 +299,9 @@ def create(options: Any, _: Any = None) -> Group:
     """Make the group that `torch.distributed` asks for."""
     theirs = options.store, f"{options.group_id} of {options.global_ranks_in_group}"
     store, name = _meeting.get() or theirs
-    return Group(store, options.group_rank, options.group_size, name, options.timeout)
+    return Group(
+        store, options.group_rank, options.group_size, name, options.timeout, asked_names()
+    )
 
 
 def _completions() -> Completions:
