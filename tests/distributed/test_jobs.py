@@ -82,19 +82,21 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(d.group.WORLD))
 
 def test_a_killed_rank_is_named_by_the_others() -> None:
     program = """
-import os, signal, torch, torch.distributed as dist
+import os, signal, time, torch, torch.distributed as dist
 dist.init_process_group("sirtaki")
 dist.barrier()
 if dist.get_rank() == 1:
+    time.sleep(1)  # the others wait by then
     os.kill(os.getpid(), signal.SIGKILL)
-try:
-    dist.all_reduce(torch.ones(1))
-except RuntimeError as error:
-    print(type(error).__name__, error)
+for wait in (dist.monitored_barrier, lambda: dist.all_reduce(torch.ones(1))):
+    try:
+        wait()
+    except RuntimeError as error:
+        print(type(error).__name__, error)
 """
     done = run(*SPAWN, program)
-    assert "PeerLostError" in done.stdout, done.stdout + done.stderr
-    assert "lost peer rank 1" in done.stdout
+    assert done.stdout.count("PeerLostError") == 2, done.stdout + done.stderr
+    assert done.stdout.count("lost peer rank 1") == 2
 
 
 @pytest.mark.slow

@@ -170,10 +170,12 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
 
         Raises:
             CollectiveTimeoutError: Some ranks did not come.
+            PeerLostError: One was lost meanwhile.
         """
         self._require_open()
         seconds = self._timeout if timeout is None else timeout.total_seconds()
-        self._monitored.wait(_FOR_EVER if seconds is None else seconds, wait_all_ranks)
+        limit = _FOR_EVER if seconds is None else seconds
+        self._monitored.wait(self._engine, limit, wait_all_ranks)
 
     # ---- Several operations in one go ----
 

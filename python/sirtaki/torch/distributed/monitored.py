@@ -4,8 +4,41 @@ from __future__ import annotations
 
 import time
 
+from sirtaki import _core
+from sirtaki.core import kinds
 from sirtaki.core.errors import CollectiveTimeoutError
 from sirtaki.torch.distributed.store import TorchStore
+
+# Who waits at the engine looks at the store so often.
+_LOOK_SECONDS = 0.5
+
+
+class _Pulse:
+    """A barrier of the engine beside the one at the store, which knows nothing of the ranks' lives.
+
+    Args:
+        engine: The engine of the group.
+        name: Of the barrier; all ranks that come have the same.
+    """
+
+    def __init__(self, engine: _core.Engine, name: str) -> None:
+        self._engine = engine
+        self._name = name
+        self._repeats = 0
+        self._start()
+        self.all_came = False
+
+    def feel(self, seconds: float) -> None:
+        """Wait until all ranks have come, or so long; raises what a rank was lost by."""
+        try:
+            self.all_came = self._engine.wait(self._handle, seconds)
+        except CollectiveTimeoutError:  # the group's patience, which may end before the program's
+            self._repeats += 1
+            self._start()
+
+    def _start(self) -> None:
+        name = f"{self._name} {self._repeats}" if self._repeats else self._name
+        self._handle = self._engine.submit(_core.Request(kinds.BARRIER, name=name))
 
 
 class MonitoredBarrier:
@@ -23,27 +56,30 @@ class MonitoredBarrier:
         self._size = size
         self._count = 0
 
-    def wait(self, seconds: float, wait_all_ranks: bool) -> None:
+    def wait(self, engine: _core.Engine, seconds: float, wait_all_ranks: bool) -> None:
         """Wait until all ranks have come to their barrier with this number.
 
         Args:
+            engine: The engine of the group.
             seconds: How long.
             wait_all_ranks: Whether rank 0 names all ranks that did not come, or only the first.
 
         Raises:
             CollectiveTimeoutError: Some did not come.
+            PeerLostError: One was lost meanwhile.
         """
         self._count += 1
+        pulse = _Pulse(engine, f"monitored_barrier {self._count}")
         if self._rank == 0:
-            self._lead(seconds, wait_all_ranks)
+            self._lead(pulse, seconds, wait_all_ranks)
         else:
-            self._follow(seconds)
+            self._follow(pulse, seconds)
 
-    def _lead(self, seconds: float, wait_all_ranks: bool) -> None:
+    def _lead(self, pulse: _Pulse, seconds: float, wait_all_ranks: bool) -> None:
         if seconds <= 0:
             raise CollectiveTimeoutError("Rank 0 timed out in monitoredBarrier after 0 s")
         self._store.set(_arrival(self._count, 0), b"")
-        missing = self._missing(seconds, wait_all_ranks)
+        missing = self._missing(pulse, seconds, wait_all_ranks)
         named = ", ".join(map(str, missing))
         self._store.set(_verdict(self._count), named.encode())
         if missing:
@@ -53,31 +89,42 @@ class MonitoredBarrier:
             )
         self._forget(self._count - 1)
 
-    def _missing(self, seconds: float, wait_all_ranks: bool) -> list[int]:
+    def _missing(self, pulse: _Pulse, seconds: float, wait_all_ranks: bool) -> list[int]:
         """Wait for the others; return those that did not come, or the first of them."""
         deadline = time.monotonic() + seconds
         missing = []
         for rank in range(1, self._size):
-            try:
-                self._store.get(_arrival(self._count, rank), deadline - time.monotonic())
-            except TimeoutError:
+            if not self._await(_arrival(self._count, rank), pulse, deadline):
                 missing.append(rank)
                 if not wait_all_ranks:
                     break
         return missing
 
-    def _follow(self, seconds: float) -> None:
-        self._store.set(_arrival(self._count, self._rank), b"")
+    def _follow(self, pulse: _Pulse, seconds: float) -> None:
+        missing = ""
         try:
-            missing = self._store.get(_verdict(self._count), seconds).decode()
-        except TimeoutError:
-            missing = ", ".join(str(rank) for rank in range(self._size) if not self._has_come(rank))
+            self._store.set(_arrival(self._count, self._rank), b"")
+            if not self._await(_verdict(self._count), pulse, time.monotonic() + seconds):
+                absent = (rank for rank in range(self._size) if not self._has_come(rank))
+                missing = ", ".join(map(str, absent))
+            elif not pulse.all_came:
+                missing = self._store.get(_verdict(self._count), seconds).decode()
         except ConnectionError as error:
+            pulse.feel(_LOOK_SECONDS)  # rank 0, which may have served the store
             raise CollectiveTimeoutError(f"{self._stranded()}: {error}") from error
         if missing:
             raise CollectiveTimeoutError(
                 f"{self._stranded()} within {seconds:g} s. Missing ranks: {missing}"
             )
+
+    def _await(self, key: str, pulse: _Pulse, deadline: float) -> bool:
+        """Wait for a key, or for all ranks; say whether it came in time."""
+        while not pulse.all_came and not self._store.has(key):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            pulse.feel(min(left, _LOOK_SECONDS))
+        return True
 
     def _stranded(self) -> str:
         return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -29,17 +31,17 @@ class TorchStore:
 
     def set(self, key: str, value: bytes) -> None:
         """Leave a value for the other ranks."""
-        self._store.set(self._prefix + key, value)  # type: ignore[arg-type]  # bytes, too
+        with _gone():
+            self._store.set(self._prefix + key, value)  # type: ignore[arg-type]  # bytes, too
 
     def get(self, key: str, timeout: float) -> bytes:
         """Return the value of a key, once somebody has set it; TimeoutError if nobody does."""
         try:
-            self._store.wait([self._prefix + key], timedelta(seconds=max(timeout, 0.001)))
-            return bytes(self._store.get(self._prefix + key))
-        except (dist.DistNetworkError, dist.DistStoreError, RuntimeError) as error:
-            if "imed out" in str(error) or "imeout" in str(error):
-                raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from error
-            raise ConnectionError(f"the store that the ranks meet at is gone: {error}") from error
+            with _gone():
+                self._store.wait([self._prefix + key], timedelta(seconds=max(timeout, 0.001)))
+                return bytes(self._store.get(self._prefix + key))
+        except TimeoutError as error:
+            raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from error
 
     def is_first(self, key: str) -> bool:
         """Say whether nobody has asked this about a key before."""
@@ -47,7 +49,8 @@ class TorchStore:
 
     def has(self, key: str) -> bool:
         """Say whether somebody has set a key."""
-        return bool(self._store.check([self._prefix + key]))
+        with _gone():
+            return bool(self._store.check([self._prefix + key]))
 
     def remove(self, key: str) -> None:
         """Forget a key, whether it is there or not."""
@@ -55,6 +58,17 @@ class TorchStore:
 
     def close(self) -> None:
         """Do nothing: the store is the program's."""
+
+
+@contextlib.contextmanager
+def _gone() -> Iterator[None]:
+    """Raise ConnectionError where PyTorch says that the store cannot be reached."""
+    try:
+        yield
+    except (dist.DistNetworkError, dist.DistStoreError, RuntimeError) as error:
+        if "imed out" in str(error) or "imeout" in str(error):
+            raise TimeoutError(str(error)) from error
+        raise ConnectionError(f"the store that the ranks meet at is gone: {error}") from error
 
 
 def _address_of(store: Any) -> str:
