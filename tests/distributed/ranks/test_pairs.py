@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import torch
 import torch.distributed as dist
 
-from sirtaki.core.errors import MismatchError
+from sirtaki.core.errors import CollectiveTimeoutError, MismatchError
 
 
 def rank() -> int:
@@ -100,3 +102,10 @@ def test_messages_of_a_group_are_its_own() -> None:
         assert tensor.item() == 2
         dist.recv(tensor, 0)
         assert tensor.item() == 1
+
+
+def test_a_message_is_waited_for_as_long_as_the_group_allows() -> None:
+    group = dist.new_group(list(range(size())), timeout=timedelta(seconds=2))
+    if rank() == 0:
+        with pytest.raises(CollectiveTimeoutError, match="Timed out after 2 s"):
+            dist.recv(torch.zeros(1), 1, group=group)

@@ -16,6 +16,9 @@ from sirtaki.torch.distributed.buffers import Buffer
 from sirtaki.torch.distributed.reductions import reduction_of
 from sirtaki.torch.distributed.works import Completions, Results, Work, Works, seconds_of
 
+# The engine ends by itself what takes longer than the group allows, and names who is missing.
+_ENGINE_SECONDS = 5.0
+
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[[], None]
 
@@ -332,6 +335,8 @@ class Operations:
                 checked(done)
 
         timeout = seconds_of(getattr(opts, "timeout", None)) or self._timeout
+        if timeout is not None:
+            timeout += _ENGINE_SECONDS
         what = type(opts).__name__.removesuffix("Options").lower()
         work = Work(
             self._engine,

@@ -18,8 +18,6 @@ from sirtaki.torch.distributed.in_pytorch import PythonWork
 
 Results = list[torch.Tensor]
 _NO_LIMIT = timedelta(0)
-# The engine ends by itself what takes longer than the group allows, and names who is missing.
-_ENGINE_SECONDS = 5.0
 
 
 def seconds_of(timeout: timedelta | None) -> float | None:
@@ -146,7 +144,7 @@ class Work(PythonWork):
         return None
 
     def _group_limit(self) -> float | None:
-        return None if self._timeout is None else self._timeout + _ENGINE_SECONDS
+        return self._timeout
 
     def _await(self, own_limit: float | None) -> None:
         limit = own_limit or self._group_limit()
