@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel heap \
-  faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs caffe) \
+  faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries caffe) \
   fuzz fuzz-python fuzz-cpp mutants bench lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
@@ -96,7 +96,8 @@ test-all: $(ENVIRONMENTS) $(VENV)/.requirements-fuzz .venv-mpich/.requirements
 test-rest: $(ENVIRONMENTS) $(VENV)/.requirements-docs
 	$(TIER) rest
 
-nightly: $(ENVIRONMENTS) $(VENV)/.requirements-mutants $(VENV)/.requirements-fuzz .venv-mpich/.requirements
+nightly: $(ENVIRONMENTS) $(VENV)/.requirements-mutants $(VENV)/.requirements-fuzz .venv-mpich/.requirements \
+  .venv-libraries/.requirements
 	$(TIER) nightly
 
 # Stages of `make check`: each is done again only when what it looks at has changed since it passed.
@@ -200,7 +201,12 @@ test-group-ranks: $(INSTALLED)
 	done
 
 test-group-jobs: $(INSTALLED)
-	$(PYTEST) $(SPREAD) --ignore tests/distributed/ranks tests/distributed
+	$(PYTEST) $(SPREAD) --ignore tests/distributed/ranks --ignore tests/distributed/libraries tests/distributed
+
+# Libraries on torch.distributed. They need packages that nothing else here does.
+LIBRARIES := .venv-libraries
+test-libraries: $(INSTALLED) $(LIBRARIES)/.requirements
+	$(LIBRARIES)/bin/python -m pytest -m "$(MARKS)" -n $(JOBS) tests/distributed/libraries
 
 # TensorFlow and JAX; Keras on some of its backends; whole jobs.
 test-frameworks: test-framework-ranks test-framework-jobs
@@ -231,7 +237,7 @@ MPICH := .venv-mpich
 OPEN_MPI_RUN := $(BIN)/mpirun --allow-run-as-root --oversubscribe -np 2 $(BIN)/python
 MPICH_RUN := $(MPICH)/bin/mpirun -np 2 $(MPICH)/bin/python
 
-# Another MPI has an environment of its own, beside .venv's packages: all of them name theirs mpirun.
+# An environment of its own beside .venv's packages: for another MPI, as all of them name theirs mpirun, and for libraries.
 .venv-%/.requirements: tools/requirements-%.txt $(REQUIREMENTS)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --no-deps --requirement $<

@@ -13,7 +13,8 @@ _PYTEST = "-m pytest -p no:cacheprovider"
 
 def command(test: str, environ: Mapping[str, str] = os.environ) -> str:
     """Return the line to type in the repository's root."""
-    python = ".venv/bin/python"
+    libraries = test.startswith("tests/distributed/libraries/")
+    python = ".venv-libraries/bin/python" if libraries else ".venv/bin/python"
     chosen = [f"{name}={shlex.quote(environ[name])}" for name in _CHOICES if name in environ]
     return " ".join([*chosen, _starter(environ, python), _PYTEST, shlex.quote(test)])
 

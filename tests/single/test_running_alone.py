@@ -50,6 +50,11 @@ def test_the_command_has_the_ranks_and_what_was_chosen(
     assert command("a.py::b", environ) == wanted
 
 
+def test_libraries_are_run_in_their_own_environment() -> None:
+    shown = command("tests/distributed/libraries/a.py::b", {})
+    assert shown.startswith(".venv-libraries/bin/python -m pytest")
+
+
 FAILING = """
 import sirtaki
 
