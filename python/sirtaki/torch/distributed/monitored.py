@@ -31,14 +31,14 @@ class _Pulse:
     def feel(self, seconds: float) -> None:
         """Wait until all ranks have come, or so long; raises what a rank was lost by."""
         try:
-            self.all_came = self._engine.wait(self._handle, seconds)
+            self.all_came = self._engine.wait(self._handle, seconds, for_ever=False)
         except CollectiveTimeoutError:  # the group's patience, which may end before the program's
             self._repeats += 1
             self._start()
 
     def _start(self) -> None:
         name = f"{self._name} {self._repeats}" if self._repeats else self._name
-        self._handle = self._engine.submit(_core.Request(kinds.BARRIER, name=name))
+        self._handle = self._engine.submit(_core.Request(kinds.BARRIER, name=name), None)
 
 
 class MonitoredBarrier:

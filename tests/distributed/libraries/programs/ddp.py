@@ -20,7 +20,7 @@ model = DistributedDataParallel(
 )
 optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 if kind == "hook":
-    model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 if kind == "local SGD":
     everybody = dist.group.WORLD
     alone, _ = dist.new_subgroups(1)
