@@ -61,7 +61,7 @@ uint32_t granules_for(uint64_t bytes) {
   return static_cast<uint32_t>(std::min<uint64_t>(granules, UINT32_MAX));
 }
 
-/// What a caller of malloc sees of the system calls in it: nothing.
+/// What a caller of free sees of the system calls in it: nothing.
 class KeptErrno {
  public:
   ~KeptErrno() { errno = kept_; }
@@ -132,27 +132,31 @@ void Arena::unmake() {
   close(fd_);
 }
 
-void* Arena::allocate(size_t bytes, size_t alignment, bool* is_zero) {
+void* Arena::allocate(size_t bytes, size_t alignment) {
   if (!make()) return nullptr;
+  const KeptErrno kept;
   const uint32_t granules = granules_for(bytes);
   const uint32_t step = std::max(granules_for(alignment), 1U);
   Lock lock(mutex_);
   if (forked_) return nullptr;
-  auto taken = runs_.take(granules, step);
+  const auto take = [&](State of) { return runs_.take(of, granules, step, forks_.count()); };
+  auto taken = take(State::kDirty);
+  if (!taken && held_ > 0) {
+    give_held();
+    taken = take(State::kDirty);
+  }
+  if (!taken) taken = take(State::kFresh);
   if (!taken && runs_.dirty() + runs_.fresh() >= granules) {
-    const KeptErrno kept;
     return_dirty(lock, true);
-    taken = runs_.take(granules, step);
+    taken = take(State::kFresh);
   }
   if (!taken) {
     ++fallbacks_;
     return nullptr;
   }
-  runs_.set_label(taken->at, alignment == kPlain ? 1 : 0);
   count_live(granules);
   ++blocks_;
-  if (is_zero != nullptr) *is_zero = taken->fresh;
-  return at(taken->at);
+  return at(*taken);
 }
 
 void Arena::release(void* p) {
@@ -162,29 +166,23 @@ void Arena::release(void* p) {
   if (!is_block(p)) return;
   const uint32_t begin = granule_of(p);
   const uint32_t granules = runs_[begin].granules;
+  const size_t bytes = size_t{granules} * kGranule;
   count_live(-int64_t{granules});
   --blocks_;
-  if (runs_[begin].state == State::kOwn) {
-    drop_own(begin);
-  } else if (forked_) {
+  if (forked_) {
     // What the child wrote there goes; what the parent has there is not the child's to free.
-    madvise(p, size_t{granules} * kGranule, MADV_DONTNEED);
+    madvise(p, bytes, MADV_DONTNEED);
     runs_.set(begin, State::kRetired);
+  } else if (runs_[begin].state == State::kAbandoned) {
+    if (!is_inherited(begin) && madvise(p, bytes, MADV_REMOVE) == 0) returned_ += granules;
+    runs_.set(begin, State::kRetired);
+  } else if (is_inherited(begin)) {
+    runs_.hold(begin, forks_.count());
+    held_ += granules;
   } else {
     runs_.give(begin);
     if (too_much() > 0) return_dirty(lock, false);
   }
-}
-
-bool Arena::resize(void* p, size_t bytes) {
-  const Lock lock(mutex_);
-  if (!is_block(p)) return false;
-  const uint32_t begin = granule_of(p), granules = granules_for(bytes);
-  const uint32_t now = runs_[begin].granules;
-  if (granules == now) return true;
-  if (forked_ || runs_[begin].state != State::kLive || !runs_.resize(begin, granules)) return false;
-  count_live(int64_t{granules} - int64_t{now});
-  return true;
 }
 
 size_t Arena::bytes_of(const void* p) {
@@ -197,7 +195,21 @@ size_t Arena::bytes_of(const void* p) {
 bool Arena::is_block(const void* p) const {
   if (!contains(p) || at(granule_of(p)) != p) return false;
   const State state = runs_[granule_of(p)].state;
-  return state == State::kLive || state == State::kOwn;
+  return state == State::kLive || state == State::kAbandoned;
+}
+
+/// Whether a fork lives that has the block, too.
+bool Arena::is_inherited(uint32_t block) {
+  const uint32_t born = runs_[block].born, now = forks_.count();
+  if (born == now) return false;
+  forks_.forget_ended();
+  return forks_.lives(born, now);
+}
+
+/// Makes dirty what was held for forks that have ended.
+void Arena::give_held() {
+  forks_.forget_ended();
+  held_ -= runs_.give_held([this](const Run& run) { return !forks_.lives(run.born, run.freed); });
 }
 
 void Arena::count_live(int64_t granules) {
@@ -252,41 +264,17 @@ bool Arena::holds(const void* p, uint64_t bytes) {
          bytes <= static_cast<uint64_t>(end - static_cast<const char*>(p));
 }
 
-void Arena::detach(void* p, uint64_t bytes) {
+void Arena::abandon(const void* p, uint64_t bytes) {
   if (!contains(p) || bytes == 0) return;
-  const KeptErrno kept;
   const Lock lock(mutex_);
   if (forked_) return;
-  const uint64_t room = span_ - static_cast<uint64_t>(static_cast<char*>(p) - base());
-  const uint32_t last = granule_of(static_cast<char*>(p) + std::min(bytes, room) - 1);
+  const char* const first = static_cast<const char*>(p);
+  const uint64_t room = span_ - static_cast<uint64_t>(first - base());
+  const uint32_t last = granule_of(first + std::min(bytes, room) - 1);
   for (uint32_t begin = runs_.begin_of(granule_of(p)); begin <= last;
        begin += runs_[begin].granules) {
-    if (runs_[begin].state == State::kLive && make_own(begin)) runs_.set(begin, State::kOwn);
+    if (runs_[begin].state == State::kLive) runs_.set(begin, State::kAbandoned);
   }
-}
-
-/// Puts a copy of a run, which is nobody else's, in its place.
-bool Arena::make_own(uint32_t begin) {
-  const size_t bytes = size_t{runs_[begin].granules} * kGranule;
-  void* const copy = mmap(nullptr, bytes, kReadWrite, kAnonymous, -1, 0);
-  if (copy == MAP_FAILED) return false;
-  std::memcpy(copy, at(begin), bytes);
-  constexpr int kMove = MREMAP_MAYMOVE | MREMAP_FIXED;
-  if (mremap(copy, bytes, bytes, kMove, at(begin)) != MAP_FAILED) return true;
-  munmap(copy, bytes);
-  return false;
-}
-
-/// A run that peers may still write into is never used again; only its memory is.
-void Arena::drop_own(uint32_t begin) {
-  const size_t bytes = size_t{runs_[begin].granules} * kGranule;
-  madvise(at(begin), bytes, MADV_DONTNEED);
-  if (!forked_ && owns_descriptor()) {
-    fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-              static_cast<off_t>(size_t{begin} * kGranule), static_cast<off_t>(bytes));
-    returned_ += runs_[begin].granules;
-  }
-  runs_.set(begin, State::kRetired);
 }
 
 /// Programs close descriptors that they do not know.
@@ -294,86 +282,51 @@ bool Arena::owns_descriptor() const { return file_ != 0 && number_of(fd_) == fil
 
 void Arena::figures(sirtaki_heap_figures* out) {
   const Lock lock(mutex_);
-  *out = {span_,   live_ * kGranule, runs_.dirty() * kGranule, returned_ * kGranule,
-          blocks_, fallbacks_,       forked_ ? 1U : 0U,        has_huge_pages() ? 1U : 0U};
-}
-
-/// Whether a fork gets a copy of the run as it is now; of others it has a view.
-bool Arena::is_copied(uint32_t begin) const {
-  const Run& run = runs_[begin];
-  return run.state == State::kLive && run.next != 0 &&
-         size_t{run.granules} * kGranule <= kMostCopied;
+  *out = {span_,
+          live_ * kGranule,
+          runs_.dirty() * kGranule,
+          held_ * kGranule,
+          returned_ * kGranule,
+          blocks_,
+          fallbacks_,
+          forked_ ? 1U : 0U,
+          has_huge_pages() ? 1U : 0U};
 }
 
 void Arena::before_fork() {
   mutex_.lock();
-  if (base() == nullptr || forked_) return;
+  if (forked_ || blocks_ == 0) return;
   const KeptErrno kept;
-  size_t bytes = 0;
-  for (uint32_t at = 0; at < runs_.top(); at += runs_[at].granules) {
-    if (is_copied(at)) bytes += size_t{runs_[at].granules} * kGranule;
-  }
-  if (bytes == 0) return;
-  void* const memory = mmap(nullptr, bytes, kReadWrite, kAnonymous, -1, 0);
-  if (memory == MAP_FAILED) return;
-  copies_ = static_cast<char*>(memory);
-  copied_ = bytes;
-  char* to = copies_;
-  for (uint32_t begin = 0; begin < runs_.top(); begin += runs_[begin].granules) {
-    if (!is_copied(begin)) continue;
-    const size_t size = size_t{runs_[begin].granules} * kGranule;
-    std::memcpy(to, at(begin), size);
-    to += size;
-  }
+  forks_.before();
 }
 
 void Arena::after_fork_in_parent() {
-  if (copies_ != nullptr) munmap(copies_, copied_);
-  copies_ = nullptr;
+  const KeptErrno kept;
+  forks_.after_in_parent();
   mutex_.unlock();
-}
-
-/// Puts the copies in the places of the blocks.
-void Arena::take_copies() {
-  if (copies_ == nullptr) return;
-  char* from = copies_;
-  copies_ = nullptr;
-  for (uint32_t begin = 0; begin < runs_.top(); begin += runs_[begin].granules) {
-    if (!is_copied(begin)) continue;
-    const size_t size = size_t{runs_[begin].granules} * kGranule;
-    constexpr int kMove = MREMAP_MAYMOVE | MREMAP_FIXED;
-    if (mremap(from, size, size, kMove, at(begin)) != MAP_FAILED) runs_.set(begin, State::kOwn);
-    from += size;
-  }
 }
 
 void Arena::after_fork_in_child() {
   if (base() != nullptr && !forked_) {
-    take_copies();
+    const KeptErrno kept;
     std::snprintf(why_none_.data(), why_none_.size(), "this process is a fork of one that has it");
     forked_ = true;
-    uint32_t begin = 0;
-    for (uint32_t at = 0; at < runs_.top(); at += runs_[at].granules) {
-      // What was the parent's own is now the child's own.
-      if (runs_[at].state != State::kOwn) continue;
-      make_private(begin, at);
-      begin = at + runs_[at].granules;
-    }
-    make_private(begin, runs_.top());
+    make_private();
   }
   mutex_.unlock();
 }
 
-/// Puts a private view of the granules, which costs nothing until somebody writes, in their place.
-void Arena::make_private(uint32_t begin, uint32_t end) {
-  if (begin >= end) return;
-  const size_t bytes = size_t{end - begin} * kGranule;
+/// Puts a private view, which costs nothing until somebody writes, in the place of what was used.
+void Arena::make_private() {
+  const size_t bytes = size_t{runs_.top()} * kGranule;
+  if (bytes == 0) return;
   constexpr int kPrivate = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED;
-  const auto offset = static_cast<off_t>(size_t{begin} * kGranule);
-  const bool known = owns_descriptor();
-  if (known && mmap(at(begin), bytes, kReadWrite, kPrivate, fd_, offset) != MAP_FAILED) return;
+  if (owns_descriptor() && mmap(base(), bytes, kReadWrite, kPrivate, fd_, 0) != MAP_FAILED) {
+    madvise(base(), bytes, MADV_DONTDUMP);
+    return;
+  }
   // What the child cannot have for itself it must not spoil for its parent.
-  mprotect(at(begin), bytes, PROT_READ);
+  mprotect(base(), bytes, PROT_READ);
 }
 
 }  // namespace sirtaki::heap

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "heap/forks.h"
 #include "heap/heap.h"
 #include "heap/mutex.h"
 #include "heap/runs.h"
@@ -27,11 +28,6 @@ class Arena {
   static constexpr size_t kGranule = 64 << 10;
   /// The largest alignment of a block, and the arena's own: that of huge pages.
   static constexpr size_t kMostAlignment = 2 << 20;
-  /// Blocks of this alignment are plain: they may be an interpreter's or a library's own tables, of
-  /// which a fork needs those of the moment at which it was made.
-  static constexpr size_t kPlain = 1;
-  /// Plain blocks that are larger are taken for data.
-  static constexpr size_t kMostCopied = 64 << 20;
 
   constexpr Arena() = default;
   /// Tests make several; that of a process stays until its end, like all memory.
@@ -44,13 +40,10 @@ class Arena {
   bool make();
   const char* why_none() const { return why_none_.data(); }
 
-  /// bytes > 0. alignment: a power of two, at most kMostAlignment. is_zero: whether the block is
-  /// known to be; may be null. Null: there is no room.
-  void* allocate(size_t bytes, size_t alignment, bool* is_zero);
+  /// bytes > 0. alignment: a power of two, at most kMostAlignment. Null: there is no room.
+  void* allocate(size_t bytes, size_t alignment);
   /// p: a block or null; anything else is left alone.
   void release(void* p);
-  /// Makes a block that long where it is; false: it cannot be.
-  bool resize(void* p, size_t bytes);
   size_t bytes_of(const void* p);
   /// Whether an address is in the arena: needs no lock.
   bool contains(const void* p) const {
@@ -62,13 +55,12 @@ class Arena {
   /// See sirtaki_heap.
   int arena(void** base, uint64_t* span, int* fd);
   bool holds(const void* p, uint64_t bytes);
-  void detach(void* p, uint64_t bytes);
+  void abandon(const void* p, uint64_t bytes);
   void figures(sirtaki_heap_figures* out);
 
-  /// Copies plain blocks for the child.
+  /// What a fork inherits is kept for it, and what it writes there is its own.
   void before_fork();
   void after_fork_in_parent();
-  /// Makes what the child sees its own.
   void after_fork_in_child();
 
  private:
@@ -86,11 +78,9 @@ class Arena {
   void count_live(int64_t granules);
   uint64_t too_much() const;
   void return_dirty(Lock& lock, bool all);
-  bool is_copied(uint32_t begin) const;
-  void take_copies();
-  bool make_own(uint32_t begin);
-  void make_private(uint32_t begin, uint32_t end);
-  void drop_own(uint32_t begin);
+  bool is_inherited(uint32_t block);
+  void give_held();
+  void make_private();
   bool owns_descriptor() const;
 
   Mutex mutex_;
@@ -103,10 +93,9 @@ class Arena {
   Runs runs_;
   bool tried_ = false;
   bool forked_ = false;
-  uint64_t live_ = 0, most_live_ = 0, returned_ = 0;  ///< granules
+  Forks forks_;
+  uint64_t live_ = 0, most_live_ = 0, held_ = 0, returned_ = 0;  ///< granules
   uint64_t blocks_ = 0, fallbacks_ = 0;
-  char* copies_ = nullptr;  ///< of plain blocks, in their order, during a fork
-  size_t copied_ = 0;
   std::array<char, 256> why_none_{};
 };
 

@@ -19,6 +19,7 @@ typedef struct sirtaki_heap_figures {
   uint64_t span;             /* room of the arena; 0: there is none */
   uint64_t live_bytes;       /* in blocks that somebody has */
   uint64_t kept_bytes;       /* free, and kept for the next blocks */
+  uint64_t held_bytes;       /* freed, and kept as they are for forks that live */
   uint64_t returned_bytes;   /* given back to the system, all in all */
   uint64_t live_allocations; /* number of blocks that somebody has */
   uint64_t fallbacks;        /* number of blocks for which the arena had no room */
@@ -34,18 +35,17 @@ typedef struct sirtaki_heap {
    * 0: there is an arena, made by the first call; -1: there is
    * none, for the reason that `reason` gives. */
   int (*arena)(void** base, uint64_t* span, int* fd);
-  /* 1: [p, p + bytes) lies whole in one live block of the arena whose pages are still shared. */
+  /* 1: [p, p + bytes) lies whole in one live block of the arena that was not abandoned. */
   int (*holds)(const void* p, uint64_t bytes);
-  /* Makes the blocks that [p, p + bytes) touches this process's own memory, contents kept: peers
-   * that write late no longer reach them. They are not shared until freed; then their memory goes
-   * back to the system, and their place in the arena is not used again. */
-  void (*detach)(void* p, uint64_t bytes);
+  /* Peers may still write into the blocks that [p, p + bytes) touches: they stay where they are,
+   * are shared no more, and once freed their place in the arena is never used again. */
+  void (*abandon)(const void* p, uint64_t bytes);
   /* A block of the arena, aligned to a page; null: there is no room, or no arena. */
   void* (*allocate)(uint64_t bytes);
   /* Frees what `allocate` gave; null is fine. */
   void (*release)(void* p);
   void (*figures)(sirtaki_heap_figures* out);
-  /* One line: why there is no arena, why it does not serve malloc, or which setting it did not
+  /* One line: why there is no arena, why it serves no tensors, or which setting it did not
    * understand; "" where all is well. */
   const char* (*reason)(void);
 } sirtaki_heap;

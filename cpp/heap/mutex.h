@@ -4,7 +4,7 @@
 
 namespace sirtaki::heap {
 
-/// A mutex of the C library alone: under every program's malloc there is no room for another one's
+/// A mutex of the C library alone: under every program's free there is no room for another one's
 /// C++ library.
 class Mutex {
  public:

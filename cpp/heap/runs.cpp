@@ -25,21 +25,20 @@ void Runs::start(void* memory, uint32_t granules) {
   add_free(0, granules, State::kFresh);
 }
 
-std::optional<Runs::Taken> Runs::take(uint32_t granules, uint32_t alignment) {
+std::optional<uint32_t> Runs::take(State of, uint32_t granules, uint32_t alignment, uint32_t born) {
   const uint32_t enough = granules + alignment - 1;
   if (granules == 0 || granules > size_ || enough > size_) return std::nullopt;
-  uint32_t found = dirty_.find(runs_, enough);
-  if (found == Bins::kNone) found = fresh_.find(runs_, enough);
+  const uint32_t found = bins_of(of).find(runs_, enough);
   if (found == Bins::kNone) return std::nullopt;
-  const State state = runs_[found].state;
   const uint32_t end = found + remove_free(found);
   const uint32_t at = (found + alignment - 1) / alignment * alignment;
   // Its neighbours are not of its kind: what is left over needs no merging.
-  if (at > found) place(found, at - found, state);
-  if (end > at + granules) place(at + granules, end - at - granules, state);
+  if (at > found) place(found, at - found, of);
+  if (end > at + granules) place(at + granules, end - at - granules, of);
   place(at, granules, State::kLive);
+  runs_[at].born = born;
   top_ = std::max(top_, at + granules);
-  return Taken{at, state == State::kFresh};
+  return at;
 }
 
 void Runs::give(uint32_t at) {
@@ -48,21 +47,9 @@ void Runs::give(uint32_t at) {
   add_free(at, granules, State::kDirty);
 }
 
-bool Runs::resize(uint32_t at, uint32_t granules) {
-  const uint32_t now = runs_[at].granules;
-  if (granules <= now) {
-    runs_[at].granules = granules;
-    if (granules < now) add_free(at + granules, now - granules, State::kDirty);
-    return true;
-  }
-  const uint32_t next = at + now, more = granules - now;
-  if (next == size_ || !is_free(runs_[next].state) || runs_[next].granules < more) return false;
-  const State state = runs_[next].state;
-  const uint32_t room = remove_free(next);
-  if (room > more) place(next + more, room - more, state);
-  runs_[at].granules = granules;
-  top_ = std::max(top_, at + granules);
-  return true;
+void Runs::hold(uint32_t at, uint32_t freed) {
+  runs_[at].state = State::kHeld;
+  runs_[at].freed = freed;
 }
 
 Runs::Range Runs::begin_return(uint32_t granules) {

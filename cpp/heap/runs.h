@@ -13,7 +13,8 @@ enum class State : uint32_t {
   kFresh,      ///< free, and all zero: it was never used, or went back to the system
   kDirty,      ///< free, with what its last user left in it
   kLive,       ///< somebody's
-  kOwn,        ///< somebody's, and no longer shared
+  kAbandoned,  ///< the same, and others may write there at any time
+  kHeld,       ///< freed, and kept as it is for forks that may read it
   kReturning,  ///< on its way back to the system
   kRetired,    ///< never used again
 };
@@ -22,7 +23,8 @@ enum class State : uint32_t {
 struct Run {
   State state;
   uint32_t granules;
-  uint32_t next, previous;  ///< in its bin, while it is free; else `next` is its label
+  uint32_t next, previous;  ///< in its bin, while it is free
+  uint32_t born, freed;     ///< after how many forks, of blocks
 };
 
 /// Free runs of one kind by their sizes: small ones in a bin a size, larger ones in 16 bins a power
@@ -54,13 +56,9 @@ class Bins {
 /// Which granules of an arena are whose. Knows no addresses and allocates nothing; not thread-safe.
 ///
 /// Free neighbours of one kind are one run at all times. Fresh and dirty ones stay apart, so that
-/// what is fresh needs no clearing and what is dirty is used again before new pages are touched.
+/// what is dirty is used again before new pages are touched.
 class Runs {
  public:
-  struct Taken {
-    uint32_t at;
-    bool fresh;
-  };
   struct Range {
     uint32_t at, granules;
   };
@@ -70,17 +68,26 @@ class Runs {
   /// Begins with one fresh run. memory: zeroed, `bytes_for(granules)`, and stays the caller's.
   void start(void* memory, uint32_t granules);
 
-  /// A run of exactly so many granules that begins at a multiple of `alignment`, a power of two;
-  /// of dirty ones rather than fresh ones. Nothing: there is none.
-  std::optional<Taken> take(uint32_t granules, uint32_t alignment);
-  /// Makes a live run dirty.
+  /// A live run of exactly so many dirty, or fresh, granules that begins at a multiple of
+  /// `alignment`, a power of two. Nothing: there is none.
+  std::optional<uint32_t> take(State of, uint32_t granules, uint32_t alignment, uint32_t born);
+  /// Makes a block's run, or a held one, dirty.
   void give(uint32_t at);
-  /// Makes the live run at `at` that long, where it is; false: the next one is not free or too
-  /// short.
-  bool resize(uint32_t at, uint32_t granules);
-  /// What its user notes of a live run; of a new one it is undefined.
-  void set_label(uint32_t at, uint32_t label) { runs_[at].next = label; }
-  /// Live becomes own, own retired.
+  /// Keeps a block's run as it is.
+  void hold(uint32_t at, uint32_t freed);
+  /// Makes dirty what is held and of which `is_over` is true; returns how many granules.
+  template <typename IsOver>
+  uint64_t give_held(IsOver is_over) {
+    uint64_t given = 0;
+    for (uint32_t at = 0; at < top_; at += runs_[at].granules) {
+      if (runs_[at].state != State::kHeld || !is_over(runs_[at])) continue;
+      given += runs_[at].granules;
+      give(at);
+      at = begin_of(at);  // it may be one with what is before it
+    }
+    return given;
+  }
+  /// Live becomes abandoned, that retired.
   void set(uint32_t at, State state) { runs_[at].state = state; }
 
   /// Takes up to so many dirty granules, one run, out of use; zero granules: none is dirty.

@@ -58,6 +58,7 @@ std::map<std::string, uint64_t> figures() {
   return {{"span", found.span},
           {"live_bytes", found.live_bytes},
           {"kept_bytes", found.kept_bytes},
+          {"held_bytes", found.held_bytes},
           {"returned_bytes", found.returned_bytes},
           {"live_allocations", found.live_allocations},
           {"fallbacks", found.fallbacks},

@@ -40,7 +40,7 @@ class TestHeap {
     madvise(base_, kSpan, MADV_REMOVE);
   }
   std::byte* end() const { return base_ + kSpan; }
-  /// Whether the block at `data` is shared, and never was detached.
+  /// Whether the block at `data` is shared, and never was abandoned.
   bool shares(const std::byte* data, size_t bytes) const {
     const std::lock_guard lock(mutex_);
     auto block = blocks_.upper_bound(data);
@@ -48,7 +48,7 @@ class TestHeap {
     --block;
     return data + bytes <= block->first + block->second;
   }
-  void detach(const std::byte* data) {
+  void abandon(const std::byte* data) {
     const std::lock_guard lock(mutex_);
     blocks_.erase(std::prev(blocks_.upper_bound(data)));
   }
@@ -65,7 +65,7 @@ class TestHeap {
         [](const void* data, uint64_t bytes) {
           return get().shares(static_cast<const std::byte*>(data), bytes) ? 1 : 0;
         },
-        [](void* data, uint64_t) { get().detach(static_cast<std::byte*>(data)); },
+        [](const void* data, uint64_t) { get().abandon(static_cast<const std::byte*>(data)); },
         [](uint64_t bytes) -> void* { return get().allocate(bytes); },
         [](void*) {},
         [](sirtaki_heap_figures*) {},

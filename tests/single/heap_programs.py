@@ -1,4 +1,4 @@
-"""Running programs with the shared heap in the place of malloc."""
+"""Running programs with the shared heap preloaded."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ posix_memalign = function("posix_memalign", ctypes.c_int, ctypes.POINTER(P), N, 
 aligned_alloc = function("aligned_alloc", P, N, N)
 memalign = function("memalign", P, N, N)
 valloc = function("valloc", P, N)
-pvalloc = function("pvalloc", P, N)
 usable = function("malloc_usable_size", N, P)
 free = function("free", None, P)
+def data(bytes):
+    return aligned_alloc(64, bytes)
 def shared(address):
     return _core.heap_holds(address, 1)
 def figures():

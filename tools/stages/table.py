@@ -75,7 +75,7 @@ _TEST_ALL = (
     Stage("core", ("test-parallel", QUICK, "RANKS=1 4", "RANK_TESTS=tests/parallel/core"), 1,
           after=BUILD),
     Stage("parallel slow", ("test-parallel", SLOW, "RANKS=2"), 2, after=BUILD),
-    Stage("heap", ("test-heap", QUICK, "HEAP_RANKS=2", "RANK_TESTS=tests/parallel/core"), 1,
+    Stage("heap", ("test-heap", "RANK_TESTS=tests/parallel/torch/test_large_tensors.py"), 1,
           after=BUILD),
     Stage("group ranks", ("test-group-ranks", "GROUP_RANKS=1 3"), 2, after=BUILD),
     Stage("open mpi", ("test-open-mpi", "MARKS=not nightly", "MPI_BACKENDS=native"), 2,

@@ -36,7 +36,7 @@ class Table {
 Meeting::~Meeting() {
   if (!open_ || written_ < 0) return;
   for (const Segment& segment : seen(group_.rank(), static_cast<size_t>(written_)).list()) {
-    if (segment.data != nullptr) group_.heaps()->detach(segment.data, segment.bytes);
+    if (segment.data != nullptr) group_.heaps()->abandon(segment.data, segment.bytes);
   }
 }
 

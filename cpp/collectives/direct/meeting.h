@@ -19,7 +19,7 @@ class Meeting {
         kind_(static_cast<uint32_t>(op.kind)),
         bytes_(bytes),
         seen_(static_cast<size_t>(group.size())) {}
-  /// If the members have not parted, a peer may write late: it no longer reaches `written`.
+  /// If the members have not parted, a peer may write late: `written` is abandoned to it.
   ~Meeting();
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;

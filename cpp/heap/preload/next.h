@@ -4,10 +4,8 @@
 
 namespace sirtaki::heap {
 
-/// The functions of malloc's family that programs would have without us.
+/// The functions of malloc's family that programs would have without us, of those that are ours.
 struct Next {
-  void* (*malloc)(size_t);
-  void* (*calloc)(size_t, size_t);
   void* (*realloc)(void*, size_t);
   void* (*memalign)(size_t, size_t);
   void* (*aligned_alloc)(size_t, size_t);
@@ -18,8 +16,5 @@ struct Next {
 
 /// Finds them by its first call.
 const Next& next();
-
-/// Whether p was given out while they were looked for; such memory is never freed.
-bool is_early(const void* p);
 
 }  // namespace sirtaki::heap

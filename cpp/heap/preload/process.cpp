@@ -10,13 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "heap/preload/next.h"
-
 namespace sirtaki::heap {
 namespace {
 
 constinit Arena arena;
-constinit bool serving = false;
+constinit bool served = false;
 constinit std::array<char, 512> why{};
 
 /// What the object that has an address is.
@@ -28,10 +26,6 @@ Dl_info object_of(const void* address) {
 
 const Dl_info own_object() { return object_of(&why); }
 
-bool same_object(const void* one, const void* other) {
-  return object_of(one).dli_fbase == object_of(other).dli_fbase;
-}
-
 /// What the whole process knows by a name; RTLD_DEFAULT would ask ourselves too.
 void* global(const char* name) {
   void* const process = dlopen(nullptr, RTLD_LAZY);
@@ -40,18 +34,16 @@ void* global(const char* name) {
 
 bool is_preloaded() { return global("sirtaki_heap_v1") != nullptr; }
 
-/// Another allocator before or behind us wins: its users chose it.
+/// Another allocator wins: its users chose it.
 void decide() {
   if (!is_preloaded()) {
     std::snprintf(why.data(), why.size(), "it is not preloaded");
     return;
   }
   const void* const used = global("malloc");
-  const void* const behind = reinterpret_cast<const void*>(next().malloc);
-  const void* const other = same_object(used, &why) ? behind : used;
-  serving = same_object(other, global("getpid"));
-  if (!serving) {
-    std::snprintf(why.data(), why.size(), "malloc is that of %s", object_of(other).dli_fname);
+  served = object_of(used).dli_fbase == object_of(global("getpid")).dli_fbase;
+  if (!served) {
+    std::snprintf(why.data(), why.size(), "malloc is that of %s", object_of(used).dli_fname);
   }
 }
 
@@ -84,7 +76,7 @@ void leave_preload() {
   const char* const list = std::getenv("LD_PRELOAD");
   if (list == nullptr) return;
   const size_t all = std::strlen(list) + 1;
-  auto* const kept = static_cast<char*>(next().malloc(all));
+  auto* const kept = static_cast<char*>(std::malloc(all));
   if (kept == nullptr) return;
   size_t used = 0;
   for (const char* at = list; *at != '\0';) {
@@ -103,7 +95,7 @@ void leave_preload() {
   } else {
     setenv("LD_PRELOAD", kept, 1);
   }
-  next().free(kept);
+  std::free(kept);
 }
 
 /// A rank is a Python process; what comes before it, as a shell or numactl, hands us on to it.
@@ -124,7 +116,7 @@ __attribute__((constructor)) void start() {
 
 Arena& process_arena() { return arena; }
 
-bool serves_malloc() { return serving; }
+bool is_served() { return served; }
 
 const char* reason() { return *arena.why_none() != '\0' ? arena.why_none() : why.data(); }
 

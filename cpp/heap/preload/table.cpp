@@ -3,18 +3,16 @@
 
 namespace {
 
+using sirtaki::heap::kDataAlignment;
 using sirtaki::heap::process_arena;
-
-/// Of data: these blocks are not plain.
-constexpr size_t kAlignment = 64;
 
 constexpr sirtaki_heap kTable{
     SIRTAKI_HEAP_VERSION,
     [](void** base, uint64_t* span, int* fd) { return process_arena().arena(base, span, fd); },
     [](const void* p, uint64_t bytes) { return process_arena().holds(p, bytes) ? 1 : 0; },
-    [](void* p, uint64_t bytes) { process_arena().detach(p, bytes); },
+    [](const void* p, uint64_t bytes) { process_arena().abandon(p, bytes); },
     [](uint64_t bytes) -> void* {
-      return bytes == 0 ? nullptr : process_arena().allocate(bytes, kAlignment, nullptr);
+      return bytes == 0 ? nullptr : process_arena().allocate(bytes, kDataAlignment);
     },
     [](void* p) { process_arena().release(p); },
     [](sirtaki_heap_figures* out) { process_arena().figures(out); },

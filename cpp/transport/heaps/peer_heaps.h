@@ -42,10 +42,10 @@ class PeerHeaps {
   /// Where it is in this process; null if it cannot be mapped.
   std::byte* base(int place);
 
-  /// Where in the own heap such memory lies; none: it is not in it, or no longer shared.
+  /// Where in the own heap such memory lies; none: it is not in it, or abandoned.
   std::optional<uint64_t> offset_of(const std::byte* data, size_t bytes) const;
-  /// Late writes of the others do not reach this memory of the own heap from now on.
-  void detach(std::byte* data, size_t bytes) const { own_->detach(data, bytes); }
+  /// The others may write late to this memory of the own heap: it is used for nothing else.
+  void abandon(const std::byte* data, size_t bytes) const { own_->abandon(data, bytes); }
 
   /// Another operation, or message, moved so many bytes directly.
   void count(uint64_t bytes);

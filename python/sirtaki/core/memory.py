@@ -11,7 +11,6 @@ import functools
 import os
 
 from sirtaki.core.config import Config
-from sirtaki.core.shared_heap import LIBRARY
 
 # Names of <malloc.h>.
 _M_TRIM_THRESHOLD = -1
@@ -69,8 +68,7 @@ def _other_allocator() -> str | None:
     if not hasattr(library, "gnu_get_libc_version"):
         return "the C library, which is not glibc"
     allocator = _file_with(library, "malloc")
-    # The shared heap takes large blocks, and leaves the others to the C library.
-    if allocator not in (_file_with(library, "gnu_get_libc_version"), str(LIBRARY)):
+    if allocator != _file_with(library, "gnu_get_libc_version"):
         return f"malloc, which is that of {allocator}"
     return None
 

@@ -75,5 +75,6 @@ def describe(config: Config) -> str:
     return (
         f"{line}; {pages}; {figures['live_bytes'] // _MIB} MiB in {figures['live_allocations']} "
         f"blocks, {figures['kept_bytes'] // _MIB} MiB kept, "
+        f"{figures['held_bytes'] // _MIB} MiB held for forks, "
         f"{figures['returned_bytes'] // _MIB} MiB given back, {figures['fallbacks']} had no room"
     )

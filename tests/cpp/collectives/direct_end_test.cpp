@@ -104,7 +104,7 @@ TEST_CASE("an operation that ends well leaves its memory shared") {
   CHECK(second->shared());
 }
 
-TEST_CASE("a member that gives up before all have come takes its memory back") {
+TEST_CASE("a member that gives up before all have come abandons its memory") {
   World world(2);
   const auto first = world.begin(0);
   first->work->advance();
@@ -115,7 +115,7 @@ TEST_CASE("a member that gives up before all have come takes its memory back") {
   CHECK(first->all_are(1.0f));
 }
 
-TEST_CASE("a member whose peer dies in the middle takes its memory back") {
+TEST_CASE("a member whose peer dies in the middle abandons its memory") {
   World world(2);
   const auto first = world.begin(0);
   auto second = world.begin(1);

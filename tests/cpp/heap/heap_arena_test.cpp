@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,44 +12,10 @@
 #include <vector>
 
 #include "heap/arena.h"
+#include "small_arena.h"
 
 namespace sirtaki::heap {
 namespace {
-
-constexpr size_t kMiB = 1 << 20;
-constexpr size_t kSpan = 64 * kMiB;
-
-/// An arena that ends with the test.
-class Small {
- public:
-  explicit Small(uint64_t keep = Limits::kByUse, uint64_t span = kSpan) {
-    arena.set_limits({span, keep});
-  }
-  ~Small() { arena.unmake(); }
-  Small(const Small&) = delete;
-  Small& operator=(const Small&) = delete;
-
-  char* allocate(size_t bytes, size_t alignment = 1) {
-    return static_cast<char*>(arena.allocate(bytes, alignment, nullptr));
-  }
-  char* allocate_filled(size_t bytes, char with = 1) {
-    char* const p = allocate(bytes);
-    REQUIRE(p != nullptr);
-    std::memset(p, with, bytes);
-    return p;
-  }
-  sirtaki_heap_figures figures() {
-    sirtaki_heap_figures found;
-    arena.figures(&found);
-    return found;
-  }
-
-  Arena arena;
-};
-
-bool is_all(const char* p, size_t bytes, char value) {
-  return std::all_of(p, p + bytes, [value](char each) { return each == value; });
-}
 
 /// The file as another process maps it.
 class Peer {
@@ -94,17 +59,6 @@ TEST_CASE("heap arena: blocks begin at multiples of what was asked for") {
   for (size_t alignment = 1; alignment <= Arena::kMostAlignment; alignment *= 2) {
     CHECK(reinterpret_cast<uintptr_t>(small.allocate(kMiB, alignment)) % alignment == 0);
   }
-}
-
-TEST_CASE("heap arena: only memory that is known to be zero is called so") {
-  Small small;
-  bool is_zero = false;
-  void* const p = small.arena.allocate(kMiB, 1, &is_zero);
-  CHECK(is_zero);
-  std::memset(p, 1, kMiB);
-  small.arena.release(p);
-  CHECK(small.arena.allocate(kMiB, 1, &is_zero) == p);
-  CHECK_FALSE(is_zero);
 }
 
 TEST_CASE("heap arena: a full one says so, counts it, and serves again when there is room") {
@@ -175,20 +129,6 @@ TEST_CASE("heap arena: fragments beyond a quarter more than the most live go bac
   CHECK(is_all(wide, 8 * kMiB, 1));
 }
 
-TEST_CASE("heap arena: a block that grows or shrinks in place keeps its contents") {
-  Small small;
-  char* const p = small.allocate_filled(2 * kMiB, 5);
-  CHECK(small.arena.resize(p, 8 * kMiB));
-  CHECK(is_all(p, 2 * kMiB, 5));
-  CHECK(small.arena.bytes_of(p) == 8 * kMiB);
-  CHECK(small.arena.resize(p, kMiB));
-  CHECK(small.arena.bytes_of(p) == kMiB);
-  char* const next = small.allocate(kMiB);
-  CHECK(next == p + kMiB);
-  CHECK_FALSE(small.arena.resize(p, 2 * kMiB));
-  CHECK(small.figures().live_bytes == 2 * kMiB);
-}
-
 TEST_CASE("heap arena: only what lies whole in one live block is held") {
   Small small;
   char* const p = small.allocate(2 * kMiB);
@@ -205,38 +145,39 @@ TEST_CASE("heap arena: only what lies whole in one live block is held") {
   CHECK_FALSE(small.arena.holds(p, 1));
 }
 
-TEST_CASE("heap arena: a detached block keeps its contents, and late writers do not reach it") {
+TEST_CASE("heap arena: an abandoned block stays where it is, its owner's, and is shared no more") {
   Small small;
   char* const p = small.allocate_filled(2 * kMiB, 5);
   const Peer peer(small.arena);
-  small.arena.detach(p + kMiB, 1);
+  small.arena.abandon(p + kMiB, 1);
   CHECK_FALSE(small.arena.holds(p, 1));
-  std::memset(peer.at(p), 9, 2 * kMiB);
-  CHECK(is_all(p, 2 * kMiB, 5));
+  CHECK(small.arena.bytes_of(p) == 2 * kMiB);
+  std::memset(p, 6, 1);
+  CHECK(*peer.at(p) == 6);
 }
 
-TEST_CASE("heap arena: detaching reaches each block that the bytes touch, and no other") {
+TEST_CASE("heap arena: each block that the bytes touch is abandoned, and no other") {
   Small small;
   char* const a = small.allocate_filled(kMiB);
   char* const b = small.allocate_filled(kMiB);
   char* const c = small.allocate_filled(kMiB);
-  small.arena.detach(a + kMiB - 1, 2);
+  small.arena.abandon(a + kMiB - 1, 2);
   CHECK_FALSE(small.arena.holds(a, 1));
   CHECK_FALSE(small.arena.holds(b, 1));
   CHECK(small.arena.holds(c, 1));
-  small.arena.detach(c, UINT64_MAX);
+  small.arena.abandon(c, UINT64_MAX);
   CHECK_FALSE(small.arena.holds(c, 1));
 }
 
-TEST_CASE("heap arena: the place of a detached block is not used again, and its memory goes back") {
+TEST_CASE("heap arena: the place of an abandoned block is never used again, its memory goes back") {
   Small small;
   char* const p = small.allocate_filled(kMiB);
   const Peer peer(small.arena);
-  small.arena.detach(p, kMiB);
-  std::memset(peer.at(p), 9, kMiB);
+  small.arena.abandon(p, kMiB);
   small.arena.release(p);
   CHECK(is_all(peer.at(p), kMiB, 0));
   CHECK(small.allocate(kMiB) != p);
+  CHECK(small.allocate(kSpan) == nullptr);
   CHECK(small.figures().live_bytes == kMiB);
 }
 
@@ -285,111 +226,6 @@ TEST_CASE("heap arena: a descriptor that the program has closed is handed to nob
   CHECK(small.arena.arena(&base, &span, &other) == 0);
 }
 
-/// Runs `child` in a fork as the handlers of a process do it; returns whether it was true.
-template <typename Child>
-bool in_fork(Arena& arena, Child child) {
-  arena.before_fork();
-  const pid_t pid = fork();
-  if (pid == 0) {
-    arena.after_fork_in_child();
-    _exit(child() ? 0 : 1);
-  }
-  arena.after_fork_in_parent();
-  int status = -1;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-TEST_CASE("heap arena: what a fork writes its parent does not see, nor what it frees") {
-  Small small;
-  char* const p = small.allocate_filled(2 * kMiB, 5);
-  CHECK(in_fork(small.arena, [&] {
-    const bool inherited = is_all(p, 2 * kMiB, 5);
-    std::memset(p, 9, 2 * kMiB);
-    const bool written = is_all(p, 2 * kMiB, 9);
-    small.arena.release(p);
-    return inherited && written;
-  }));
-  CHECK(is_all(p, 2 * kMiB, 5));
-  CHECK(small.arena.holds(p, 2 * kMiB));
-}
-
-TEST_CASE("heap arena: a fork has plain blocks as they were, whatever its parent writes later") {
-  Small small;
-  auto* const plain = static_cast<char*>(small.arena.allocate(kMiB, Arena::kPlain, nullptr));
-  std::memset(plain, 5, kMiB);
-  char* const behind = small.allocate_filled(kMiB, 4);
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  small.arena.before_fork();
-  const pid_t pid = fork();
-  if (pid == 0) {
-    small.arena.after_fork_in_child();
-    char byte;
-    const bool told = read(ends[0], &byte, 1) == 1;
-    _exit(told && is_all(plain, kMiB, 5) && is_all(behind, kMiB, 4) ? 0 : 1);
-  }
-  small.arena.after_fork_in_parent();
-  std::memset(plain, 9, kMiB);
-  CHECK(write(ends[1], "x", 1) == 1);
-  int status = -1;
-  waitpid(pid, &status, 0);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
-  CHECK(small.arena.holds(plain, kMiB));
-  close(ends[0]);
-  close(ends[1]);
-}
-
-TEST_CASE("heap arena: a fork gets no new blocks and shares none") {
-  Small small;
-  char* const p = small.allocate_filled(kMiB);
-  CHECK(in_fork(small.arena, [&] {
-    void* base;
-    uint64_t span;
-    int fd;
-    return small.allocate(kMiB) == nullptr && small.arena.arena(&base, &span, &fd) == -1 &&
-           !small.arena.holds(p, 1) && small.figures().forked == 1 &&
-           std::string(small.arena.why_none()) != "" && !small.arena.resize(p, 2 * kMiB);
-  }));
-}
-
-TEST_CASE("heap arena: a fork has what its parent had detached") {
-  Small small;
-  char* const before = small.allocate_filled(kMiB, 3);
-  char* const p = small.allocate_filled(kMiB, 5);
-  char* const behind = small.allocate_filled(kMiB, 4);
-  small.arena.detach(p, kMiB);
-  CHECK(in_fork(small.arena, [&] {
-    const bool inherited = is_all(p, kMiB, 5) && is_all(before, kMiB, 3) && is_all(behind, kMiB, 4);
-    std::memset(p, 9, kMiB);
-    std::memset(behind, 9, kMiB);
-    return inherited;
-  }));
-  CHECK(is_all(p, kMiB, 5));
-  CHECK(is_all(behind, kMiB, 4));
-}
-
-TEST_CASE("heap arena: a fork of a fork is private too") {
-  Small small;
-  char* const p = small.allocate_filled(kMiB, 5);
-  CHECK(in_fork(small.arena, [&] {
-    std::memset(p, 6, kMiB);
-    const bool well = in_fork(small.arena, [&] {
-      const bool inherited = is_all(p, kMiB, 6);
-      std::memset(p, 7, kMiB);
-      return inherited;
-    });
-    return well && is_all(p, kMiB, 6);
-  }));
-  CHECK(is_all(p, kMiB, 5));
-}
-
-TEST_CASE("heap arena: a fork before the first block has an arena of its own") {
-  Small small;
-  CHECK(in_fork(small.arena, [&] { return small.allocate(kMiB) != nullptr; }));
-}
-
 /// One thread of the stress: every block is filled with a value of its own and checked.
 void work(Arena& arena, uint32_t seed, std::atomic<int>& wrong) {
   struct Block {
@@ -399,40 +235,30 @@ void work(Arena& arena, uint32_t seed, std::atomic<int>& wrong) {
   };
   std::mt19937 random(seed);
   std::vector<Block> blocks;
-  const auto check = [&](const Block& block, size_t bytes) {
-    if (!is_all(block.p, bytes, block.value)) ++wrong;
+  const auto check = [&](const Block& block) {
+    if (!is_all(block.p, block.bytes, block.value)) ++wrong;
   };
   for (int step = 0; step < 400; ++step) {
     const size_t bytes = 1 + random() % (256 << 10);
-    const uint32_t what = random() % 5;
-    if (what < 2 || blocks.empty()) {
-      bool is_zero = false;
-      auto* const p = static_cast<char*>(arena.allocate(bytes, 64, &is_zero));
+    if (random() % 2 == 0 || blocks.empty()) {
+      auto* const p = static_cast<char*>(arena.allocate(bytes, 64));
       if (p == nullptr) continue;
-      if (is_zero && !is_all(p, bytes, 0)) ++wrong;
       blocks.push_back({p, bytes, static_cast<char>(1 + random() % 100)});
       std::memset(p, blocks.back().value, bytes);
       continue;
     }
     std::swap(blocks[random() % blocks.size()], blocks.back());
-    Block& block = blocks.back();
-    check(block, block.bytes);
-    if (what == 4 && arena.resize(block.p, bytes)) {
-      check(block, std::min(bytes, block.bytes));
-      block.bytes = bytes;
-      std::memset(block.p, block.value, bytes);
-    } else {
-      arena.release(block.p);
-      blocks.pop_back();
-    }
+    check(blocks.back());
+    arena.release(blocks.back().p);
+    blocks.pop_back();
   }
   for (const Block& block : blocks) {
-    check(block, block.bytes);
+    check(block);
     arena.release(block.p);
   }
 }
 
-TEST_CASE("heap arena: eight threads allocate, resize and free, and each finds what it wrote") {
+TEST_CASE("heap arena: eight threads allocate and free, and each finds what it wrote") {
   // So little is kept that memory goes back all the time, and the arena is full now and then.
   Small small(kMiB, 16 * kMiB);
   std::atomic<int> wrong = 0;

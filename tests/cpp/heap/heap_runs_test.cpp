@@ -17,13 +17,9 @@ class Book {
   }
 
   uint32_t take(uint32_t granules, uint32_t alignment = 1) {
-    const auto taken = runs.take(granules, alignment);
-    return taken ? taken->at : Bins::kNone;
-  }
-  bool is_fresh(uint32_t granules) {
-    const auto taken = runs.take(granules, 1);
-    REQUIRE(taken);
-    return taken->fresh;
+    auto taken = runs.take(State::kDirty, granules, alignment, born);
+    if (!taken) taken = runs.take(State::kFresh, granules, alignment, born);
+    return taken.value_or(Bins::kNone);
   }
   void return_all() {
     for (;;) {
@@ -38,6 +34,7 @@ class Book {
 
  public:
   Runs runs;
+  uint32_t born = 0;
 };
 
 /// The runs by their beginnings, as a walk over all of them finds them.
@@ -83,19 +80,37 @@ TEST_CASE("heap runs: no run is fresh in one part and dirty in another") {
   book.runs.give(book.take(30));
   CHECK(book.take(40) == Bins::kNone);
   book.return_all();
-  CHECK(book.is_fresh(40));
+  CHECK(book.take(40) == 0);
 }
 
 TEST_CASE("heap runs: granules never used, and those given back, are fresh") {
   Book book(100);
-  const auto taken = book.runs.take(10, 1);
-  REQUIRE(taken);
-  CHECK(taken->fresh);
-  book.runs.give(taken->at);
-  CHECK_FALSE(book.is_fresh(10));
-  book.runs.give(0);
+  CHECK_FALSE(book.runs.take(State::kDirty, 1, 1, 0));
+  book.runs.give(book.take(10));
+  CHECK_FALSE(book.runs.take(State::kFresh, 91, 1, 0));
   book.return_all();
-  CHECK(book.is_fresh(10));
+  CHECK(book.runs.take(State::kFresh, 100, 1, 0));
+}
+
+TEST_CASE("heap runs: what is held is used for nothing until it is over") {
+  Book book(100);
+  book.born = 3;
+  const uint32_t wall = book.take(10), held = book.take(80);
+  book.runs.hold(held, 5);
+  CHECK(book.take(20) == Bins::kNone);
+  CHECK(book.runs.give_held([](const Run& run) { return run.born != 3; }) == 0);
+  CHECK(book.runs.give_held([](const Run& run) { return run.freed == 5; }) == 80);
+  CHECK(book.take(80) == held);
+  CHECK(wall == 0);
+}
+
+TEST_CASE("heap runs: held neighbours that are over become one run with what is dirty around") {
+  Book book(50);
+  for (const uint32_t at : {0U, 10U, 20U, 30U, 40U}) REQUIRE(book.take(10) == at);
+  for (const uint32_t dirty : {0U, 30U}) book.runs.give(dirty);
+  for (const uint32_t held : {10U, 20U, 40U}) book.runs.hold(held, 1);
+  CHECK(book.runs.give_held([](const Run&) { return true; }) == 30);
+  CHECK(walk(book.runs).size() == 1);
 }
 
 TEST_CASE("heap runs: what the system refuses to take back stays dirty") {
@@ -123,24 +138,6 @@ TEST_CASE("heap runs: a run begins where its alignment says, and nothing around 
   CHECK(book.take(31) == 1);
   CHECK(book.take(256 - 37) == 37);
   CHECK(book.take(1) == Bins::kNone);
-}
-
-TEST_CASE("heap runs: a run grows into a free neighbour, and no further") {
-  Book book(100);
-  const uint32_t at = book.take(10), wall = book.take(1);
-  CHECK_FALSE(book.runs.resize(at, 11));
-  book.runs.give(wall);
-  CHECK(book.runs.resize(at, 11));
-  CHECK(book.runs.resize(at, 100));
-  CHECK_FALSE(book.runs.resize(at, 101));
-}
-
-TEST_CASE("heap runs: what a run loses at its end is free") {
-  Book book(100);
-  const uint32_t at = book.take(100);
-  CHECK(book.runs.resize(at, 30));
-  CHECK(book.runs.dirty() == 70);
-  CHECK(book.take(70) == 30);
 }
 
 TEST_CASE("heap runs: the beginning of a run is found from all of its granules") {
@@ -180,7 +177,9 @@ void step(Book& book, std::map<uint32_t, uint32_t>& live, std::mt19937& random) 
     book.runs.give(chosen->first);
     live.erase(chosen);
   } else if (what == 6) {
-    if (book.runs.resize(chosen->first, granules)) chosen->second = granules;
+    book.runs.hold(chosen->first, 0);
+    live.erase(chosen);
+    if (random() % 2) book.runs.give_held([&](const Run& run) { return run.granules % 2 == 0; });
   } else {
     const Runs::Range range = book.runs.begin_return(granules);
     if (range.granules > 0) book.runs.end_return(range, State::kFresh);
@@ -204,7 +203,8 @@ TEST_CASE("heap runs: after any sequence the runs cover the arena, and live ones
         if (run.state == State::kDirty) dirty += run.granules;
         if (run.state == State::kFresh) fresh += run.granules;
         // Two free neighbours of a kind would be one run.
-        merged = merged && (run.state == State::kLive || run.state != before);
+        const bool is_free = run.state == State::kDirty || run.state == State::kFresh;
+        merged = merged && (!is_free || run.state != before);
         before = run.state;
       }
       REQUIRE(merged);
@@ -221,6 +221,7 @@ TEST_CASE("heap runs: when all is given back the arena is one run again") {
   std::map<uint32_t, uint32_t> live;
   for (int count = 0; count < 5000; ++count) step(book, live, random);
   for (const auto& [at, granules] : live) book.runs.give(at);
+  book.runs.give_held([](const Run&) { return true; });
   book.return_all();
   CHECK(walk(book.runs).size() == 1);
   CHECK(book.take(5000) == 0);

@@ -102,16 +102,3 @@ def test_an_alltoall_reads_every_rank_s_tensor() -> None:
         np.testing.assert_array_equal(got[0] if isinstance(got, tuple) else got, expected)
 
     assert direct_bytes(work) > 0
-
-
-def test_a_program_that_preloads_the_heap_has_all_large_arrays_there() -> None:
-    from sirtaki import _core
-
-    array = np.ones(COUNT, np.float32)
-    if not _core.heap_holds(array.ctypes.data, array.nbytes):
-        pytest.skip("the heap is not preloaded")
-
-    def work() -> None:
-        hvd.allreduce_(np.ones(COUNT, np.float32), op=hvd.Sum)
-
-    assert direct_bytes(work) == COUNT * 4
