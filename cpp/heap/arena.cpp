@@ -137,7 +137,7 @@ void* Arena::allocate(size_t bytes, size_t alignment) {
   const KeptErrno kept;
   const uint32_t granules = granules_for(bytes);
   const uint32_t step = std::max(granules_for(alignment), 1U);
-  Lock lock(mutex_);
+  const Lock lock(mutex_);
   if (forked_) return nullptr;
   const auto take = [&](State of) { return runs_.take(of, granules, step, forks_.count()); };
   auto taken = take(State::kDirty);
@@ -147,7 +147,7 @@ void* Arena::allocate(size_t bytes, size_t alignment) {
   }
   if (!taken) taken = take(State::kFresh);
   if (!taken && runs_.dirty() + runs_.fresh() >= granules) {
-    return_dirty(lock, true);
+    return_dirty(true);
     taken = take(State::kFresh);
   }
   if (!taken) {
@@ -162,10 +162,10 @@ void* Arena::allocate(size_t bytes, size_t alignment) {
 void Arena::release(void* p) {
   if (p == nullptr) return;
   const KeptErrno kept;
-  Lock lock(mutex_);
-  if (!is_block(p)) return;
-  const uint32_t begin = granule_of(p);
-  const uint32_t granules = runs_[begin].granules;
+  const Lock lock(mutex_);
+  const Run* const block = block_at(p);
+  if (block == nullptr) return;
+  const uint32_t begin = block->begin, granules = block->granules;
   const size_t bytes = size_t{granules} * kGranule;
   count_live(-int64_t{granules});
   --blocks_;
@@ -173,37 +173,38 @@ void Arena::release(void* p) {
     // What the child wrote there goes; what the parent has there is not the child's to free.
     madvise(p, bytes, MADV_DONTNEED);
     runs_.set(begin, State::kRetired);
-  } else if (runs_[begin].state == State::kAbandoned) {
-    if (!is_inherited(begin) && madvise(p, bytes, MADV_REMOVE) == 0) returned_ += granules;
+  } else if (block->state == State::kAbandoned) {
+    if (!is_inherited(*block) && madvise(p, bytes, MADV_REMOVE) == 0) returned_ += granules;
     runs_.set(begin, State::kRetired);
-  } else if (is_inherited(begin)) {
+  } else if (is_inherited(*block)) {
     runs_.hold(begin, forks_.count());
     held_ += granules;
   } else {
     runs_.give(begin);
-    if (too_much() > 0) return_dirty(lock, false);
+    return_dirty(false);
   }
 }
 
 size_t Arena::bytes_of(const void* p) {
   const Lock lock(mutex_);
-  return is_block(p) ? size_t{runs_[granule_of(p)].granules} * kGranule : 0;
+  const Run* const block = block_at(p);
+  return block == nullptr ? 0 : size_t{block->granules} * kGranule;
 }
 
-/// Whether a block of somebody begins here: what is freed twice or in its middle is not ours to
-/// end.
-bool Arena::is_block(const void* p) const {
-  if (!contains(p) || at(granule_of(p)) != p) return false;
-  const State state = runs_[granule_of(p)].state;
-  return state == State::kLive || state == State::kAbandoned;
+/// The block of somebody that begins here: what is freed twice or in its middle is not ours to end.
+const Run* Arena::block_at(const void* p) const {
+  if (!contains(p)) return nullptr;
+  const Run& run = runs_.of(granule_of(p));
+  const bool is_block = run.state == State::kLive || run.state == State::kAbandoned;
+  return is_block && at(run.begin) == p ? &run : nullptr;
 }
 
 /// Whether a fork lives that has the block, too.
-bool Arena::is_inherited(uint32_t block) {
-  const uint32_t born = runs_[block].born, now = forks_.count();
-  if (born == now) return false;
+bool Arena::is_inherited(const Run& block) {
+  const uint32_t now = forks_.count();
+  if (block.born == now) return false;
   forks_.forget_ended();
-  return forks_.lives(born, now);
+  return forks_.lives(block.born, now);
 }
 
 /// Makes dirty what was held for forks that have ended.
@@ -226,20 +227,17 @@ uint64_t Arena::too_much() const {
   return runs_.dirty() - std::min(runs_.dirty(), keep);
 }
 
-/// Gives dirty pages back to the system, all of them or what is too much; without the lock, for it
-/// takes long.
-void Arena::return_dirty(Lock& lock, bool all) {
+/// Gives dirty pages back to the system, all of them or what is too much.
+void Arena::return_dirty(bool all) {
   for (;;) {
     const uint64_t excess = all ? runs_.dirty() : too_much();
     if (excess == 0) return;
     const uint64_t whole = (excess + kReturned - 1) / kReturned * kReturned;
     const Runs::Range range =
-        runs_.begin_return(static_cast<uint32_t>(std::min<uint64_t>(whole, UINT32_MAX)));
-    lock.release();
-    const bool gone = madvise(at(range.at), size_t{range.granules} * kGranule, MADV_REMOVE) == 0;
-    lock.acquire();
-    runs_.end_return(range, gone ? State::kFresh : State::kDirty);
-    if (!gone) return;
+        runs_.most_dirty(static_cast<uint32_t>(std::min<uint64_t>(whole, UINT32_MAX)));
+    const size_t bytes = size_t{range.granules} * kGranule;
+    if (madvise(at(range.begin), bytes, MADV_REMOVE) != 0) return;
+    runs_.clean(range);
     returned_ += range.granules;
   }
 }
@@ -257,11 +255,9 @@ int Arena::arena(void** base, uint64_t* span, int* fd) {
 bool Arena::holds(const void* p, uint64_t bytes) {
   if (!contains(p)) return false;
   const Lock lock(mutex_);
-  const uint32_t begin = runs_.begin_of(granule_of(p));
-  const Run& run = runs_[begin];
-  const char* const end = at(begin + run.granules);
+  const Run& run = runs_.of(granule_of(p));
   return !forked_ && run.state == State::kLive &&
-         bytes <= static_cast<uint64_t>(end - static_cast<const char*>(p));
+         bytes <= static_cast<uint64_t>(at(run.end()) - static_cast<const char*>(p));
 }
 
 void Arena::abandon(const void* p, uint64_t bytes) {
@@ -271,9 +267,9 @@ void Arena::abandon(const void* p, uint64_t bytes) {
   const char* const first = static_cast<const char*>(p);
   const uint64_t room = span_ - static_cast<uint64_t>(first - base());
   const uint32_t last = granule_of(first + std::min(bytes, room) - 1);
-  for (uint32_t begin = runs_.begin_of(granule_of(p)); begin <= last;
-       begin += runs_[begin].granules) {
-    if (runs_[begin].state == State::kLive) runs_.set(begin, State::kAbandoned);
+  for (uint32_t granule = granule_of(p); granule <= last; granule = runs_.of(granule).end()) {
+    const Run& run = runs_.of(granule);
+    if (run.state == State::kLive) runs_.set(run.begin, State::kAbandoned);
   }
 }
 

@@ -74,11 +74,11 @@ class Arena {
   bool fail(const char* what);
   bool map(uint64_t span);
   bool serves() const { return span_.load(std::memory_order_acquire) > 0 && !forked_; }
-  bool is_block(const void* p) const;
+  const Run* block_at(const void* p) const;
   void count_live(int64_t granules);
   uint64_t too_much() const;
-  void return_dirty(Lock& lock, bool all);
-  bool is_inherited(uint32_t block);
+  void return_dirty(bool all);
+  bool is_inherited(const Run& block);
   void give_held();
   void make_private();
   bool owns_descriptor() const;

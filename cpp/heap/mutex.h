@@ -15,16 +15,13 @@ class Mutex {
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
-/// Holds a mutex for a scope; may let go of it meanwhile.
+/// Holds a mutex for a scope.
 class Lock {
  public:
   explicit Lock(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
   ~Lock() { mutex_.unlock(); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
-
-  void release() { mutex_.unlock(); }
-  void acquire() { mutex_.lock(); }
 
  private:
   Mutex& mutex_;

@@ -1,109 +1,105 @@
 #include "heap/runs.h"
 
 #include <algorithm>
-#include <bit>
+#include <cstring>
 
 namespace sirtaki::heap {
-namespace {
-
-constexpr uint32_t kBits = 64;
-
-bool is_free(State state) { return state == State::kFresh || state == State::kDirty; }
-
-size_t words_for(uint32_t granules) { return (size_t{granules} + kBits) / kBits; }
-
-}  // namespace
-
-size_t Runs::bytes_for(uint32_t granules) {
-  return words_for(granules) * sizeof(uint64_t) + size_t{granules} * sizeof(Run);
-}
 
 void Runs::start(void* memory, uint32_t granules) {
-  begins_ = static_cast<uint64_t*>(memory);
-  runs_ = reinterpret_cast<Run*>(begins_ + words_for(granules));
-  size_ = granules;
-  add_free(0, granules, State::kFresh);
+  runs_ = static_cast<Run*>(memory);
+  runs_[0] = {0, granules, State::kFresh, 0, 0};
+  count_ = 1;
+  fresh_ = granules;
 }
 
 std::optional<uint32_t> Runs::take(State of, uint32_t granules, uint32_t alignment, uint32_t born) {
-  const uint32_t enough = granules + alignment - 1;
-  if (granules == 0 || granules > size_ || enough > size_) return std::nullopt;
-  const uint32_t found = bins_of(of).find(runs_, enough);
-  if (found == Bins::kNone) return std::nullopt;
-  const uint32_t end = found + remove_free(found);
-  const uint32_t at = (found + alignment - 1) / alignment * alignment;
-  // Its neighbours are not of its kind: what is left over needs no merging.
-  if (at > found) place(found, at - found, of);
-  if (end > at + granules) place(at + granules, end - at - granules, of);
-  place(at, granules, State::kLive);
-  runs_[at].born = born;
-  top_ = std::max(top_, at + granules);
-  return at;
-}
-
-void Runs::give(uint32_t at) {
-  const uint32_t granules = runs_[at].granules;
-  erase(at);
-  add_free(at, granules, State::kDirty);
-}
-
-void Runs::hold(uint32_t at, uint32_t freed) {
-  runs_[at].state = State::kHeld;
-  runs_[at].freed = freed;
-}
-
-Runs::Range Runs::begin_return(uint32_t granules) {
-  const uint32_t found = dirty_.largest();
-  if (found == Bins::kNone) return {0, 0};
-  const uint32_t all = remove_free(found), part = std::min(all, granules);
-  if (all > part) place(found, all - part, State::kDirty);
-  const uint32_t at = found + all - part;
-  place(at, part, State::kReturning);
-  return {at, part};
-}
-
-void Runs::end_return(Range range, State state) {
-  erase(range.at);
-  add_free(range.at, range.granules, state);
-}
-
-uint32_t Runs::begin_of(uint32_t granule) const {
-  size_t word = granule / kBits;
-  uint64_t bits = begins_[word] & (~uint64_t{0} >> (kBits - 1 - granule % kBits));
-  while (bits == 0) bits = begins_[--word];
-  return static_cast<uint32_t>(word * kBits) + static_cast<uint32_t>(std::bit_width(bits)) - 1;
-}
-
-/// Writes down a run; a free one has no free neighbour of its kind.
-void Runs::place(uint32_t at, uint32_t granules, State state) {
-  runs_[at].state = state;
-  runs_[at].granules = granules;
-  begins_[at / kBits] |= uint64_t{1} << (at % kBits);
-  if (is_free(state)) bins_of(state).insert(runs_, at);
-}
-
-void Runs::erase(uint32_t at) {
-  runs_[at].state = State::kInner;
-  begins_[at / kBits] &= ~(uint64_t{1} << (at % kBits));
-}
-
-void Runs::add_free(uint32_t at, uint32_t granules, State state) {
-  const uint32_t next = at + granules;
-  if (next < size_ && runs_[next].state == state) granules += remove_free(next);
-  if (at > 0) {
-    const uint32_t before = begin_of(at - 1);
-    if (runs_[before].state == state) {
-      granules += remove_free(before);
-      at = before;
-    }
+  const auto first_in = [&](const Run& run) {
+    return (run.begin + alignment - 1) / alignment * alignment;
+  };
+  size_t best = count_;
+  for (size_t at = 0; at < count_; ++at) {
+    const Run& run = runs_[at];
+    if (run.state != of || run.granules < granules) continue;
+    if (best < count_ && runs_[best].granules <= run.granules) continue;
+    if (uint64_t{first_in(run)} + granules <= run.end()) best = at;
+    if (best == at && run.granules == granules) break;
   }
-  place(at, granules, state);
+  if (granules == 0 || best == count_) return std::nullopt;
+  const size_t at = cut(best, first_in(runs_[best]));
+  cut(at, runs_[at].begin + granules);
+  become(at, State::kLive);
+  runs_[at].born = born;
+  top_ = std::max(top_, runs_[at].end());
+  return runs_[at].begin;
 }
 
-uint32_t Runs::remove_free(uint32_t at) {
-  bins_of(runs_[at].state).remove(runs_, at);
+void Runs::hold(uint32_t begin, uint32_t freed) {
+  Run& run = runs_[index_of(begin)];
+  run.state = State::kHeld;
+  run.freed = freed;
+}
+
+Runs::Range Runs::most_dirty(uint32_t granules) const {
+  const Run* most = nullptr;
+  for (const Run* run = runs_; run < runs_ + count_; ++run) {
+    if (run->state != State::kDirty) continue;
+    if (most == nullptr || run->granules > most->granules) most = run;
+  }
+  if (most == nullptr) return {0, 0};
+  const uint32_t part = std::min(most->granules, granules);
+  return {most->end() - part, part};
+}
+
+void Runs::clean(Range range) {
+  const size_t at = cut(index_of(range.begin), range.begin);
+  cut(at, range.begin + range.granules);
+  become(at, State::kFresh);
+}
+
+size_t Runs::index_of(uint32_t granule) const {
+  const auto begins_behind = [](uint32_t wanted, const Run& run) { return wanted < run.begin; };
+  const Run* const next = std::upper_bound(runs_, runs_ + count_, granule, begins_behind);
+  return static_cast<size_t>(next - runs_) - 1;
+}
+
+/// Makes two runs of one where they are not yet; returns the one that begins there, or would.
+size_t Runs::cut(size_t at, uint32_t granule) {
+  Run& run = runs_[at];
+  if (granule == run.begin) return at;
+  if (granule == run.end()) return at + 1;
+  std::memmove(&run + 1, &run, (count_ - at) * sizeof(Run));
+  ++count_;
+  runs_[at + 1].granules = run.end() - granule;
+  runs_[at + 1].begin = granule;
+  run.granules = granule - run.begin;
+  return at + 1;
+}
+
+/// Gives a run another state, and makes it one with free neighbours of its kind. Returns where it
+/// is then.
+size_t Runs::become(size_t at, State state) {
+  if (uint64_t* const count = count_of(runs_[at].state)) *count -= runs_[at].granules;
+  runs_[at].state = state;
+  uint64_t* const count = count_of(state);
+  if (count == nullptr) return at;
+  *count += runs_[at].granules;
+  if (at + 1 < count_ && runs_[at + 1].state == state) erase(at + 1);
+  if (at == 0 || runs_[at - 1].state != state) return at;
   erase(at);
-  return runs_[at].granules;
+  return at - 1;
+}
+
+/// Makes a run part of the one before it.
+void Runs::erase(size_t at) {
+  runs_[at - 1].granules += runs_[at].granules;
+  --count_;
+  std::memmove(runs_ + at, runs_ + at + 1, (count_ - at) * sizeof(Run));
+}
+
+/// Where granules of free runs of this kind are counted; null: of no free one.
+uint64_t* Runs::count_of(State state) {
+  if (state == State::kDirty) return &dirty_;
+  return state == State::kFresh ? &fresh_ : nullptr;
 }
 
 }  // namespace sirtaki::heap

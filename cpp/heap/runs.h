@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -9,113 +8,84 @@ namespace sirtaki::heap {
 
 /// What a run of granules is.
 enum class State : uint32_t {
-  kInner,      ///< no run begins here
-  kFresh,      ///< free, and all zero: it was never used, or went back to the system
+  kFresh,      ///< free, and without pages: it was never used, or went back to the system
   kDirty,      ///< free, with what its last user left in it
   kLive,       ///< somebody's
   kAbandoned,  ///< the same, and others may write there at any time
   kHeld,       ///< freed, and kept as it is for forks that may read it
-  kReturning,  ///< on its way back to the system
   kRetired,    ///< never used again
 };
 
-/// What is known of the run that begins at a granule.
 struct Run {
+  uint32_t begin, granules;
   State state;
-  uint32_t granules;
-  uint32_t next, previous;  ///< in its bin, while it is free
-  uint32_t born, freed;     ///< after how many forks, of blocks
+  uint32_t born, freed;  ///< after how many forks, of blocks
+  uint32_t end() const { return begin + granules; }
 };
 
-/// Free runs of one kind by their sizes: small ones in a bin a size, larger ones in 16 bins a power
-/// of two.
-class Bins {
- public:
-  static constexpr uint32_t kNone = UINT32_MAX;
-
-  void insert(Run* runs, uint32_t at);
-  void remove(Run* runs, uint32_t at);
-  /// A run of at least so many granules, the best of some; kNone: there is none.
-  uint32_t find(const Run* runs, uint32_t granules) const;
-  /// One of the largest; kNone: there is none.
-  uint32_t largest() const;
-  uint64_t granules() const { return granules_; }
-
- private:
-  static constexpr uint32_t kExact = 32;  ///< runs of fewer granules have a bin a size
-  static constexpr uint32_t kBins = kExact + 27 * 16;
-  static uint32_t bin_of(uint32_t granules);
-  uint32_t best_in(const Run* runs, uint32_t bin, uint32_t granules) const;
-  uint32_t first_used(uint32_t bin) const;
-
-  uint64_t granules_ = 0;
-  std::array<uint64_t, (kBins + 63) / 64> used_{};
-  std::array<uint32_t, kBins> heads_{};  ///< granule + 1, so that zero is empty
-};
-
-/// Which granules of an arena are whose. Knows no addresses and allocates nothing; not thread-safe.
+/// Which granules of an arena are whose: its runs in their order, one behind the other. Blocks are
+/// large and therefore few; what is looked for is found by looking at all. Knows no addresses and
+/// allocates nothing; not thread-safe.
 ///
 /// Free neighbours of one kind are one run at all times. Fresh and dirty ones stay apart, so that
 /// what is dirty is used again before new pages are touched.
 class Runs {
  public:
   struct Range {
-    uint32_t at, granules;
+    uint32_t begin, granules;
   };
 
-  /// Bytes of zeroed memory that `start` needs.
-  static size_t bytes_for(uint32_t granules);
-  /// Begins with one fresh run. memory: zeroed, `bytes_for(granules)`, and stays the caller's.
+  /// Bytes of memory that `start` needs; they are touched where runs are.
+  static size_t bytes_for(uint32_t granules) { return (size_t{granules} + 2) * sizeof(Run); }
+  /// Begins with one fresh run. memory: `bytes_for(granules)`, and stays the caller's.
   void start(void* memory, uint32_t granules);
 
   /// A live run of exactly so many dirty, or fresh, granules that begins at a multiple of
   /// `alignment`, a power of two. Nothing: there is none.
   std::optional<uint32_t> take(State of, uint32_t granules, uint32_t alignment, uint32_t born);
-  /// Makes a block's run, or a held one, dirty.
-  void give(uint32_t at);
-  /// Keeps a block's run as it is.
-  void hold(uint32_t at, uint32_t freed);
+  /// Makes the run that begins there dirty.
+  void give(uint32_t begin) { change(begin, State::kDirty); }
+  /// Keeps the block that begins there as it is.
+  void hold(uint32_t begin, uint32_t freed);
   /// Makes dirty what is held and of which `is_over` is true; returns how many granules.
   template <typename IsOver>
   uint64_t give_held(IsOver is_over) {
     uint64_t given = 0;
-    for (uint32_t at = 0; at < top_; at += runs_[at].granules) {
+    for (size_t at = 0; at < count_; ++at) {
       if (runs_[at].state != State::kHeld || !is_over(runs_[at])) continue;
       given += runs_[at].granules;
-      give(at);
-      at = begin_of(at);  // it may be one with what is before it
+      at = become(at, State::kDirty);
     }
     return given;
   }
-  /// Live becomes abandoned, that retired.
-  void set(uint32_t at, State state) { runs_[at].state = state; }
+  /// Of a block: what it is from now on.
+  void set(uint32_t begin, State state) { runs_[index_of(begin)].state = state; }
 
-  /// Takes up to so many dirty granules, one run, out of use; zero granules: none is dirty.
-  Range begin_return(uint32_t granules);
-  /// Says what became of them: fresh, or still dirty where the system refused.
-  void end_return(Range range, State state);
+  /// The end of the largest dirty run, up to so many granules; zero granules: none is dirty.
+  Range most_dirty(uint32_t granules) const;
+  /// Makes fresh what is dirty.
+  void clean(Range range);
 
-  /// The beginning of the run that this granule is in.
-  uint32_t begin_of(uint32_t granule) const;
-  const Run& operator[](uint32_t at) const { return runs_[at]; }
-  uint32_t size() const { return size_; }
+  /// The run that this granule is in.
+  const Run& of(uint32_t granule) const { return runs_[index_of(granule)]; }
+  uint32_t size() const { return runs_[count_ - 1].end(); }
   /// The end of what was ever used.
   uint32_t top() const { return top_; }
-  uint64_t dirty() const { return dirty_.granules(); }
-  uint64_t fresh() const { return fresh_.granules(); }
+  uint64_t dirty() const { return dirty_; }
+  uint64_t fresh() const { return fresh_; }
 
  private:
-  Bins& bins_of(State state) { return state == State::kFresh ? fresh_ : dirty_; }
-  void place(uint32_t at, uint32_t granules, State state);
-  void erase(uint32_t at);
-  void add_free(uint32_t at, uint32_t granules, State state);
-  uint32_t remove_free(uint32_t at);
+  size_t index_of(uint32_t granule) const;
+  size_t cut(size_t at, uint32_t granule);
+  void change(uint32_t begin, State state) { become(index_of(begin), state); }
+  size_t become(size_t at, State state);
+  void erase(size_t at);
+  uint64_t* count_of(State state);
 
   Run* runs_ = nullptr;
-  uint64_t* begins_ = nullptr;  ///< a bit for each granule at which a run begins
-  uint32_t size_ = 0;
+  size_t count_ = 0;
   uint32_t top_ = 0;
-  Bins fresh_, dirty_;
+  uint64_t dirty_ = 0, fresh_ = 0;  ///< granules
 };
 
 }  // namespace sirtaki::heap

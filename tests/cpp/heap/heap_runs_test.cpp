@@ -9,6 +9,8 @@
 namespace sirtaki::heap {
 namespace {
 
+constexpr uint32_t kNone = UINT32_MAX;
+
 /// Runs over memory of their own.
 class Book {
  public:
@@ -19,14 +21,10 @@ class Book {
   uint32_t take(uint32_t granules, uint32_t alignment = 1) {
     auto taken = runs.take(State::kDirty, granules, alignment, born);
     if (!taken) taken = runs.take(State::kFresh, granules, alignment, born);
-    return taken.value_or(Bins::kNone);
+    return taken.value_or(kNone);
   }
   void return_all() {
-    for (;;) {
-      const Runs::Range range = runs.begin_return(Bins::kNone);
-      if (range.granules == 0) return;
-      runs.end_return(range, State::kFresh);
-    }
+    while (runs.dirty() > 0) runs.clean(runs.most_dirty(kNone));
   }
 
  private:
@@ -40,9 +38,7 @@ class Book {
 /// The runs by their beginnings, as a walk over all of them finds them.
 std::map<uint32_t, Run> walk(const Runs& runs) {
   std::map<uint32_t, Run> found;
-  for (uint32_t at = 0; at < runs.size(); at += runs[at].granules) {
-    found[at] = runs[at];
-  }
+  for (uint32_t at = 0; at < runs.size(); at = runs.of(at).end()) found[at] = runs.of(at);
   return found;
 }
 
@@ -70,7 +66,7 @@ TEST_CASE("heap runs: dirty neighbours become one run") {
   const uint32_t a = book.take(20), b = book.take(20), c = book.take(20);
   book.runs.give(a);
   book.runs.give(c);
-  CHECK(book.take(60) == Bins::kNone);
+  CHECK(book.take(60) == kNone);
   book.runs.give(b);
   CHECK(book.take(60) == a);
 }
@@ -78,7 +74,7 @@ TEST_CASE("heap runs: dirty neighbours become one run") {
 TEST_CASE("heap runs: no run is fresh in one part and dirty in another") {
   Book book(60);
   book.runs.give(book.take(30));
-  CHECK(book.take(40) == Bins::kNone);
+  CHECK(book.take(40) == kNone);
   book.return_all();
   CHECK(book.take(40) == 0);
 }
@@ -97,7 +93,7 @@ TEST_CASE("heap runs: what is held is used for nothing until it is over") {
   book.born = 3;
   const uint32_t wall = book.take(10), held = book.take(80);
   book.runs.hold(held, 5);
-  CHECK(book.take(20) == Bins::kNone);
+  CHECK(book.take(20) == kNone);
   CHECK(book.runs.give_held([](const Run& run) { return run.born != 3; }) == 0);
   CHECK(book.runs.give_held([](const Run& run) { return run.freed == 5; }) == 80);
   CHECK(book.take(80) == held);
@@ -113,21 +109,13 @@ TEST_CASE("heap runs: held neighbours that are over become one run with what is 
   CHECK(walk(book.runs).size() == 1);
 }
 
-TEST_CASE("heap runs: what the system refuses to take back stays dirty") {
-  Book book(100);
-  book.runs.give(book.take(10));
-  const Runs::Range range = book.runs.begin_return(100);
-  CHECK(book.runs.dirty() == 0);
-  book.runs.end_return(range, State::kDirty);
-  CHECK(book.runs.dirty() == 10);
-}
-
 TEST_CASE("heap runs: no more is returned than was asked for, from the end") {
   Book book(100);
   book.runs.give(book.take(50));
-  const Runs::Range range = book.runs.begin_return(8);
-  CHECK(range.at == 42);
+  const Runs::Range range = book.runs.most_dirty(8);
+  CHECK(range.begin == 42);
   CHECK(range.granules == 8);
+  book.runs.clean(range);
   CHECK(book.runs.dirty() == 42);
 }
 
@@ -137,7 +125,7 @@ TEST_CASE("heap runs: a run begins where its alignment says, and nothing around 
   CHECK(book.take(5, 32) == 32);
   CHECK(book.take(31) == 1);
   CHECK(book.take(256 - 37) == 37);
-  CHECK(book.take(1) == Bins::kNone);
+  CHECK(book.take(1) == kNone);
 }
 
 TEST_CASE("heap runs: the beginning of a run is found from all of its granules") {
@@ -145,18 +133,18 @@ TEST_CASE("heap runs: the beginning of a run is found from all of its granules")
   book.take(3);
   const uint32_t at = book.take(500);
   book.take(10);
-  CHECK(book.runs.begin_of(at) == at);
-  CHECK(book.runs.begin_of(at + 1) == at);
-  CHECK(book.runs.begin_of(at + 499) == at);
-  CHECK(book.runs.begin_of(at + 500) == at + 500);
-  CHECK(book.runs.begin_of(0) == 0);
+  CHECK(book.runs.of(at).begin == at);
+  CHECK(book.runs.of(at + 1).begin == at);
+  CHECK(book.runs.of(at + 499).begin == at);
+  CHECK(book.runs.of(at + 500).begin == at + 500);
+  CHECK(book.runs.of(0).begin == 0);
 }
 
 TEST_CASE("heap runs: nothing, and more than there is, cannot be had") {
   Book book(10);
-  CHECK(book.take(0) == Bins::kNone);
-  CHECK(book.take(11) == Bins::kNone);
-  CHECK(book.take(UINT32_MAX) == Bins::kNone);
+  CHECK(book.take(0) == kNone);
+  CHECK(book.take(11) == kNone);
+  CHECK(book.take(UINT32_MAX) == kNone);
   CHECK(book.take(10) == 0);
 }
 
@@ -167,7 +155,7 @@ void step(Book& book, std::map<uint32_t, uint32_t>& live, std::mt19937& random) 
   if (what < 4 || live.empty()) {
     const uint32_t alignment = 1U << (random() % 6);
     const uint32_t at = book.take(granules, alignment);
-    if (at == Bins::kNone) return;
+    if (at == kNone) return;
     CHECK(at % alignment == 0);
     live[at] = granules;
     return;
@@ -181,8 +169,8 @@ void step(Book& book, std::map<uint32_t, uint32_t>& live, std::mt19937& random) 
     live.erase(chosen);
     if (random() % 2) book.runs.give_held([&](const Run& run) { return run.granules % 2 == 0; });
   } else {
-    const Runs::Range range = book.runs.begin_return(granules);
-    if (range.granules > 0) book.runs.end_return(range, State::kFresh);
+    const Runs::Range range = book.runs.most_dirty(granules);
+    if (range.granules > 0) book.runs.clean(range);
   }
 }
 
@@ -196,7 +184,7 @@ TEST_CASE("heap runs: after any sequence the runs cover the arena, and live ones
       step(book, live, random);
       uint64_t dirty = 0, fresh = 0;
       std::map<uint32_t, uint32_t> found;
-      State before = State::kInner;
+      State before = State::kRetired;
       bool merged = true;
       for (const auto& [at, run] : walk(book.runs)) {
         if (run.state == State::kLive) found[at] = run.granules;
