@@ -101,6 +101,21 @@ void weigh(const Op& op, const std::vector<double>& weights, const Segments& in,
   }
 }
 
+bool is_tiny(const Op& op, const std::vector<double>& gram, int members, const Segments& in) {
+  if (!is_half(op.dtype)) return false;
+  // Of the least number that has all its bits.
+  const double square = op.dtype == Dtype::kF16 ? 0x1p-28 : 0x1p-252;
+  const auto n = static_cast<size_t>(members);
+  for (size_t s = 0; s < in.list().size(); ++s) {
+    const auto count = static_cast<double>(in.list()[s].bytes / size_of(op.dtype));
+    for (size_t m = 0; m < n; ++m) {
+      const double own = gram[(s * n + m) * n + m];
+      if (own > 0 && own < count * square) return true;
+    }
+  }
+  return false;
+}
+
 WeighedHalves::WeighedHalves(const Op& sum, const std::vector<double>& weights, const Segments& in,
                              const Segments& out)
     : op_(sum),

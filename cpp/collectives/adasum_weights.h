@@ -44,8 +44,12 @@ std::vector<double> weights_of(const Op& op, const std::vector<double>& gram, in
 void weigh(const Op& op, const std::vector<double>& weights, const Segments& in,
            const Segments& out);
 
-/// What a member contributes to a sum of 16-bit floats: as float32, piece by piece, so that the sum
-/// is rounded once. Weighed numbers may be too small for 16 bits.
+/// Whether vectors are of 16-bit floats so small that weighing them loses most of their bits. All
+/// members find the same.
+bool is_tiny(const Op& op, const std::vector<double>& gram, int members, const Segments& in);
+
+/// What a member contributes to a sum of such: as float32, piece by piece, so that the sum is
+/// rounded once.
 class WeighedHalves {
  public:
   WeighedHalves(const Op& sum, const std::vector<double>& weights, const Segments& in,
@@ -91,7 +95,7 @@ Task add_weighted(AnyGroup& group, const Op& op, Gram& gram, const Segments& in,
   products.add(gram.values().data(), gram.values().size() * sizeof(double));
   co_await allreduce(group, of_products, products, products);
   const auto weights = weights_of(op, gram.values(), group.size(), group.rank());
-  if (op.dtype == Dtype::kF16 || op.dtype == Dtype::kBF16) {
+  if (is_tiny(op, gram.values(), group.size(), in)) {
     WeighedHalves halves(sum, weights, in, out);
     while (halves.next()) {
       co_await allreduce(group, halves.op(), halves.piece(), halves.piece());

@@ -1,44 +1,62 @@
 #include "math/dot.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "math/reduce_levels.h"
 
 namespace sirtaki {
 namespace {
 
-constexpr size_t kBlock = 1024;  // elements; blocks of a few sources stay in the innermost cache
+/// Blocks of the sources, one after another; those of 16-bit floats are made float32.
+class Blocks {
+ public:
+  static constexpr size_t kCount = 1024;  // blocks of a few sources stay in the innermost cache
 
-struct alignas(64) Block {
-  double numbers[kBlock];
+  Blocks(Level level, Dtype dtype, const void* const* srcs, int n)
+      : size_(size_of(dtype)), srcs_(srcs, srcs + n), at_(srcs_) {
+    if (!is_half(dtype)) return;
+    const WireFormat wire = dtype == Dtype::kF16 ? WireFormat::kF16 : WireFormat::kBF16;
+    widen_ = widening_reduce_fn_for_level(level, wire, ReduceOp::kSum);
+    widened_.resize(srcs_.size());
+  }
+
+  void move_to(size_t element, size_t count) {
+    for (size_t k = 0; k < srcs_.size(); ++k) {
+      at_[k] = static_cast<const unsigned char*>(srcs_[k]) + element * size_;
+      if (widen_ == nullptr) continue;
+      widen_(widened_[k].numbers, nullptr, &at_[k], 1, count, {});
+      at_[k] = widened_[k].numbers;
+    }
+  }
+
+  const void* operator[](int source) const { return at_[static_cast<size_t>(source)]; }
+
+ private:
+  struct alignas(64) Floats {
+    float numbers[kCount];
+  };
+
+  size_t size_;
+  std::vector<const void*> srcs_;
+  std::vector<const void*> at_;
+  ReduceFn widen_ = nullptr;
+  std::vector<Floats> widened_;
 };
 
-const void* at(const void* source, size_t bytes) {
-  return static_cast<const unsigned char*>(source) + bytes;
-}
-
-void multiply_blocks(const DotKernels& kernels, double* gram, Dtype dtype, const void* const* srcs,
-                     int n, size_t count) {
-  std::vector<Block> widened(kernels.widen != nullptr ? static_cast<size_t>(n) : 0);
-  std::vector<const void*> blocks(static_cast<size_t>(n));
-  for (size_t done = 0; done < count; done += kBlock) {
-    size_t elements = std::min(kBlock, count - done);
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      blocks[i] = at(srcs[i], done * size_of(dtype));
-      if (kernels.widen == nullptr) continue;
-      kernels.widen(widened[i].numbers, blocks[i], elements);
-      blocks[i] = widened[i].numbers;
-    }
-    if (kernels.widen != nullptr) {
-      elements = (elements + kWidenedUnit - 1) / kWidenedUnit * kWidenedUnit;
-    }
-    for (int i = 0; i < n; ++i) {
-      for (int j = i; j < n; ++j) {
-        gram[i * n + j] +=
-            kernels.dot(blocks[static_cast<size_t>(i)], blocks[static_cast<size_t>(j)], elements);
-      }
-    }
+/// Adds the products of sources i and i + 1 with sources j and j + 1, as far as there are so many.
+void add_tile(const TileKernels& kernels, double* gram, const Blocks& blocks, int n, int i, int j,
+              size_t count) {
+  const auto beside = [n](int source) { return std::min(source + 1, n - 1); };
+  const void* const at[] = {blocks[i], blocks[beside(i)], blocks[j], blocks[beside(j)]};
+  double products[4];
+  (i == j ? kernels.same : kernels.any)(products, at, count);
+  for (int k = 0; k < 4; ++k) {
+    const int row = i + k / 2;
+    const int column = j + k % 2;
+    if (row <= column && column < n) gram[row * n + column] += products[k];
   }
 }
 
@@ -46,7 +64,19 @@ void multiply_blocks(const DotKernels& kernels, double* gram, Dtype dtype, const
 
 void add_gram_for_level(Level level, double* gram, Dtype dtype, const void* const* srcs, int n,
                         size_t count) {
-  multiply_blocks(dot_kernels(level, dtype), gram, dtype, srcs, n, count);
+  if (!is_floating(dtype)) {
+    throw Error(ErrorCode::kInvalid,
+                std::string("Adasum needs floating point tensors, not ") + name(dtype));
+  }
+  const TileKernels kernels = tile_kernels(level, dtype);
+  Blocks blocks(level, dtype, srcs, n);
+  for (size_t done = 0; done < count; done += Blocks::kCount) {
+    const size_t elements = std::min(Blocks::kCount, count - done);
+    blocks.move_to(done, elements);
+    for (int i = 0; i < n; i += 2) {
+      for (int j = i; j < n; j += 2) add_tile(kernels, gram, blocks, n, i, j, elements);
+    }
+  }
 }
 
 void add_gram(double* gram, Dtype dtype, const void* const* srcs, int n, size_t count) {

@@ -128,15 +128,9 @@ ReduceFn rounding_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op)
   return find(level, wire).rounding[column_of(level, op)];
 }
 
-DotKernels dot_kernels(Level level, Dtype dtype) {
+TileKernels tile_kernels(Level level, Dtype dtype) {
   require(level);
-  if (!is_floating(dtype)) {
-    throw Error(ErrorCode::kInvalid,
-                std::string("Adasum needs floating point tensors, not ") + name(dtype));
-  }
-  const Kernels& kernels = kernels_of(level);
-  return {kernels.widen[static_cast<size_t>(dtype) - static_cast<size_t>(Dtype::kF16)],
-          kernels.dot};
+  return kernels_of(level).products[dtype == Dtype::kF64 ? 1 : 0];
 }
 
 // Without asking the processor again, which takes microseconds in a virtual machine.

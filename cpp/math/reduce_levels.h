@@ -15,27 +15,19 @@ enum class Fold { kSum = 0, kMin, kMax, kProduct, kBitAnd, kBitOr, kBitXor };
 inline constexpr int kFoldCount = 7;
 inline constexpr int kBitwiseFold = 4;  ///< from here on of integers and bools only
 
-inline constexpr int kFloatCount = 4;
+/// The products of srcs[0] and srcs[1] with srcs[2] and srcs[3]: sums over elements of
+/// srcs[i / 2][e] * srcs[2 + i % 2][e] for i = 0 .. 3, in float64. The order depends on the level.
+using TileFn = void (*)(double* products, const void* const* srcs, size_t count);
 
-/// Makes numbers float64, with zeros behind them up to a multiple of kWidenedUnit. Not in their
-/// order, but in one that depends on nothing but their count.
-using WidenFn = void (*)(double* to, const void* from, size_t count);
-
-inline constexpr size_t kWidenedUnit = 64;
-
-/// Sum of a[e] * b[e] over elements of float64. The order depends on the level.
-using DotFn = double (*)(const void* a, const void* b, size_t count);
+/// `same`: the last two sources are the first two, and products[2] is not computed.
+struct TileKernels {
+  TileFn any;
+  TileFn same;
+};
 
 struct Kernels {
   ReduceFn reduce[kVectorCount][kFoldCount];  ///< null where a dtype has no such operation
-  WidenFn widen[kFloatCount];                 ///< from Dtype::kF16 on; null for float64
-  DotFn dot;
-};
-
-/// How the elements of a dtype are multiplied; `widen` is null where they are float64.
-struct DotKernels {
-  WidenFn widen;
-  DotFn dot;
+  TileKernels products[2];                    ///< of float32 and float64
 };
 
 struct WireKernels {
@@ -72,8 +64,8 @@ RoundFn round_fn_for_level(Level level, WireFormat wire);
 ReduceFn widening_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op);
 ReduceFn rounding_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op);
 
-// Throws Error(kInvalid) unless the dtype is a floating point one.
-DotKernels dot_kernels(Level level, Dtype dtype);
+// Of float32 or float64.
+TileKernels tile_kernels(Level level, Dtype dtype);
 
 // As add_gram, but of one level; throws Error(kInvalid) also where it is not available.
 void add_gram_for_level(Level level, double* gram, Dtype dtype, const void* const* srcs, int n,

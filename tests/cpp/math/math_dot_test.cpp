@@ -79,6 +79,27 @@ TEST_CASE("products are of float64, in which those of float32 neither overflow n
   }
 }
 
+TEST_CASE("every source is multiplied with itself and each one behind it, however many there are") {
+  for (const Level level : levels()) {
+    for (const Dtype dtype : kFloats) {
+      for (int n = 1; n <= 5; ++n) {
+        std::vector<std::vector<unsigned char>> sources;
+        std::vector<const void*> pointers;
+        for (int k = 0; k < n; ++k) sources.push_back(as(dtype, std::vector<double>(1500, k + 1)));
+        for (const auto& source : sources) pointers.push_back(source.data());
+        std::vector<double> gram(static_cast<size_t>(n * n), 7);
+        add_gram_for_level(level, gram.data(), dtype, pointers.data(), n, 1500);
+        for (int i = 0; i < n; ++i) {
+          for (int j = 0; j < n; ++j) {
+            const double expected = i <= j ? 7 + 1500 * (i + 1) * (j + 1) : 7;
+            CHECK(gram[static_cast<size_t>(i * n + j)] == expected);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("products of whole numbers are refused") {
   CHECK_THROWS_AS(products(Level::kBaseline, Dtype::kI32, {}, {}), Error);
 }
