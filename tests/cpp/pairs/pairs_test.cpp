@@ -394,25 +394,6 @@ TEST_CASE("what waits for the driver behind a transfer that ends the world fails
 
 // ---- What goes wrong ----
 
-TEST_CASE("a receive that is taken back leaves its message to the next") {
-  run_all_ways(2, [](Engine& engine, int rank) {
-    if (rank == 1) {
-      testing::barrier(engine);
-      return testing::check(*engine.start_and_wait(to(0, message_of(1, 4, 100), 4)));
-    }
-    Bytes first(100), second(100);
-    const auto given_up = engine.start(from(1, first, 4));
-    engine.withdraw(given_up);
-    expect(given_up->done() || engine.wait(*given_up), "it ends");
-    expect(contains(given_up->error()->what(), "given up by its caller"), "it says why");
-    testing::barrier(engine);
-    testing::check(*engine.start_and_wait(from(1, second, 4)));
-    expect(first == Bytes(100), "its memory is left alone");
-    expect(second == message_of(1, 4, 100), "the next one has the message");
-    engine.withdraw(given_up);  // what is over stays as it is
-  });
-}
-
 TEST_CASE("what cannot be sent or received is refused before anything is") {
   run_all_ways(2, [](Engine& engine, int rank) {
     const int32_t alone = testing::add_set_of(engine, {0});
