@@ -96,6 +96,21 @@ def test_every_cpp_folder_has_its_place_in_the_layers() -> None:
     assert {p.name for p in (ROOT / "cpp").iterdir() if p.is_dir()} <= set(CPP_LAYERS)
 
 
+def test_no_two_headers_define_a_class_of_one_name() -> None:
+    # Linked together they would be one class, of which one definition is taken.
+    where: dict[str, set[str]] = {}
+    for path in files("*.h"):
+        if not path.is_relative_to(ROOT / "cpp"):
+            continue
+        for name in re.findall(
+            r"^(?:class|struct)(?: alignas\(\w+\))? (\w+)(?: final)?(?: : [^{]*)? \{",
+            path.read_text(),
+            re.MULTILINE,
+        ):
+            where.setdefault(name, set()).add(relative(path))
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+
+
 def test_the_version_is_the_same_everywhere() -> None:
     import sirtaki
 

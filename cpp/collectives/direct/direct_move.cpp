@@ -4,7 +4,7 @@
 #include "collectives/direct/direct.h"
 #include "collectives/direct/lockstep.h"
 #include "collectives/direct/meeting.h"
-#include "collectives/direct/pieces.h"
+#include "collectives/direct/piece_walker.h"
 
 namespace sirtaki {
 namespace {
@@ -19,7 +19,7 @@ void copy(const std::vector<std::byte*>& at, size_t bytes, size_t) {
 /// Fetches the parts of `theirs` that are shown.
 Task fetch(Group& group, const Ranges& parts, const Segments& theirs, const Segments& to) {
   std::vector<const Segments*> streams{&theirs, &to};
-  Pieces pieces(group);
+  PieceWalker pieces(group);
   co_await pieces.walk(parts, std::move(streams), copy);
 }
 
@@ -46,7 +46,7 @@ Task direct_broadcast(Group& group, const Op& op, const Segments& in, const Segm
   } else {
     const size_t bytes = split.shared.bytes();
     const Range slice = slice_of(bytes, group.size(), group.rank(), kPage);
-    Pieces pieces(group);
+    PieceWalker pieces(group);
     co_await pieces.walk(split.shared.part(slice), std::move(streams), copy);
     if (sends && out.bytes() > 0) copy_stream(split.shared.of(in), split.shared.of(out));
     co_await meeting.part(bytes);

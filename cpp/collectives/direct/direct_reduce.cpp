@@ -3,7 +3,7 @@
 #include "collectives/direct/direct.h"
 #include "collectives/direct/lockstep.h"
 #include "collectives/direct/meeting.h"
-#include "collectives/direct/pieces.h"
+#include "collectives/direct/piece_walker.h"
 
 namespace sirtaki {
 namespace {
@@ -79,7 +79,7 @@ Task direct_reduce(Group& group, const Op& op, const Segments& in, const Segment
   } else {
     const size_t bytes = split.shared.bytes();
     const Range slice = slice_of(bytes, group.size(), group.rank(), kPage);
-    Pieces pieces(group);
+    PieceWalker pieces(group);
     co_await pieces.walk(split.shared.part(slice), std::move(streams), Reduce(op, group.size()));
     co_await meeting.part(bytes);
   }
@@ -114,7 +114,7 @@ Task direct_reducescatter(Group& group, const Op& op, const Streams& in, const S
     std::vector<const Segments*> streams = given(group, meeting, group.rank(), in[own].bytes());
     streams.insert(streams.begin() + group.rank(), &in[own]);
     streams.push_back(&out);
-    Pieces pieces(group);
+    PieceWalker pieces(group);
     co_await pieces.walk(splits[own].shared, std::move(streams), Reduce(op, group.size()));
     co_await meeting.part(shared);
   }

@@ -10,9 +10,9 @@ inline constexpr size_t kPage = 4096;
 
 /// Walks parts of streams in pieces that stay in the cache for as long as they are worked on, and
 /// lets others have their turn now and then.
-class Pieces {
+class PieceWalker {
  public:
-  explicit Pieces(Group& group) : group_(group) {}
+  explicit PieceWalker(Group& group) : group_(group) {}
 
   FramePool& frame_pool() const { return group_.frame_pool(); }
 
