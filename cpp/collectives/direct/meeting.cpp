@@ -140,7 +140,8 @@ void Meeting::read(int member, const std::byte* words) {
 
 /// What it shows is not what any member shows of this operation.
 void Meeting::refuse(int member) const {
-  throw Error(ErrorCode::kInternal,
+  // No other member has to find it: the world ends.
+  throw Error(ErrorCode::kPeerLost,
               "rank " + std::to_string(group_.world_ranks()[static_cast<size_t>(member)]) +
                   " says what cannot be of where its tensors lie: do all ranks run the same "
                   "version?");

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace sirtaki {
 namespace {
@@ -107,7 +108,8 @@ Loss Region::loss() const {
   const RankBlock& block = rank(static_cast<int>((said >> 32) % static_cast<uint64_t>(ranks_)));
   const size_t length = strnlen(block.loss_reason, sizeof block.loss_reason);
   const bool late = block.loss_code == static_cast<int32_t>(ErrorCode::kTimeout);
-  return {lost_rank(), block.loss_reporter, std::string(block.loss_reason, length),
+  // It may have been cut in the middle of a character.
+  return {lost_rank(), block.loss_reporter, valid_utf8({block.loss_reason, length}),
           late ? ErrorCode::kTimeout : ErrorCode::kPeerLost};
 }
 
@@ -119,9 +121,12 @@ void Region::set_loss(int place, const Loss& loss) {
   block.loss_reporter = loss.reporter;
   block.loss_code = static_cast<int32_t>(loss.code);
   block.loss_reason[loss.reason.copy(block.loss_reason, sizeof block.loss_reason - 1)] = 0;
-  uint64_t none = 0;
   const uint64_t said = static_cast<uint64_t>(place) << 32 | static_cast<uint32_t>(loss.rank + 1);
-  at<Abort>(0)->lost.compare_exchange_strong(none, said);
+  std::atomic<uint64_t>& lost = at<Abort>(0)->lost;
+  uint64_t seen = lost.load();
+  // What names nobody, though it is not 0, no rank has said.
+  while (lost_rank_in(seen) < 0 && !lost.compare_exchange_weak(seen, said)) {
+  }
 }
 
 }  // namespace sirtaki

@@ -133,10 +133,7 @@ class Region {
   /// Makes all but the slots as new; while no engine of any rank uses it.
   void clear();
   /// The rank whose loss ended the world, -1 as long as it goes on.
-  int lost_rank() const {
-    const uint64_t said = at<Abort>(0)->lost.load(std::memory_order_acquire);
-    return std::max(static_cast<int32_t>(said & UINT32_MAX), 0) - 1;
-  }
+  int lost_rank() const { return lost_rank_in(at<Abort>(0)->lost.load(std::memory_order_acquire)); }
   /// Only once a rank was lost.
   Loss loss() const;
   /// Notes a loss on behalf of the rank at `place`; does nothing if a rank was lost before.
@@ -183,6 +180,10 @@ class Region {
   size_t flag_bytes() const { return (pair_flag_words() * sizeof(uint64_t) + 127) / 128 * 128; }
 
   Region(int fd, int ranks, Bells bells);
+
+  static int lost_rank_in(uint64_t said) {
+    return std::max(static_cast<int32_t>(said & UINT32_MAX), 0) - 1;
+  }
 
   template <class T>
   T* at(size_t offset) const {

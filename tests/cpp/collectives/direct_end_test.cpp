@@ -1,3 +1,4 @@
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -5,6 +6,7 @@
 #include "base/error.h"
 #include "collective_case.h"
 #include "doctest/doctest.h"
+#include "engines.h"
 #include "test_heap.h"
 
 // Collectives in shared heaps that do not come to their end, and several at a time. One thread
@@ -126,6 +128,18 @@ TEST_CASE("a member whose peer dies in the middle abandons its memory") {
   world.abort(1);
   first->work.reset();
   CHECK(!first->shared());
+}
+
+TEST_CASE("a member that shows what cannot be ends the world, for no other member sees it") {
+  World world(2);
+  const auto first = world.begin(0);
+  first->work->advance();
+  const uint64_t table[] = {1, 1, kBytes, uint64_t{1} << 60};  // a stream of one segment
+  std::memcpy(world.region->slots(0, 0), table, sizeof table);
+  const auto second = world.begin(1);
+  const Error error = testing::error_of([&] { second->work->advance(); });
+  CHECK(error.code == ErrorCode::kPeerLost);
+  CHECK(std::string(error.what()).find("rank 0 says what cannot be") != std::string::npos);
 }
 
 TEST_CASE("a member in the middle of its slice hears that the world has ended") {
