@@ -9,6 +9,8 @@ namespace sirtaki {
 /// Called where the driver prepares to sleep, so that polling costs nothing.
 void Engine::note_waits() {
   const int64_t now = now_ns();
+  pairs_.check_silence();
+  require_pairs_progress(now);
   stalls_due_ = sequencer_ != nullptr && now >= stall_check_ns_;
   for (const auto& flight : runner_.flights()) {
     const Awaited awaited = flight->work->awaited();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "transport/network/silence.h"
 
 namespace sirtaki {
 
@@ -43,6 +44,7 @@ struct EngineOptions {
   /// never.
   double deadlock_seconds = 60;
   bool has_whole_job = false;  ///< no process of the job is outside of the world
+  double silent_seconds = kSilentSeconds;  ///< the same of a connection for data: see is_silent
 };
 
 }  // namespace sirtaki

@@ -68,6 +68,17 @@ class Pairs {
   bool pending() const { return open_ > 0; }
   /// Bytes are under way that only a driver moves.
   bool busy() const { return !pulls_.empty() || streaming_ || has_more(); }
+  /// Now and then asks whether the hosts of those who owe an answer are there at all; throws where
+  /// one is not.
+  void check_silence();
+  /// A transfer that waits for a peer which did not stir for so long; none: there is none. Asked
+  /// now and then. A rank of this host stirs as long as its process runs, whatever that does; with
+  /// one of another host something must be under way, of which a byte must have moved.
+  struct Stuck {
+    std::string transfer;
+    Awaited awaited;
+  };
+  std::optional<Stuck> find_stuck(int64_t now_ns, int64_t limit_ns);
   /// Adds what is waited for.
   void prepare(Sleep& sleep);
   /// A peer has said something; from any thread.
@@ -138,6 +149,7 @@ class Pairs {
   static constexpr size_t kStep = 1 << 20;  ///< bytes that are moved at a time
   static constexpr size_t kCopy = 4 << 20;  ///< the same by a single copy: each has its price
   static constexpr size_t kPart = 2 << 20;
+  static constexpr int64_t kLookAgainNs = 250'000'000;
 
   static uint64_t cost_of(uint64_t bytes) { return bytes + kMessageCost; }
 
@@ -219,6 +231,7 @@ class Pairs {
   std::vector<Peer*> unread_;  ///< sockets that were not read to the end
   uint32_t looks_ = 0;
   int opening_ = 0;
+  int64_t look_at_ns_ = 0;  ///< when to ask again whether the other hosts answer
   bool streaming_ = false;  ///< over sockets
 
   std::mutex posted_mutex_;

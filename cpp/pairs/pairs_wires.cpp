@@ -204,7 +204,18 @@ bool Pairs::look_at_rings() {
   return moved;
 }
 
+void Pairs::check_silence() {
+  if (epoll_.get() < 0 || now_ns() < look_at_ns_) return;
+  look_at_ns_ = now_ns() + kLookAgainNs;
+  for (const auto& [rank, peer] : peers_) {
+    if (peer->place >= 0 || peer->wire.stream() == nullptr) continue;
+    const int fd = static_cast<const SocketStream*>(peer->wire.stream())->fd();
+    if (is_silent(fd, endpoint_.silent_ns)) lose_connection(*peer, "no answer from the other host");
+  }
+}
+
 bool Pairs::look_at_sockets() {
+  check_silence();
   if (readable_.load(std::memory_order_relaxed)) readable_.store(false);
   if (ready_count_ == 0) {
     ready_count_ = std::max(0, epoll_wait(epoll_.get(), ready_.data(), ready_.size(), 0));

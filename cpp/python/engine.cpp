@@ -155,7 +155,8 @@ std::unique_ptr<PeerHeaps> peer_heaps(int place, const Heaps& heaps) {
 std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
                                   const std::vector<int>& bells, const FdPairs& local_links,
                                   const SealedFds& host_links, nb::object connect,
-                                  nb::object why_broken, double patience, const Heaps& heaps) {
+                                  nb::object why_broken, double patience, double silent,
+                                  const Heaps& heaps) {
   HostMap hosts(std::move(host_of));
   const int local = static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size());
   std::unique_ptr<PeerHeaps> shared = peer_heaps(hosts.place_of(rank), heaps);
@@ -171,7 +172,7 @@ std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
     opener = connect_by(shared_object(std::move(connect)), shared_object(std::move(why_broken)));
   }
   return std::make_shared<Links>(rank, std::move(hosts), std::move(region), std::move(here),
-                                 std::move(between), std::move(opener), patience,
+                                 std::move(between), std::move(opener), patience, silent,
                                  std::move(shared));
 }
 
@@ -452,7 +453,8 @@ void bind_engine(nb::module_& m) {
       .def_rw("data_timeout_seconds", &EngineOptions::data_timeout_seconds)
       .def_rw("host_timeout_seconds", &EngineOptions::host_timeout_seconds)
       .def_rw("deadlock_seconds", &EngineOptions::deadlock_seconds)
-      .def_rw("has_whole_job", &EngineOptions::has_whole_job);
+      .def_rw("has_whole_job", &EngineOptions::has_whole_job)
+      .def_rw("silent_seconds", &EngineOptions::silent_seconds);
 
   nb::class_<Handle>(m, "Handle")
       .def("done", &done)
@@ -500,7 +502,7 @@ void bind_engine(nb::module_& m) {
 
   nb::class_<Links>(m, "Links")
       .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "bells"_a, "local_links"_a,
-           "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "patience"_a,
+           "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "patience"_a, "silent"_a,
            "heaps"_a = Heaps(),
            "Takes ownership of the descriptors; memfd -1 is a host of one rank.")
       .def("renew", &renew, "timeout"_a,

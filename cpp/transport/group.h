@@ -9,6 +9,7 @@
 #include "transport/hosts.h"
 #include "transport/memory/doorbell.h"
 #include "transport/memory/meeting_policy.h"
+#include "transport/network/silence.h"
 
 namespace sirtaki {
 
@@ -23,14 +24,16 @@ struct SlotUse {
 /// What the groups of one rank have in common.
 struct Endpoint {
   /// `sockets`: to each peer on another host; as many on all ranks, and `exchange_rules` likewise.
-  /// `shared`: null where no rank of the host has one.
+  /// `shared`: null where no rank of the host has one. `silent_seconds`: see is_silent.
   Endpoint(std::shared_ptr<Region> memory, int world_rank, int place_on_host, SpinPolicy policy,
-           int sockets = 1, const ExchangeRules& exchange_rules = {}, PeerHeaps* shared = nullptr)
+           int sockets = 1, const ExchangeRules& exchange_rules = {}, PeerHeaps* shared = nullptr,
+           double silent_seconds = kSilentSeconds)
       : region(memory),
         rank(world_rank),
         place(place_on_host),
         sockets_per_peer(sockets),
         rules(exchange_rules),
+        silent_ns(static_cast<int64_t>(silent_seconds * 1e9)),
         heaps(shared),
         doorbell(std::move(memory), place_on_host, policy) {}
   /// In a world on one host.
@@ -45,6 +48,7 @@ struct Endpoint {
   int place;  ///< on this host: index in the region
   int sockets_per_peer;
   ExchangeRules rules;
+  int64_t silent_ns;
   PeerHeaps* heaps;
   Doorbell doorbell;
   FramePool frames;

@@ -21,7 +21,7 @@ WideGroup::WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> 
       rules_(endpoint.rules),
       local_(endpoint, hosts, on_this_host(endpoint, hosts, ranks_), set),
       sockets_(endpoint.rank, endpoint.doorbell, std::move(connect),
-               set * endpoint.sockets_per_peer, endpoint.sockets_per_peer) {
+               set * endpoint.sockets_per_peer, endpoint.sockets_per_peer, endpoint.silent_ns) {
   rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), endpoint.rank) - ranks_.begin());
   std::vector<std::vector<int>> by_host(static_cast<size_t>(hosts.hosts()));
   for (int m = 0; m < size(); ++m) {

@@ -39,6 +39,7 @@ class EngineOptions:
     host_timeout_seconds: float
     deadlock_seconds: float
     has_whole_job: bool
+    silent_seconds: float
     sockets_per_peer: int
     direct_hosts: int
     def __init__(self) -> None: ...
@@ -131,6 +132,7 @@ class Links:
         connect: Callable[[int, int, Callable[[], bool]], int] | None,
         why_broken: Callable[[int], str] | None,
         patience: float,
+        silent: float,
         heaps: Sequence[tuple[int, int]] = (),
     ) -> None: ...
     def renew(self, timeout: float) -> tuple[int, list[int]]: ...

@@ -32,10 +32,11 @@ bool say(int socket, const Again& word) {
 
 }  // namespace
 
-DataLinks::DataLinks(int rank, Connect connect, double patience_seconds)
+DataLinks::DataLinks(int rank, Connect connect, double patience_seconds, double silent_seconds)
     : rank_(rank),
       connect_(std::move(connect)),
       patience_ns_(static_cast<int64_t>(patience_seconds * 1e9)),
+      silent_ns_(static_cast<int64_t>(silent_seconds * 1e9)),
       generation_(kFirstGeneration) {}
 
 void DataLinks::begin(uint32_t generation) {
@@ -94,6 +95,9 @@ bool DataLinks::agree(const Fd& socket, int rank, int lane, const Connect::Ended
       pollfd polled{socket.get(), POLLIN, 0};
       if (poll(&polled, 1, kLookMs) <= 0) {
         if (ended()) throw Error(ErrorCode::kPeerLost, "the world has ended");
+        if (is_silent(socket.get(), silent_ns_)) {
+          throw Error(ErrorCode::kPeerLost, "no answer from the other host");
+        }
         if (now_ns() < deadline) continue;
         throw Error(ErrorCode::kPeerLost, "rank " + std::to_string(rank) +
                                               " does not come to the connection that it has");

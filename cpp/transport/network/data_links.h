@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "transport/hosts.h"
+#include "transport/network/silence.h"
 
 namespace sirtaki {
 
@@ -16,8 +17,9 @@ namespace sirtaki {
 class DataLinks {
  public:
   /// `rank`: whose they are. `connect` opens them. `patience_seconds`: how long a peer may take to
-  /// ask for a connection that both have.
-  DataLinks(int rank, Connect connect, double patience_seconds);
+  /// ask for a connection that both have. `silent_seconds`: see is_silent.
+  DataLinks(int rank, Connect connect, double patience_seconds,
+            double silent_seconds = kSilentSeconds);
 
   /// From here on connections are of this generation: no earlier one has them.
   void begin(uint32_t generation);
@@ -42,6 +44,7 @@ class DataLinks {
   const int rank_;
   const Connect connect_;
   const int64_t patience_ns_;
+  const int64_t silent_ns_;
   mutable std::mutex mutex_;  ///< guards what follows
   std::map<Key, Fd> kept_;
   uint32_t generation_;

@@ -6,7 +6,7 @@ namespace sirtaki {
 
 Links::Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
              std::vector<Link> between, Connect connect, double patience_seconds,
-             std::unique_ptr<PeerHeaps> heaps)
+             double silent_seconds, std::unique_ptr<PeerHeaps> heaps)
     : rank_(rank),
       map_(std::move(hosts)),
       region_(std::move(region)),
@@ -14,7 +14,7 @@ Links::Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vecto
       heaps_(std::move(heaps)) {
   for (Link& link : between) hosts_.emplace_back(std::move(link));
   if (connect.open) {
-    data_ = std::make_shared<DataLinks>(rank, std::move(connect), patience_seconds);
+    data_ = std::make_shared<DataLinks>(rank, std::move(connect), patience_seconds, silent_seconds);
   }
 }
 

@@ -31,10 +31,10 @@ struct LinkSet {
 /// two of them (see `Renewal`).
 class Links {
  public:
-  /// `local`, `hosts`, `heaps`: as in LinkSet. `patience_seconds`: see DataLinks.
+  /// `local`, `hosts`, `heaps`: as in LinkSet. `patience_seconds`, `silent_seconds`: see DataLinks.
   Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
         std::vector<Link> between, Connect connect, double patience_seconds,
-        std::unique_ptr<PeerHeaps> heaps = nullptr);
+        double silent_seconds = kSilentSeconds, std::unique_ptr<PeerHeaps> heaps = nullptr);
 
   int rank() const { return rank_; }
   const HostMap& map() const { return map_; }

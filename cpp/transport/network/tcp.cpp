@@ -20,16 +20,8 @@ constexpr int64_t kSettleNs = 500'000'000;
 /// Not an error of the connection.
 bool is_passing(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
-/// The other host has acknowledged nothing for so long although it was asked to. One whose process
-/// does not read still acknowledges.
-bool is_silent(int socket) {
-  constexpr uint32_t kSilentMs = 4'000;
-  constexpr uint8_t kProbes = 2;  // of a closed window; a single one may be on its way
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-  const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes >= kProbes;
-  return asked && info.tcpi_last_ack_recv >= kSilentMs;
+std::string_view bytes_of(const Greeting& greeting) {
+  return {reinterpret_cast<const char*>(&greeting), sizeof greeting};
 }
 
 msghdr message_of(Pieces& pieces) {
@@ -221,7 +213,7 @@ bool Sockets::progress() {
 /// Nothing moves: after some seconds of that asks whether the other hosts are there at all.
 void Sockets::check_patience() {
   const int64_t now = now_ns();
-  if (look_at_ns_ == 0) look_at_ns_ = now + kPatienceNs;
+  if (look_at_ns_ == 0) look_at_ns_ = now + silent_ns_;
   if (now < look_at_ns_) return;
   check_silence();
   look_at_ns_ = now + kLookAgainNs;
@@ -289,12 +281,11 @@ void Sockets::prepare(Sleep& sleep) const {
   }
 }
 
-/// Data waits for acknowledgement for as long as the kernel goes on to try, which is much longer
-/// than a lost host should hold up the others.
 void Sockets::check_silence() {
   for (const Connection* connection : busy_) {
     for (const Fd& socket : connection->sockets) {
-      if (is_silent(socket.get())) lose(connection->rank, "no answer from the other host");
+      if (is_silent(socket.get(), silent_ns_))
+        lose(connection->rank, "no answer from the other host");
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "transport/hosts.h"
 #include "transport/memory/doorbell.h"
 #include "transport/network/opener.h"
+#include "transport/network/silence.h"
 
 namespace sirtaki {
 
@@ -127,12 +128,15 @@ class Sockets {
  public:
   /// `per_peer` sockets make a connection, as many on all ranks: several carry more where one alone
   /// is held back by its window or by the core that serves it. They are lanes `first_lane` and up.
-  Sockets(int rank, const Doorbell& doorbell, Connect connect, int first_lane, int per_peer)
+  /// `silent_ns`: see is_silent.
+  Sockets(int rank, const Doorbell& doorbell, Connect connect, int first_lane, int per_peer,
+          int64_t silent_ns = static_cast<int64_t>(kSilentSeconds * 1e9))
       : rank_(rank),
         doorbell_(doorbell),
         connect_(std::move(connect)),
         first_lane_(first_lane),
-        per_peer_(per_peer) {}
+        per_peer_(per_peer),
+        silent_ns_(silent_ns) {}
 
   /// Awaited, connects to those of `ranks` that are not connected yet. Every rank must name its
   /// peers at the same operation.
@@ -171,7 +175,6 @@ class Sockets {
   void drop();
 
  private:
-  static constexpr int64_t kPatienceNs = 4'000'000'000;
   static constexpr int64_t kLookAgainNs = 250'000'000;
 
   /// What `reached` and `idle` wait for, as long as they do.
@@ -193,6 +196,7 @@ class Sockets {
   Connect connect_;
   int first_lane_;
   int per_peer_;
+  int64_t silent_ns_;
   std::unique_ptr<Opener> opener_;  ///< while connections are being opened
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> busy_;

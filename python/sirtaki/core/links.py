@@ -68,6 +68,7 @@ class Links:
             connect=joined.connect,
             why_broken=joined.why_broken,
             patience=plan.timeout,
+            silent=plan.settings.silent_seconds,
             heaps=[(heap.descriptor, heap.bytes) for heap in joined.heaps],
         )
 

@@ -16,6 +16,7 @@ from sirtaki.core.links import Links, Plan, connect
 from sirtaki.core.vouching import Vouching
 from sirtaki.rendezvous.join import Joined, Settings
 from sirtaki.rendezvous.meeting import Meeting
+from sirtaki.rendezvous.tcp_socket import silent_seconds
 
 
 @dataclass
@@ -114,6 +115,7 @@ def make_world(
         tls=config.tls,
         sockets=config.sockets_per_peer,
         direct_hosts=config.direct_hosts,
+        silent_seconds=silent_seconds(config.host_timeout),
     )
     plan = Plan(settings, topology, config.start, config.rendezvous, group)
     links = connect(plan, kept, meeting, f"world/{number}{group}")
@@ -166,6 +168,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     options.stall_warning_seconds = config.stall_warning_seconds
     options.stall_shutdown_seconds = config.stall_shutdown_seconds
     options.host_timeout_seconds = config.host_timeout
+    options.silent_seconds = silent_seconds(config.host_timeout)
     options.data_timeout_seconds = config.data_timeout
     options.deadlock_seconds = config.deadlock_timeout
     options.has_whole_job = joined.topology.size == config.topology.size

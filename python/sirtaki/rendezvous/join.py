@@ -39,7 +39,7 @@ class Settings:
     others. host_id: sets hosts apart that would seem to be one. tls: whether to encrypt what goes
     between hosts, as is also done when the store's address says so. sockets: how many connect two
     ranks on different hosts. direct_hosts: how many of them all talk to each other. Of these two,
-    what rank 0 says is done.
+    what rank 0 says is done. silent_seconds: how long a host may answer nothing; 0: for ever.
     """
 
     hostname: str
@@ -50,6 +50,7 @@ class Settings:
     tls: bool = False
     sockets: int = 1
     direct_hosts: int = 8
+    silent_seconds: float = tcp_socket.SILENT_SECONDS
 
 
 @dataclass
@@ -156,7 +157,15 @@ def _make_lobby(settings: Settings, topology: Topology, store: Store, prefix: st
     towards = tcp_store.endpoints_of(store.address) if over_tcp else []
     addresses = network.candidates(towards, settings.interfaces)
     tls = settings.tls or store.address.startswith(tcp_store.TLS_SCHEME)
-    return Lobby(topology.rank, topology.size, prefix, addresses, settings.timeout, tls=tls)
+    return Lobby(
+        topology.rank,
+        topology.size,
+        prefix,
+        addresses,
+        settings.timeout,
+        tls=tls,
+        silent_seconds=settings.silent_seconds,
+    )
 
 
 def _own_record(settings: Settings, topology: Topology, lobby: Lobby) -> RankRecord:

@@ -31,10 +31,6 @@ DATA = 2
 _HELLO = struct.Struct("!12sIIIBI3x")
 _WORLD_BYTES = 12
 _WELCOME = b"\x01"
-# A control link carries heartbeats and is always read, so bytes that stay unsent mean a lost peer.
-# On a data link they may also mean that the other rank has been stopped for a while (0: no limit);
-# who waits for it asks whether its host still answers.
-_UNSENT_SECONDS = {CONTROL: tcp_socket.SILENT_SECONDS, DATA: 0.0}
 _LOOK_SECONDS = 0.1
 _FLUSH_SECONDS = 5.0
 _NAMES = {CONTROL: "control", DATA: "data"}
@@ -65,8 +61,9 @@ class Lobby(Server):
 
     rank, size: of this world. prefix: what makes the world unlike others of the job. addresses:
     numeric ones of this host. timeout: seconds for one connection. log: takes one line for a
-    connection that is turned away. tls: whether to encrypt. Connections wait until `open`. Raises
-    OSError when none of the addresses can be listened on.
+    connection that is turned away. tls: whether to encrypt. silent_seconds: how long a host may
+    answer nothing; 0: for ever. Connections wait until `open`. Raises OSError when none of the
+    addresses can be listened on.
     """
 
     def __init__(
@@ -78,6 +75,7 @@ class Lobby(Server):
         timeout: float,
         log: Callable[[str], None] | None = None,
         tls: bool = False,
+        silent_seconds: float = tcp_socket.SILENT_SECONDS,
     ) -> None:
         listeners = _listen(addresses)
         name = f"rank {rank} ({socket.gethostname()})"
@@ -88,6 +86,7 @@ class Lobby(Server):
         self._world = hashlib.sha256(prefix.encode()).digest()[:_WORLD_BYTES]
         self._generation = 1
         self._timeout = timeout
+        self._silent = silent_seconds
         self._secret = b""
         self._names: Sequence[str] = ["unknown host"] * size
         self._peers: Mapping[int, Sequence[Endpoint]] = {}
@@ -141,7 +140,11 @@ class Lobby(Server):
             sock, keys = self._take(purpose, rank, lane, deadline, ended)
         with contextlib.ExitStack() as undo:
             undo.callback(sock.close)
-            tcp_socket.tune(sock, _UNSENT_SECONDS[purpose])
+            # A control link carries heartbeats and is always read, so bytes that stay unsent mean a
+            # lost peer. On a data link they may also mean that the other rank has been stopped for
+            # a while; who waits for it asks whether its host still answers.
+            unsent = self._silent if purpose == CONTROL else 0.0
+            tcp_socket.tune(sock, unsent, self._silent)
             if self._tls:
                 sock = self._decrypted(rank, sock)
                 self._taken[_Key(self._generation, purpose, rank, lane)] = _Connected(sock)
@@ -212,7 +215,7 @@ class Lobby(Server):
         from sirtaki.rendezvous.tls import TlsSocket
 
         assert isinstance(sock, TlsSocket)
-        relay = Relay(sock)
+        relay = Relay(sock, self._silent)
         self._relays.append((rank, relay))
         return relay.socket
 
@@ -228,12 +231,12 @@ class Lobby(Server):
             deadline,
             tls=self._tls,
             ended=ended,
-            answer_seconds=tcp_socket.SILENT_SECONDS,
+            answer_seconds=self._silent or float("inf"),
         )
         with contextlib.ExitStack() as undo:
             undo.callback(sock.close)
             # Nothing but the welcome is under way yet, so a silent host is a lost one.
-            tcp_socket.tune(sock, tcp_socket.SILENT_SECONDS)
+            tcp_socket.tune(sock, self._silent, self._silent)
             self._await_welcome(sock, Seal(keys), rank, deadline, ended)
             undo.pop_all()
         return sock, keys

@@ -61,13 +61,17 @@ class Relay:
     """A daemon thread that moves bytes between `secure`, which it then owns, and a plain socket.
 
     socket: the plain one's other end, for the caller. However one side ends, the other sees the end
-    of its stream; `reason` says why where it is not because somebody has closed it.
+    of its stream; `reason` says why where it is not because somebody has closed it. silent_seconds:
+    see `tcp_socket.is_silent`.
     """
 
-    def __init__(self, secure: TlsSocket) -> None:
+    def __init__(
+        self, secure: TlsSocket, silent_seconds: float = tcp_socket.SILENT_SECONDS
+    ) -> None:
         self.socket, self._plain = socket.socketpair()
         self.reason = ""
         self._secure = secure
+        self._silent = silent_seconds
         self._sockets = (secure, self._plain)
         self._directions = (_Direction(secure, self._plain), _Direction(self._plain, secure))
         self._thread = threading.Thread(target=self._run, name="sirtaki-tls", daemon=True)
@@ -106,7 +110,7 @@ class Relay:
             if any(way.ended for way in self._directions):
                 return
             if not poll.poll(_LOOK_MILLISECONDS if outgoing.sent else None):
-                if tcp_socket.is_silent(self._secure):
+                if tcp_socket.is_silent(self._secure, self._silent):
                     self.reason = "no answer from the other host"
                     return
                 outgoing.sent = not tcp_socket.all_acknowledged(self._secure)

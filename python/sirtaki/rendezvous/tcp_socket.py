@@ -10,12 +10,16 @@ from collections.abc import Sequence
 
 _BACKLOG = 4096
 _PORT_ATTEMPTS = 50
-_KEEPALIVE_IDLE_SECONDS = 2
-_KEEPALIVE_INTERVAL_SECONDS = 1
 _KEEPALIVE_PROBES = 2
+_LONGEST_KEEPALIVE_SECONDS = 32767
+_MOST_MILLISECONDS = 2**31 - 1
 SILENT_SECONDS = 4.0
+# A host is lost as soon as the leader of its ranks has been silent for longer; who waits for one of
+# them should have the better reason, and a connection of which nothing is heard for seconds.
+_SILENT_SHARE = 0.8
+_LEAST_SILENT_SECONDS = 2.0
 _TCP_RTO_MAX_MS = 44
-_LONGEST_RETRY_MILLISECONDS = 1000
+_LONGEST_RETRY_MILLISECONDS = 120_000
 # Of struct tcp_info: unanswered probes of a closed window, segments without acknowledgement, and
 # milliseconds since the last acknowledgement.
 _TCP_INFO = struct.Struct("=3xB20xI28xI")
@@ -105,34 +109,46 @@ def listen_together(hosts: Sequence[str], port: int = 0) -> tuple[list[socket.so
     raise AssertionError("the last attempt returns or raises")
 
 
-def tune(sock: socket.socket, unsent_seconds: float) -> None:
+def silent_seconds(host_timeout: float) -> float:
+    """Return how long a connection may be silent where a host may for `host_timeout` seconds."""
+    return max(_LEAST_SILENT_SECONDS, _SILENT_SHARE * host_timeout) if host_timeout else 0.0
+
+
+def tune(
+    sock: socket.socket, unsent_seconds: float, silent_seconds: float = SILENT_SECONDS
+) -> None:
     """Set what every connection of a job has.
 
-    A silent peer is noticed within about four seconds where nothing is under way, and within
-    `unsent_seconds` where bytes are on their way to it, which includes those that it does not read.
-    With 0 it may take its time to read; then see `is_silent` while bytes are on their way.
+    A silent peer is noticed within about `silent_seconds` (0: never) where nothing is under way,
+    and within `unsent_seconds` where bytes are on their way to it, which includes those that it
+    does not read. With 0 it may take its time to read; then see `is_silent` while bytes are on
+    their way.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_SECONDS)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_SECONDS)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, silent_seconds > 0)
+    # Half of the time until the first question, a quarter for the answer to each.
+    for option, share in ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 4)):
+        seconds = min(max(1, int(silent_seconds / share)), _LONGEST_KEEPALIVE_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, option, seconds)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
-    milliseconds = int(unsent_seconds * 1000)
+    milliseconds = min(int(unsent_seconds * 1000), _MOST_MILLISECONDS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
     with contextlib.suppress(OSError):
         # Else a peer that has not read for long is asked for signs of life ever more seldom.
         # Kernels before 6.15 do not know it.
-        sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, _LONGEST_RETRY_MILLISECONDS)
+        if silent_seconds:
+            longest = min(max(1000, int(silent_seconds * 1000 / 4)), _LONGEST_RETRY_MILLISECONDS)
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, longest)
 
 
-def is_silent(sock: socket.socket) -> bool:
-    """Tell whether the other host has acknowledged nothing for 4 s, although it was asked to.
+def is_silent(sock: socket.socket, silent_seconds: float = SILENT_SECONDS) -> bool:
+    """Tell whether the other host has acknowledged nothing for so long, although it was asked to.
 
-    A host whose process does not read still acknowledges.
+    With 0 it never is. A host whose process does not read still acknowledges.
     """
     probes, unacknowledged, quiet = _tcp_info(sock)
     asked = unacknowledged > 0 or probes >= _PROBES
-    return asked and quiet >= SILENT_SECONDS * 1000
+    return asked and 0 < silent_seconds * 1000 <= quiet
 
 
 def all_acknowledged(sock: socket.socket) -> bool:
