@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from sirtaki.rendezvous import auth
+from sirtaki.rendezvous.lookup import Lookup, unanswered
 from sirtaki.rendezvous.tcp_socket import Endpoint, format_endpoint
 
 _FIRST_PAUSE_SECONDS = 0.02
@@ -89,6 +90,7 @@ class _Round:
         self._deadline = deadline
         self._selector = selectors.DefaultSelector()
         self._failures: dict[Endpoint, Exception] = {}
+        self._lookups = {host: Lookup(host) for host in dict.fromkeys(h for h, _ in endpoints)}
 
     def close(self) -> None:
         for key in list(self._selector.get_map().values()):
@@ -97,14 +99,14 @@ class _Round:
 
     def run(self, ended: Callable[[], bool]) -> tuple[socket.socket, auth.Keys] | None:
         """Return the first proved connection and its keys, None when all failed or it has ended."""
-        for endpoint in self._endpoints:
-            self._begin(endpoint)
-        while self._selector.get_map() and not ended():
+        self._begin_found()
+        while (self._selector.get_map() or self._lookups) and not ended():
             now = time.monotonic()
             if now >= self._deadline:
                 break
+            self._begin_found()
             attempts = [key.data for key in self._selector.get_map().values()]
-            ends = min(self._deadline, *(attempt.deadline for attempt in attempts))
+            ends = min(self._deadline, *(attempt.deadline for attempt in attempts), now + 60)
             for key, _events in self._selector.select(min(max(0.0, ends - now), _LOOK_SECONDS)):
                 if self._advance(key.data):
                     self._selector.unregister(key.data.sock)
@@ -124,7 +126,7 @@ class _Round:
     def failure(self, who: str, late: bool) -> Exception:
         """Return what to raise."""
         told = "; ".join(
-            f"{format_endpoint(endpoint)}: {self._failures.get(endpoint, 'no answer')}"
+            f"{format_endpoint(endpoint)}: {self._failures.get(endpoint) or self._silent(endpoint)}"
             for endpoint in self._endpoints
         )
         message = f"cannot reach {who}. Tried {told or 'nothing: it offers no address'}"
@@ -134,12 +136,26 @@ class _Round:
         unanswered = len(self._failures) < len(self._endpoints)
         return TimeoutError(message) if late or unanswered else ConnectionError(message)
 
-    def _begin(self, endpoint: Endpoint) -> None:
+    def _silent(self, endpoint: Endpoint) -> str:
+        return unanswered(endpoint[0]) if endpoint[0] in self._lookups else "no answer"
+
+    def _begin_found(self) -> None:
+        """Begin with the hosts of which it is known by now where they are."""
+        # Most names are known at once; while one is not, whoever is found may answer.
+        wait = 0.0 if self._selector.get_map() else _LOOK_SECONDS
+        for host, lookup in list(self._lookups.items()):
+            if lookup.wait(min(wait, self._deadline - time.monotonic())):
+                del self._lookups[host]
+                for endpoint in self._endpoints:
+                    if endpoint[0] == host:
+                        self._begin(endpoint, lookup)
+            else:
+                wait = 0.0
+
+    def _begin(self, endpoint: Endpoint, lookup: Lookup) -> None:
         try:
-            for family, kind, protocol, _name, address in socket.getaddrinfo(
-                *endpoint, type=socket.SOCK_STREAM
-            ):
-                sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
+            for family, address in lookup.addresses(endpoint[1]):
+                sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
                 try:
                     code = sock.connect_ex(address)
                 except BaseException:

@@ -38,7 +38,7 @@ class FileStore:
         with self._opened():
             pass
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
         """See `Store.set`."""
         wire.checked(key, value)
         temporary = f".{secrets.token_hex(8)}"

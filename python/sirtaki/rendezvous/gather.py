@@ -27,14 +27,20 @@ _NUMBER_BYTES = 16
 
 
 def exchange_records(
-    store: Store, prefix: str, own: RankRecord, secret: bytes | None, timeout: float
+    store: Store,
+    prefix: str,
+    own: RankRecord,
+    secret: bytes | None,
+    timeout: float,
+    deadline: float,
 ) -> WorldRecord:
     """Tell about this rank and return all ranks, in order; every rank calls it.
 
-    own: its record. secret: the job's, where it has one. timeout: seconds. Raises ValueError,
-    TimeoutError, ConnectionError; all ranks that are there raise the same.
+    own: its record. secret: the job's, where it has one. timeout: the seconds that there were for
+    everything, until `deadline` (time.monotonic()). Raises ValueError, TimeoutError,
+    ConnectionError; all ranks that are there raise the same.
     """
-    exchange = _Exchange(store, prefix, own, secret, timeout)
+    exchange = _Exchange(store, prefix, own, secret, timeout, deadline)
     if own.local_size == 0:
         return exchange.one_by_one()
     if own.local_rank == 0:
@@ -44,21 +50,27 @@ def exchange_records(
 
 class _Exchange:
     def __init__(
-        self, store: Store, prefix: str, own: RankRecord, secret: bytes | None, timeout: float
+        self,
+        store: Store,
+        prefix: str,
+        own: RankRecord,
+        secret: bytes | None,
+        timeout: float,
+        deadline: float,
     ) -> None:
         self._store = store
         self._prefix = prefix
         self._own = own
         self._secret = secret
         self._timeout = timeout
-        self._start = time.monotonic()
+        self._start = deadline - timeout
         self._lowest = own.rank
 
     def one_by_one(self) -> WorldRecord:
         """Exchange without knowing who shares a host."""
         own = self._own
         if own.rank != 0:
-            self._store.set(f"{self._prefix}/host/{own.rank}", records.pack_ranks([own]))
+            self._tell(f"host/{own.rank}", records.pack_ranks([own]))
             return records.parse(self._world_bytes())
         return records.parse(self._make_world([own]))
 
@@ -86,7 +98,7 @@ class _Exchange:
         # Local ranks may be in another order than ranks: some mpiruns number them so.
         if self._lowest == 0:
             return self._make_world(here)
-        self._store.set(f"{self._prefix}/host/{self._lowest}", records.pack_ranks(here))
+        self._tell(f"host/{self._lowest}", records.pack_ranks(here))
         return self._world_bytes()
 
     def follow(self) -> WorldRecord:
@@ -146,7 +158,7 @@ class _Exchange:
                 b"" if self._secret else secrets.token_bytes(SECRET_BYTES),
             )
             message = records.pack_world(world)
-            self._store.set(f"{self._prefix}/world", message)
+            self._tell("world", message)
         except (OSError, ValueError) as error:
             self._publish_world_failure(error)
             raise
@@ -202,11 +214,15 @@ class _Exchange:
             self._publish_world_failure(error)
             return
         with contextlib.suppress(OSError):
-            self._store.set(f"{self._prefix}/host/{self._lowest}", records.pack_failure(error))
+            self._tell(f"host/{self._lowest}", records.pack_failure(error))
 
     def _publish_world_failure(self, error: Exception) -> None:
         with contextlib.suppress(OSError):
-            self._store.set(f"{self._prefix}/world", records.pack_failure(error))
+            self._tell("world", records.pack_failure(error))
+
+    def _tell(self, key: str, value: bytes) -> None:
+        left = self._last_moment() - time.monotonic()
+        self._store.set(f"{self._prefix}/{key}", value, left)
 
     def _last_moment(self) -> float:
         return max(self._deadline(1.0), time.monotonic() + _LAST_WORDS_SECONDS)

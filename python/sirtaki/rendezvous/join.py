@@ -129,12 +129,12 @@ def join_world(
         _share_memory(joined, store, prefix, settings, settings.timeout, region_bytes, heap)
         return joined
     with contextlib.ExitStack() as undo:
-        lobby = _make_lobby(settings, topology, store, prefix)
+        lobby = _make_lobby(settings, topology, store, prefix, deadline)
         undo.callback(lobby.close)
         if settings.secret:
             lobby.open(settings.secret)
         own = _own_record(settings, topology, lobby)
-        world = exchange_records(store, prefix, own, settings.secret, settings.timeout)
+        world = exchange_records(store, prefix, own, settings.secret, settings.timeout, deadline)
         joined = _place(world, topology.rank)
         undo.callback(_close_descriptors, joined)
         if not settings.secret:
@@ -152,10 +152,12 @@ def join_world(
     return joined
 
 
-def _make_lobby(settings: Settings, topology: Topology, store: Store, prefix: str) -> Lobby:
+def _make_lobby(
+    settings: Settings, topology: Topology, store: Store, prefix: str, deadline: float
+) -> Lobby:
     over_tcp = store.address.startswith((tcp_store.SCHEME, tcp_store.TLS_SCHEME))
     towards = tcp_store.endpoints_of(store.address) if over_tcp else []
-    addresses = network.candidates(towards, settings.interfaces)
+    addresses = network.candidates(towards, settings.interfaces, deadline)
     tls = settings.tls or store.address.startswith(tcp_store.TLS_SCHEME)
     return Lobby(
         topology.rank,

@@ -182,7 +182,8 @@ def _meet_at_port(place: Place, secret: bytes | None) -> Meeting:
         )
     ports = range(port + 1, min(port + _PORTS, _LAST_PORT) + 1)
     if place.start.topology.rank == 0:
-        addresses = network.candidates([(host, port)], place.interfaces)
+        deadline = time.monotonic() + place.timeout
+        addresses = network.candidates([(host, port)], place.interfaces, deadline)
         server = _serve_at_one_of(ports, addresses, secret, place.tls)
         server.start()
         return Meeting(open_store(server.address, place.timeout, secret), secret, server)

@@ -6,10 +6,12 @@ import contextlib
 import ipaddress
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sirtaki.rendezvous import tcp_socket
+from sirtaki.rendezvous.lookup import Lookup, unanswered
 from sirtaki.rendezvous.tcp_socket import Endpoint
 
 _MESSAGE = struct.Struct("=IHHII")  # length, type, flags, sequence, port
@@ -26,6 +28,7 @@ _IFF_UP = 1
 _RECEIVE_BYTES = 1 << 16
 _NETLINK_SECONDS = 5.0
 _ANY_PORT = 9
+_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -99,18 +102,21 @@ def _aligned(length: int) -> int:
     return (length + 3) & ~3
 
 
-def candidates(towards: Sequence[Endpoint] = (), only: Sequence[str] = ()) -> list[str]:
+def candidates(
+    towards: Sequence[Endpoint] = (), only: Sequence[str] = (), deadline: float = float("inf")
+) -> list[str]:
     """Return this host's addresses at which others may reach it, the likeliest first.
 
     towards: where the others are known to be: the addresses from which we would talk to them are
     those. Where that is unknown, or means loopback here but not for others, as the own name often
     does, all that leave the host. only: names of interfaces to be used instead, with addresses of
-    the kind that leads to `towards`; hosts may differ in which of them they have. Raises ValueError
-    when this one has none of them, OSError.
+    the kind that leads to `towards`; hosts may differ in which of them they have. deadline: a time
+    of time.monotonic(). Raises ValueError when this one has none of them, TimeoutError when no name
+    server has said by then where the others are, OSError.
     """
     present = interfaces()
     theirs = dict.fromkeys(host for host, _port in towards)
-    routed = list(dict.fromkeys(a for host in theirs for a in _sources(host)))
+    routed = list(dict.fromkeys(a for host in theirs for a in _sources(host, deadline)))
     if only:
         found = _of_named(present, only)
         kinds = {":" in address for address in routed}
@@ -145,14 +151,16 @@ def describe(present: Sequence[Interface]) -> str:
     return ", ".join(f"{i.name} ({' '.join(i.addresses) or 'no address'})" for i in present)
 
 
-def _sources(host: str) -> list[str]:
-    """From which addresses the kernel would talk to a host; nothing is sent."""
+def _sources(host: str, deadline: float) -> list[str]:
+    """From which addresses the kernel would talk to a host; nothing is sent to it."""
+    lookup = Lookup(host)
+    while not lookup.wait(min(_LOOK_SECONDS, deadline - time.monotonic())):
+        if time.monotonic() >= deadline:
+            raise TimeoutError(unanswered(host))
     found = []
     with contextlib.suppress(OSError):
-        for family, kind, _protocol, _name, address in socket.getaddrinfo(
-            host, _ANY_PORT, type=socket.SOCK_DGRAM
-        ):
-            with contextlib.suppress(OSError), socket.socket(family, kind) as sock:
+        for family, address in lookup.addresses(_ANY_PORT):
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
                 sock.connect(address)
                 source = str(sock.getsockname()[0])
                 if not _is_link_local(source):

@@ -37,8 +37,12 @@ class Store(Protocol):
 
     address: str
 
-    def set(self, key: str, value: bytes) -> None:
-        """Store `value` (at most 64 MiB) under `key` (at most 1 KiB), replacing what was there."""
+    def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
+        """Store `value` (at most 64 MiB) under `key` (at most 1 KiB), replacing what was there.
+
+        timeout: seconds for that where it may take long, default the store's own. Raises
+        TimeoutError.
+        """
 
     def get(self, key: str, timeout: float) -> bytes:
         """Return the value of `key`, waiting up to `timeout` seconds for it to be set.
@@ -92,7 +96,7 @@ class MemoryStore:
         self._values: dict[str, bytes] = {}
         self._changed = threading.Condition()
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
         """See `Store.set`."""
         checked(key, value)
         with self._changed:

@@ -38,17 +38,18 @@ class TcpStore:
             auth.Dialer, checked_secret(secret), auth.STORE, auth.own_identity()
         )
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
         """See `Store.set`."""
         encoded = wire.checked(key, value)
-        deadline = time.monotonic() + self._timeout
+        timeout = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + timeout
         sock, seal = self._connect(deadline)
         with sock:
             try:
                 exchange(sock, seal, self.address, wire.SET, encoded, value, deadline)
             except TimeoutError:
                 raise TimeoutError(
-                    f"the rendezvous store did not take {key!r} within {self._timeout:g} s"
+                    f"the rendezvous store did not take {key!r} within {timeout:.3g} s"
                 ) from None
 
     def get(self, key: str, timeout: float) -> bytes:

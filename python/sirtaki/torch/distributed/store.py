@@ -29,7 +29,7 @@ class TorchStore:
         self._prefix = f"sirtaki/{attempt}/"
         self.address = _address_of(store)
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
         """Leave a value for the other ranks."""
         with _gone():
             self._store.set(self._prefix + key, value)  # type: ignore[arg-type]  # bytes, too
