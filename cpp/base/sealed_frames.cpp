@@ -6,6 +6,13 @@
 
 namespace sirtaki {
 
+void Tags::require(std::string_view piece, const void* tag) {
+  const SipTag expected = siphash(key_, pieces_, piece);
+  // Time tells nothing here: one wrong guess ends the connection and its keys.
+  if (std::memcmp(tag, expected.data(), expected.size()) != 0) throw Altered();
+  ++pieces_;
+}
+
 void FrameSealer::append(std::string& stream, std::string_view message) {
   const uint32_t size = frame_size(message);
   append_piece(stream, {reinterpret_cast<const char*>(&size), sizeof size});
@@ -13,7 +20,7 @@ void FrameSealer::append(std::string& stream, std::string_view message) {
 }
 
 void FrameSealer::append_piece(std::string& stream, std::string_view piece) {
-  const SipTag tag = siphash(key_, pieces_++, piece);
+  const SipTag tag = tags_.next(piece);
   stream.append(piece);
   stream.append(reinterpret_cast<const char*>(tag.data()), tag.size());
 }
@@ -35,11 +42,8 @@ std::optional<std::string_view> FrameOpener::next(std::string_view& rest) {
 std::optional<std::string_view> FrameOpener::take_piece(std::string_view& rest, size_t size) {
   if (rest.size() < size + sizeof(SipTag)) return std::nullopt;
   const std::string_view piece = rest.substr(0, size);
-  const SipTag tag = siphash(key_, pieces_, piece);
-  // Time tells nothing here: one wrong guess ends the connection and its keys.
-  if (std::memcmp(rest.data() + size, tag.data(), tag.size()) != 0) throw Altered();
-  ++pieces_;
-  rest.remove_prefix(size + sizeof tag);
+  tags_.require(piece, rest.data() + size);
+  rest.remove_prefix(size + sizeof(SipTag));
   return piece;
 }
 

@@ -21,13 +21,29 @@ struct Altered : Error {
   Altered() : Error(ErrorCode::kPeerLost, "a message was altered on its way") {}
 };
 
+/// The tags of the pieces that go in one direction of a connection: over the number that each has
+/// there and its bytes.
+class Tags {
+ public:
+  explicit Tags(const SipKey& key) : key_(key) {}
+
+  /// Of the next piece.
+  SipTag next(std::string_view piece) { return siphash(key_, pieces_++, piece); }
+  /// Throws Altered unless `tag` is that of the next piece.
+  void require(std::string_view piece, const void* tag);
+
+ private:
+  SipKey key_;
+  uint64_t pieces_ = 0;
+};
+
 /// Frames that only who has the key can have written, in this order.
 ///
 /// Each is two pieces, its size and its message, and each piece has a tag of its own, over its
 /// number in the stream and its bytes: a size is not believed before it is known to be true.
 class FrameSealer {
  public:
-  explicit FrameSealer(const SipKey& key) : key_(key) {}
+  explicit FrameSealer(const SipKey& key) : tags_(key) {}
 
   /// Appends a message to a byte stream.
   void append(std::string& stream, std::string_view message);
@@ -35,14 +51,13 @@ class FrameSealer {
  private:
   void append_piece(std::string& stream, std::string_view piece);
 
-  SipKey key_;
-  uint64_t pieces_ = 0;
+  Tags tags_;
 };
 
 /// Reads what a FrameSealer with the same key has written.
 class FrameOpener {
  public:
-  explicit FrameOpener(const SipKey& key) : key_(key) {}
+  explicit FrameOpener(const SipKey& key) : tags_(key) {}
 
   /// Hands over the whole messages at the front of `stream` and removes them; throws Altered before
   /// the first one that is not what was sent.
@@ -61,8 +76,7 @@ class FrameOpener {
   std::optional<std::string_view> next(std::string_view& rest);
   std::optional<std::string_view> take_piece(std::string_view& rest, size_t size);
 
-  SipKey key_;
-  uint64_t pieces_ = 0;
+  Tags tags_;
   std::optional<uint32_t> size_;  ///< of the message that comes next, once known
 };
 

@@ -190,7 +190,7 @@ class Pairs {
   bool look_at_rings();
   bool look_at_sockets();
   bool look_at_openers();
-  void use_socket(Peer& peer, Fd socket);
+  void use_socket(Peer& peer, DataSocket opened);
   void watch_for_room(Peer& peer);
   void note_streaming();
   bool read(Peer& peer);

@@ -65,7 +65,7 @@ bool Pairs::look_at_openers() {
   return opened;
 }
 
-void Pairs::use_socket(Peer& peer, Fd socket) {
+void Pairs::use_socket(Peer& peer, DataSocket opened) {
   if (epoll_.get() < 0) {
     epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
     if (epoll_.get() < 0) throw Error(ErrorCode::kInternal, "cannot create an epoll descriptor");
@@ -74,10 +74,10 @@ void Pairs::use_socket(Peer& peer, Fd socket) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = peer.rank;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, opened.socket.get(), &event) != 0) {
     throw Error(ErrorCode::kInternal, std::string("cannot watch a socket: ") + strerror(errno));
   }
-  peer.wire.use(std::make_unique<SocketStream>(std::move(socket)));
+  peer.wire.use(std::make_unique<SocketStream>(std::move(opened.socket)), opened.keys);
   push(peer);
 }
 
@@ -256,6 +256,8 @@ void Pairs::lose_by_error(Peer& peer) {
     throw;
   } catch (const Broken& broken) {
     lose_connection(peer, broken.what());
+  } catch (const Altered& altered) {
+    lose(peer.rank, altered.what());
   } catch (const Error& lie) {
     lose(peer.rank, std::string("it sent what no rank sends: ") + lie.what());
   }

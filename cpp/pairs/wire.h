@@ -4,9 +4,12 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
+#include "base/sealed_frames.h"
 #include "pairs/message.h"
 #include "pairs/stream.h"
 
@@ -21,10 +24,16 @@ struct Frame {
   size_t written = 0;
 };
 
-/// Headers and what belongs to them, over a stream that may come later.
+/// Headers and what belongs to them, over a stream that may come later. Where there are keys each
+/// header has a tag behind it, and is not looked at before that has been checked.
 class Wire {
  public:
-  void use(std::unique_ptr<Stream> stream) { stream_ = std::move(stream); }
+  void use(std::unique_ptr<Stream> stream, const std::optional<SealKeys>& keys = {}) {
+    stream_ = std::move(stream);
+    if (!keys) return;
+    sent_tags_.emplace(keys->sending);
+    read_tags_.emplace(keys->receiving);
+  }
   Stream* stream() const { return stream_.get(); }
   void close() { stream_.reset(); }
 
@@ -63,6 +72,11 @@ class Wire {
     return got == 0;
   }
 
+  /// Bytes that have gone and come.
+  uint64_t moved() const { return moved_; }
+  /// What is not all on its way yet; null: nothing.
+  const Frame* first() const { return frames_.empty() ? nullptr : &frames_.front(); }
+
   /// What is still to come of a body goes nowhere, if `skip`.
   void skip_body(bool skip) {
     if (skip) body_ = nullptr;
@@ -74,21 +88,47 @@ class Wire {
  private:
   static constexpr size_t kHandOver = 2 << 10;
 
+  /// As it travels.
+  struct Head {
+    std::span<std::byte> bytes(bool sealed) {
+      return {reinterpret_cast<std::byte*>(this), sealed ? sizeof *this : sizeof header};
+    }
+    std::string_view text() const {
+      return {reinterpret_cast<const char*>(&header), sizeof header};
+    }
+
+    Header header;
+    SipTag tag;
+  };
+  static_assert(sizeof(Head) == sizeof(Header) + sizeof(SipTag));
+
   bool write(Frame& frame) {
-    const std::span header(reinterpret_cast<const std::byte*>(&frame.header), sizeof(Header));
+    if (frame.written == 0) {
+      sending_.header = frame.header;
+      if (sent_tags_ && !sealed_) sending_.tag = sent_tags_->next(sending_.text());
+      sealed_ = true;
+    }
+    const std::span header = sending_.bytes(sent_tags_.has_value());
     const size_t of_header = std::min(frame.written, header.size());
     const size_t of_body = frame.written - of_header;
-    frame.written += stream_->write(header.subspan(of_header), frame.body.subspan(of_body));
-    return frame.written == header.size() + frame.body.size();
+    const size_t count = stream_->write(header.subspan(of_header), frame.body.subspan(of_body));
+    frame.written += count;
+    moved_ += count;
+    if (frame.written < header.size() + frame.body.size()) return false;
+    sealed_ = false;
+    return true;
   }
 
   template <class Begin, class End>
   size_t pull_header(Begin& begin, End& end) {
-    const size_t got =
-        stream_->read(reinterpret_cast<std::byte*>(&header_) + have_, sizeof header_ - have_);
+    const std::span head = reading_.bytes(read_tags_.has_value());
+    const size_t got = stream_->read(head.data() + have_, head.size() - have_);
     have_ += got;
-    if (have_ < sizeof header_) return got;
+    moved_ += got;
+    if (have_ < head.size()) return got;
     have_ = 0;
+    if (read_tags_) read_tags_->require(reading_.text(), reading_.tag.data());
+    header_ = reading_.header;
     const std::span<std::byte> body = begin(header_);
     body_ = body.data();
     body_left_ = body.size();
@@ -99,6 +139,7 @@ class Wire {
   template <class End>
   size_t pull_body(End& end) {
     const size_t got = stream_->read(body_, body_left_);
+    moved_ += got;
     if (body_ != nullptr) body_ += got;
     body_left_ -= got;
     if (got > kHandOver) stream_->release();  // the writer may go on
@@ -108,8 +149,14 @@ class Wire {
 
   std::unique_ptr<Stream> stream_;
   std::deque<Frame> frames_;
+  std::optional<Tags> sent_tags_;
+  std::optional<Tags> read_tags_;
+  Head sending_{};       ///< of the first frame
+  bool sealed_ = false;  ///< its tag is there
+  Head reading_{};
   Header header_{};
   size_t have_ = 0;  ///< of the header
+  uint64_t moved_ = 0;
   std::byte* body_ = nullptr;
   size_t body_left_ = 0;
 };

@@ -121,7 +121,9 @@ Connect connect_by(std::shared_ptr<nb::object> open, std::shared_ptr<nb::object>
   connect.open = [open = std::move(open)](int rank, int lane, const Connect::Ended& ended) {
     const nb::gil_scoped_acquire acquire;
     try {
-      return Fd(nb::cast<int>((*open)(rank, lane, nb::cpp_function(ended))));
+      const auto [fd, sending, receiving] = nb::cast<std::tuple<int, nb::bytes, nb::bytes>>(
+          (*open)(rank, lane, nb::cpp_function(ended)));
+      return DataSocket(Fd(fd), {key_of(sending), key_of(receiving)});
     } catch (const nb::python_error& error) {
       // Without the traceback: it becomes part of a message on all hosts.
       throw Error(ErrorCode::kPeerLost, nb::str(error.value()).c_str());

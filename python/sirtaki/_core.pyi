@@ -129,7 +129,7 @@ class Links:
         bells: list[int],
         local_links: list[tuple[int, int]],
         host_links: Sequence[tuple[int, int, bytes, bytes]],
-        connect: Callable[[int, int, Callable[[], bool]], int] | None,
+        connect: Callable[[int, int, Callable[[], bool]], tuple[int, bytes, bytes]] | None,
         why_broken: Callable[[int], str] | None,
         patience: float,
         silent: float,

@@ -45,10 +45,10 @@ grad()
 # Rank 1's end of its link to rank 0 breaks; so it is rank 0 that is blamed.
 BREAK = """
 def connect(self, *arguments):
-    descriptor, keys = lobby_connect(self, *arguments)
+    descriptor, *keys = lobby_connect(self, *arguments)
     if arguments[:2] == (lobby.DATA, 0) and hvd.rank() == 1:
         break_link(self, descriptor)
-    return descriptor, keys
+    return descriptor, *keys
 lobby_connect, lobby.Lobby._connect = lobby.Lobby._connect, connect
 while True:
     grad()

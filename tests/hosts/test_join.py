@@ -40,7 +40,7 @@ RANK = """if True:
     me = world.topology.rank
     others = [r for r, host in enumerate(world.host_of) if host != world.host_of[me]]
     def greet(peer):
-        with socket.socket(fileno=world.connect(peer, 0, lambda: False)) as sock:
+        with socket.socket(fileno=world.connect(peer, 0, lambda: False).descriptor) as sock:
             sock.setblocking(True)
             sock.sendall(b"%4d" % me)
             assert int(sock.recv(4, socket.MSG_WAITALL)) == peer

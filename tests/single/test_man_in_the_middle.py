@@ -93,14 +93,45 @@ hvd.allgather(np.ones((2, 2), np.float32), name="connects")
 for i in range(20): hvd.allgather(np.ones((hvd.rank() + 1, 2), np.float32), name="the.name")
 """
     results = run_two(tmp_path, 'data = data.replace(b"the.name", b"The.name")', code)
+    assert_broken(results, "a control message was altered")
+
+
+def assert_broken(results: list[tuple[int, str]], reason: str) -> None:
+    """Both ranks were told that their connection broke, and why."""
     for status, output in results:
         ends = [f"rank {number} ({HOST})" for number in (0, 1)]
         assert status == 1, output
         assert any(
-            f"the connection between {one} and {other} broke: a control message was altered"
-            in output
+            f"the connection between {one} and {other} broke: {reason}" in output
             for one, other in (ends, reversed(ends))
-        )
+        ), output
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [
+        pytest.param(
+            "hvd.send(data, 1, tag=0x1122334455667788) if hvd.rank() == 0 else "
+            "hvd.recv(data, 0, tag=0x1122334455667788)",
+            0x1122334455667788,
+            id="the tag of a message",
+        ),
+        pytest.param("hvd.broadcast(data, 0)", 4 * 493_827, id="the size of a collective"),
+    ],
+)
+def test_one_altered_byte_beside_the_data_ends_the_world_with_an_error(
+    tmp_path: pathlib.Path, call: str, number: int
+) -> None:
+    code = f"""
+import numpy as np, sirtaki as hvd
+hvd.init()
+data = np.zeros(493_827, np.float32)
+{call}
+hvd.barrier()
+"""
+    true, false = (each.to_bytes(8, "little") for each in (number, number + 1))
+    results = run_two(tmp_path, f"data = data.replace({true!r}, {false!r})", code)
+    assert_broken(results, "a message was altered on its way")
 
 
 EVIL = """

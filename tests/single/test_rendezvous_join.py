@@ -152,7 +152,12 @@ def test_every_pair_on_different_hosts_can_open_lanes() -> None:
     ]
     with ThreadPoolExecutor(len(pairs)) as pool:
         opened = [pool.submit(worlds[r].connect, peer, lane) for r, peer, lane in pairs]
-    links = dict(zip(pairs, (future.result() for future in opened), strict=True))
+    made = dict(zip(pairs, (future.result() for future in opened), strict=True))
+    links = {key: link.descriptor for key, link in made.items()}
+    for (rank, peer, lane), link in made.items():
+        # Both ends, and they alone, have the keys that vouch for what is said there.
+        assert (link.sending, link.receiving) == made[peer, rank, lane][:0:-1]
+    assert len({link.sending for link in made.values()}) == len(made)
     for key, link in links.items():
         assert not os.get_blocking(link)
         assert not os.get_inheritable(link)

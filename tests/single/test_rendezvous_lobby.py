@@ -54,8 +54,8 @@ def caller(lobby: Lobby, rank: int = 2, secret: bytes = SECRET, prefix: str = "w
 
 def test_a_connection_is_kept_for_the_one_who_asks_for_it(lobby: Lobby) -> None:
     other = caller(lobby)
-    theirs = other.connect(1, 3), other.control_link(1).descriptor
-    ours = lobby.connect(2, 3), lobby.control_link(2).descriptor
+    theirs = other.connect(1, 3).descriptor, other.control_link(1).descriptor
+    ours = lobby.connect(2, 3).descriptor, lobby.control_link(2).descriptor
     for number, (here, there) in enumerate(zip(ours, theirs, strict=True)):
         os.write(there, bytes([number]))
         assert read(here, 1) == bytes([number])
@@ -77,7 +77,7 @@ def test_a_hello_that_does_not_fit_is_refused(lobby: Lobby, rank: int, prefix: s
 
 def test_the_same_lane_twice_is_refused(lobby: Lobby) -> None:
     other = caller(lobby)
-    first = other.connect(1, 0)
+    first = other.connect(1, 0).descriptor
     with pytest.raises(ConnectionError, match="refused"):
         other.connect(1, 0)
     os.close(first)
@@ -88,7 +88,7 @@ def test_the_same_lane_twice_is_refused(lobby: Lobby) -> None:
 def test_a_lane_that_was_closed_can_be_opened_again(lobby: Lobby, closer: str) -> None:
     other = caller(lobby)
     for number in range(3):
-        there, here = other.connect(1, 0), lobby.connect(2, 0)
+        there, here = other.connect(1, 0).descriptor, lobby.connect(2, 0).descriptor
         os.write(there, bytes([number]))
         assert read(here, 1) == bytes([number])
         os.close(there if closer == "dialer" else here)
@@ -99,7 +99,7 @@ def test_a_lane_that_was_closed_can_be_opened_again(lobby: Lobby, closer: str) -
 
 def test_a_lane_that_is_taken_and_open_is_refused_a_second_time(lobby: Lobby) -> None:
     other = caller(lobby)
-    there, here = other.connect(1, 0), lobby.connect(2, 0)
+    there, here = other.connect(1, 0).descriptor, lobby.connect(2, 0).descriptor
     with pytest.raises(ConnectionError, match="refused"):
         other.connect(1, 0)
     os.write(there, b"x")  # the first connection has not suffered
@@ -111,10 +111,10 @@ def test_a_lane_that_is_taken_and_open_is_refused_a_second_time(lobby: Lobby) ->
 
 def test_a_lane_that_an_earlier_engine_left_open_can_be_opened_again(lobby: Lobby) -> None:
     other = caller(lobby)
-    ends = [other.connect(1, 0), lobby.connect(2, 0)]
+    ends = [other.connect(1, 0).descriptor, lobby.connect(2, 0).descriptor]
     for one in (lobby, other):
         one.begin(3)
-    ends += [other.connect(1, 0), lobby.connect(2, 0)]
+    ends += [other.connect(1, 0).descriptor, lobby.connect(2, 0).descriptor]
     os.write(ends[2], b"x")
     assert read(ends[3], 1) == b"x"
     for descriptor in ends:
@@ -125,11 +125,11 @@ def test_a_lane_that_an_earlier_engine_left_open_can_be_opened_again(lobby: Lobb
 def test_who_is_an_engine_ahead_is_waited_for_until_its_engine_begins(lobby: Lobby) -> None:
     other = caller(lobby)
     other.begin(3)
-    there = other.connect(1, 0)
+    there = other.connect(1, 0).descriptor
     with pytest.raises(TimeoutError, match="rank 2"):
         lobby.connect(2, 0)
     lobby.begin(3)
-    here = lobby.connect(2, 0)
+    here = lobby.connect(2, 0).descriptor
     os.write(there, b"x")
     assert read(here, 1) == b"x"
     os.close(there)
@@ -148,7 +148,7 @@ def test_who_connects_for_an_engine_that_has_ended_is_refused(lobby: Lobby) -> N
 
 def test_what_an_engine_has_not_taken_is_closed_when_the_next_begins(lobby: Lobby) -> None:
     other = caller(lobby)
-    there = other.connect(1, 0)
+    there = other.connect(1, 0).descriptor
     lobby.begin(3)
     assert read(there, 1) == b""
     os.close(there)
@@ -168,7 +168,7 @@ def test_what_connects_while_the_next_engine_begins_is_closed(
 
         monkeypatch.setattr(lobby, "_is_connected", look_while_the_next_begins)
         other = caller(lobby)
-        there = other.connect(1, 0)
+        there = other.connect(1, 0).descriptor
     assert read(there, 1) == b""
     os.close(there)
     other.close()
@@ -195,7 +195,7 @@ def test_a_replayed_hello_is_turned_away(lobby: Lobby) -> None:
             recorded.append(sock.recv(auth.PROOF_BYTES, socket.MSG_WAITALL))
             onward.sendall(recorded[1])
             sock.sendall(onward.recv(1 << 10))
-            os.close(dialed.result())
+            os.close(dialed.result().descriptor)
     with socket.create_connection(lobby.endpoints[0]) as again:
         again.settimeout(20)
         again.sendall(b"".join(recorded))

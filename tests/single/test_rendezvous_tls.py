@@ -191,7 +191,8 @@ def test_worlds_are_joined_and_their_links_carry_bytes() -> None:
         worlds = [future.result() for future in joining]
         pairs = [(a, b) for a in range(4) for b in range(4) if hosts[a] != hosts[b]]
         opening = [pool.submit(worlds[a].connect, b, 0) for a, b in pairs]  # type: ignore[misc]
-        links = dict(zip(pairs, (future.result() for future in opening), strict=True))
+        opened = (future.result().descriptor for future in opening)
+        links = dict(zip(pairs, opened, strict=True))
         for rank, world in enumerate(worlds):
             links |= {(rank, link.rank, "control"): link.descriptor for link in world.host_links}
         # More than all buffers hold, both ways at once.

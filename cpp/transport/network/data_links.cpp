@@ -26,8 +26,25 @@ struct Again {
   uint32_t step;
 };
 
-bool say(int socket, const Again& word) {
-  return ::send(socket, &word, sizeof word, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof word;
+struct SealedAgain {
+  Again word;
+  SipTag tag;
+};
+static_assert(sizeof(SealedAgain) == sizeof(Again) + sizeof(SipTag));
+
+/// Whoever changes a word finds no tag for it, and none is said twice.
+SealedAgain seal(const Again& word, const SipKey& key) {
+  return {word, siphash(key, {reinterpret_cast<const char*>(&word), sizeof word})};
+}
+
+bool say(int socket, const SealedAgain& sealed) {
+  return ::send(socket, &sealed, sizeof sealed, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof sealed;
+}
+
+/// Engines count their tags from 0 again.
+SealKeys of_generation(const SealKeys& keys, uint32_t generation) {
+  constexpr std::string_view kLabel = "sirtaki engine";
+  return {siphash(keys.sending, generation, kLabel), siphash(keys.receiving, generation, kLabel)};
 }
 
 }  // namespace
@@ -44,53 +61,59 @@ void DataLinks::begin(uint32_t generation) {
   generation_ = generation;
 }
 
-Fd DataLinks::open(int rank, int lane, const Connect::Ended& ended) {
+DataSocket DataLinks::open(int rank, int lane, const Connect::Ended& ended) {
   const Key key{rank, lane};
-  Fd socket = take(key);
-  if (socket.get() >= 0 && !agree(socket, rank, lane, ended)) {
-    shutdown(socket.get(), SHUT_RDWR);  // the other end notices it, and opens another one too
-    socket = Fd();
+  DataSocket kept = take(key);
+  if (kept.socket.get() >= 0 && !agree(kept, rank, lane, ended)) {
+    shutdown(kept.socket.get(), SHUT_RDWR);  // the other end notices it, and opens another one too
+    kept = {};
   }
-  if (socket.get() < 0) socket = connect_.open(rank, lane, ended);
-  return keep(key, std::move(socket));
+  if (kept.socket.get() < 0) kept = connect_.open(rank, lane, ended);
+  return keep(key, std::move(kept));
 }
 
-Fd DataLinks::take(const Key& key) {
+uint32_t DataLinks::generation() const {
+  const std::lock_guard lock(mutex_);
+  return generation_;
+}
+
+DataSocket DataLinks::take(const Key& key) {
   const std::lock_guard lock(mutex_);
   const auto found = kept_.find(key);
-  if (found == kept_.end()) return Fd();
-  Fd socket = std::move(found->second);
+  if (found == kept_.end()) return {};
+  DataSocket kept = std::move(found->second);
   kept_.erase(found);
-  return socket;
+  return kept;
 }
 
-/// Returns a copy.
-Fd DataLinks::keep(const Key& key, Fd socket) {
-  Fd copy(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+/// Returns a copy, for this generation.
+DataSocket DataLinks::keep(const Key& key, DataSocket opened) {
+  Fd copy(fcntl(opened.socket.get(), F_DUPFD_CLOEXEC, 0));
   if (copy.get() < 0) {
     throw Error(ErrorCode::kInternal,
                 std::string("cannot copy a connection's descriptor: ") + std::strerror(errno));
   }
   const std::lock_guard lock(mutex_);
   if (closed_) throw Error(ErrorCode::kPeerLost, "the world has ended");
-  kept_[key] = std::move(socket);
-  return copy;
+  DataSocket& kept = kept_[key] = std::move(opened);
+  return {std::move(copy), of_generation(kept.keys, generation_)};
 }
 
 /// The one of higher rank begins and ends the talk, so that both come to the same result: whoever
 /// finds something else hangs up, and the other waits for a word that does not come.
-bool DataLinks::agree(const Fd& socket, int rank, int lane, const Connect::Ended& ended) const {
-  uint32_t generation;
-  {
-    const std::lock_guard lock(mutex_);
-    generation = generation_;
-  }
+bool DataLinks::agree(const DataSocket& kept, int rank, int lane,
+                      const Connect::Ended& ended) const {
+  const Fd& socket = kept.socket;
   const int64_t deadline = now_ns() + patience_ns_;
-  const auto word = [&](uint32_t step) {
+  const auto word = [&, generation = generation()](uint32_t step) {
     return Again{.generation = generation, .lane = lane, .step = step};
   };
-  const auto hears = [&](const Again& expected) {
-    Again heard;
+  const auto says = [&](uint32_t step) {
+    return say(socket.get(), seal(word(step), kept.keys.sending));
+  };
+  const auto hears = [&](uint32_t step) {
+    const SealedAgain expected = seal(word(step), kept.keys.receiving);
+    SealedAgain heard;
     for (size_t got = 0; got < sizeof heard;) {
       pollfd polled{socket.get(), POLLIN, 0};
       if (poll(&polled, 1, kLookMs) <= 0) {
@@ -110,15 +133,14 @@ bool DataLinks::agree(const Fd& socket, int rank, int lane, const Connect::Ended
     }
     return std::memcmp(&heard, &expected, sizeof heard) == 0;
   };
-  if (rank_ > rank)
-    return say(socket.get(), word(1)) && hears(word(2)) && say(socket.get(), word(3));
-  return hears(word(1)) && say(socket.get(), word(2)) && hears(word(3));
+  if (rank_ > rank) return says(1) && hears(2) && says(3);
+  return hears(1) && says(2) && hears(3);
 }
 
 void DataLinks::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  for (const auto& [key, socket] : kept_) shutdown(socket.get(), SHUT_RDWR);
+  for (const auto& [key, kept] : kept_) shutdown(kept.socket.get(), SHUT_RDWR);
   kept_.clear();
 }
 

@@ -25,8 +25,8 @@ class DataLinks {
   void begin(uint32_t generation);
 
   /// Opens as `connect` does, or gives a copy of what is kept once the peer has said that it goes
-  /// on with it too.
-  Fd open(int rank, int lane, const Connect::Ended& ended);
+  /// on with it too. The keys are of the generation.
+  DataSocket open(int rank, int lane, const Connect::Ended& ended);
   std::string why_broken(int rank) const {
     return connect_.why_broken ? connect_.why_broken(rank) : "";
   }
@@ -37,16 +37,17 @@ class DataLinks {
  private:
   using Key = std::pair<int, int>;
 
-  bool agree(const Fd& socket, int rank, int lane, const Connect::Ended& ended) const;
-  Fd take(const Key& key);
-  Fd keep(const Key& key, Fd socket);
+  bool agree(const DataSocket& kept, int rank, int lane, const Connect::Ended& ended) const;
+  DataSocket take(const Key& key);
+  DataSocket keep(const Key& key, DataSocket opened);
+  uint32_t generation() const;
 
   const int rank_;
   const Connect connect_;
   const int64_t patience_ns_;
   const int64_t silent_ns_;
   mutable std::mutex mutex_;  ///< guards what follows
-  std::map<Key, Fd> kept_;
+  std::map<Key, DataSocket> kept_;
   uint32_t generation_;
   bool closed_ = false;
 };

@@ -35,7 +35,7 @@ void Opener::open_all() {
   try {
     for (const int rank : ranks_) {
       failed_rank_ = rank;
-      std::vector<Fd> sockets;
+      std::vector<DataSocket> sockets;
       for (int lane = 0; lane < lanes_; ++lane) {
         sockets.push_back(connect_.open(rank, first_lane_ + lane, ended));
       }

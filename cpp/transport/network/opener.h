@@ -5,7 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/fork_mark.h"
 #include "transport/hosts.h"
 #include "transport/memory/doorbell.h"
@@ -30,7 +29,7 @@ class Opener {
   const std::string& failure() const { return failure_; }
   int failed_rank() const { return failed_rank_; }
   /// Once done: the sockets of each rank.
-  std::vector<std::vector<Fd>>& opened() { return opened_; }
+  std::vector<std::vector<DataSocket>>& opened() { return opened_; }
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:
@@ -42,7 +41,7 @@ class Opener {
   std::vector<int> ranks_;
   const int first_lane_;
   const int lanes_;
-  std::vector<std::vector<Fd>> opened_;
+  std::vector<std::vector<DataSocket>> opened_;
   std::string failure_;
   int failed_rank_ = -1;
   std::shared_ptr<std::atomic<bool>> given_up_;

@@ -102,11 +102,11 @@ Task Sockets::open(std::vector<int> ranks) {
   const std::unique_ptr<Opener> opener = std::move(opener_);
   require_open(*opener);
   for (size_t i = 0; i < opener->ranks().size(); ++i) {
-    std::vector<Fd>& sockets = opener->opened()[i];
+    std::vector<DataSocket>& sockets = opener->opened()[i];
     // Sockets of other families have no such delay.
     const int on = 1;
-    for (const Fd& socket : sockets) {
-      setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    for (const DataSocket& one : sockets) {
+      setsockopt(one.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     }
     const int rank = opener->ranks()[i];
     connections_[rank] = std::make_unique<Connection>(rank, std::move(sockets));
@@ -126,7 +126,7 @@ void Sockets::require_open(const Opener& opener) const {
 void Sockets::greet(int rank, const Greeting& greeting) {
   doorbell_.check_abort();
   Connection& connection = to(rank);
-  connection.sent = greeting;
+  connection.sent = {greeting, connection.out_tags.next(bytes_of(greeting))};
   send(rank, reinterpret_cast<const std::byte*>(&connection.sent), sizeof connection.sent);
 }
 
@@ -251,7 +251,12 @@ bool Sockets::pull(Connection& connection, size_t socket) {
 void Sockets::check_greeting(Connection& connection) {
   if (!connection.in.has_moved(connection.checked_at)) return;
   connection.checked_at = 0;
-  const Greeting& theirs = connection.received;
+  const Greeting& theirs = connection.received.greeting;
+  try {
+    connection.in_tags.require(bytes_of(theirs), connection.received.tag.data());
+  } catch (const Altered& altered) {
+    return lose(connection.rank, altered.what());
+  }
   const Greeting& ours = connection.expected;
   if (std::memcmp(&theirs, &ours, sizeof ours) == 0) return;
   doorbell_.abort({connection.rank, rank_, "its ends run different operations"});

@@ -70,19 +70,34 @@ struct Greeting {
   uint64_t bytes;
 };
 
+/// As it travels: whatever comes without its tag is not looked at.
+struct SealedGreeting {
+  Greeting greeting;
+  SipTag tag;
+};
+static_assert(sizeof(SealedGreeting) == sizeof(Greeting) + sizeof(SipTag));
+
 /// The connected sockets to a peer, and what waits to be moved over them.
 struct Connection {
-  Connection(int peer, std::vector<Fd> connected)
-      : rank(peer), sockets(std::move(connected)), out(sockets.size()), in(sockets.size()) {}
+  Connection(int peer, std::vector<DataSocket> connected)
+      : rank(peer),
+        out_tags(connected.front().keys.sending),
+        in_tags(connected.front().keys.receiving),
+        out(connected.size()),
+        in(connected.size()) {
+    for (DataSocket& one : connected) sockets.push_back(std::move(one.socket));
+  }
 
   int rank;
+  Tags out_tags;
+  Tags in_tags;
   std::vector<Fd> sockets;
   Flow out;
   Flow in;
   bool busy = false;  ///< listed as one with something to move
-  Greeting sent{};
+  SealedGreeting sent{};
   Greeting expected{};
-  Greeting received{};
+  SealedGreeting received{};
   uint64_t checked_at = 0;  ///< `received` is complete once so many bytes came in; 0: nothing to do
 };
 

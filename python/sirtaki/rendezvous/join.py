@@ -20,7 +20,7 @@ from sirtaki.rendezvous.gather import exchange_records
 from sirtaki.rendezvous.heaps import HeapMemory
 from sirtaki.rendezvous.host import join_host
 from sirtaki.rendezvous.host_identity import host_identity
-from sirtaki.rendezvous.lobby import ControlLink, Lobby
+from sirtaki.rendezvous.lobby import ControlLink, DataLink, Lobby
 from sirtaki.rendezvous.records import RankRecord, WorldRecord
 from sirtaki.rendezvous.store import Store
 from sirtaki.rendezvous.tcp_socket import Endpoint
@@ -85,7 +85,7 @@ class Joined:
     sockets: int = 1
     direct_hosts: int = 8
     object_key: bytes | None = field(default=None, repr=False)
-    connect: Callable[[int, int, Callable[[], bool]], int] | None = None
+    connect: Callable[[int, int, Callable[[], bool]], DataLink] | None = None
     why_broken: Callable[[int], str] | None = None
     begin: Callable[[int], None] = lambda generation: None
     close: Callable[[], None] = lambda: None

@@ -34,7 +34,7 @@ _WELCOME = b"\x01"
 _LOOK_SECONDS = 0.1
 _FLUSH_SECONDS = 5.0
 _NAMES = {CONTROL: "control", DATA: "data"}
-_LINK_LABEL = b"sirtaki control link\0"
+_LINK_LABELS = {CONTROL: b"sirtaki control link\0", DATA: b"sirtaki data link\0"}
 _LINK_KEY_BYTES = 16
 
 
@@ -42,6 +42,14 @@ class ControlLink(NamedTuple):
     """A connection for the core: to which rank, its descriptor, and the keys of both directions."""
 
     rank: int
+    descriptor: int
+    sending: bytes
+    receiving: bytes
+
+
+class DataLink(NamedTuple):
+    """A connection for data: its descriptor, and the keys of both directions."""
+
     descriptor: int
     sending: bytes
     receiving: bytes
@@ -116,23 +124,22 @@ class Lobby(Server):
             for key in [key for key in self._arrived if key.generation < generation]:
                 self._arrived.pop(key)[0].close()
 
-    def connect(self, rank: int, lane: int, ended: Callable[[], bool] = never) -> int:
-        """Return a connected, non-blocking data socket to `rank`, which asks for the same.
+    def connect(self, rank: int, lane: int, ended: Callable[[], bool] = never) -> DataLink:
+        """Connect a non-blocking data socket to `rank`, which asks for the same.
 
         The higher rank dials, the lower one waits, both only until `ended()` is true. The caller
         owns the descriptor. Raises TimeoutError, ConnectionError naming the rank, its host and what
         was tried.
         """
-        return self._connect(DATA, rank, lane, ended)[0]
+        return DataLink(*self._connect(DATA, rank, lane, ended))
 
     def control_link(self, rank: int) -> ControlLink:
         """Connect as `connect` does, for control messages."""
-        descriptor, keys = self._connect(CONTROL, rank, 0, never)
-        return ControlLink(rank, descriptor, _link_key(keys.sending), _link_key(keys.receiving))
+        return ControlLink(rank, *self._connect(CONTROL, rank, 0, never))
 
     def _connect(
         self, purpose: int, rank: int, lane: int, ended: Callable[[], bool]
-    ) -> tuple[int, auth.Keys]:
+    ) -> tuple[int, bytes, bytes]:
         deadline = time.monotonic() + self._timeout
         if rank < self._rank:
             sock, keys = self._dial(purpose, rank, lane, deadline, ended)
@@ -150,7 +157,8 @@ class Lobby(Server):
                 self._taken[_Key(self._generation, purpose, rank, lane)] = _Connected(sock)
             sock.setblocking(False)
             undo.pop_all()
-        return sock.detach(), keys
+        label = _LINK_LABELS[purpose]
+        return sock.detach(), _link_key(keys.sending, label), _link_key(keys.receiving, label)
 
     def why_broken(self, rank: int) -> str:
         """Return what ended an encrypted connection to `rank`, "" where nobody knows."""
@@ -303,8 +311,8 @@ class Lobby(Server):
         return f"rank {rank} ({self._names[rank]})"
 
 
-def _link_key(key: bytes) -> bytes:
-    return hmac.digest(key, _LINK_LABEL, "sha256")[:_LINK_KEY_BYTES]
+def _link_key(key: bytes, label: bytes) -> bytes:
+    return hmac.digest(key, label, "sha256")[:_LINK_KEY_BYTES]
 
 
 class _Connected:

@@ -330,15 +330,15 @@ struct DataPair {
   Connect opener(int rank) {
     return {[this, rank](int peer, int lane, const Connect::Ended& ended) {
               ++opened;
-              return switchboard.connect(rank, peer, lane, ended);
+              return DataSocket(switchboard.connect(rank, peer, lane, ended), keys[rank]);
             },
             {}};
   }
   /// Both ends of lane 0.
   std::pair<Fd, Fd> open() {
     std::pair<Fd, Fd> ends;
-    std::thread other([&] { ends.second = one.open(0, 0, [] { return false; }); });
-    ends.first = zero.open(1, 0, [] { return false; });
+    std::thread other([&] { ends.second = one.open(0, 0, [] { return false; }).socket; });
+    ends.first = zero.open(1, 0, [] { return false; }).socket;
     other.join();
     return ends;
   }
@@ -347,7 +347,10 @@ struct DataPair {
     one.begin(generation);
   }
 
+  static constexpr SipKey kUp{std::byte{1}};
+  static constexpr SipKey kDown{std::byte{2}};
   Switchboard switchboard;
+  SealKeys keys[2] = {{kDown, kUp}, {kUp, kDown}};
   std::atomic<int> opened{0};
   DataLinks zero;
   DataLinks one;
@@ -390,6 +393,34 @@ TEST_CASE("a connection that one end has hung up is opened again at both ends") 
   shutdown(ends.second.get(), SHUT_RDWR);
   CHECK(connected(pair.open()));
   CHECK(pair.opened == 4);
+}
+
+TEST_CASE("who does not know its keys cannot have a connection for data used again") {
+  for (const int forged : {0, 1}) {
+    DataPair pair;
+    pair.keys[forged] = {};
+    pair.open();
+    pair.begin(2);
+    CHECK(connected(pair.open()));
+    CHECK(pair.opened == 4);
+  }
+}
+
+TEST_CASE("each engine has keys of its own for what goes over a kept connection") {
+  DataPair pair;
+  SealKeys before;
+  for (uint32_t generation = 1; generation < 4; ++generation) {
+    pair.begin(generation);
+    SealKeys there;
+    std::thread other([&] { there = pair.one.open(0, 0, [] { return false; }).keys; });
+    const SealKeys here = pair.zero.open(1, 0, [] { return false; }).keys;
+    other.join();
+    CHECK(here.sending == there.receiving);
+    CHECK(here.receiving == there.sending);
+    CHECK(here.sending != before.sending);
+    CHECK(here.receiving != before.receiving);
+    before = here;
+  }
 }
 
 TEST_CASE("closed connections for data are noticed at the other end") {
