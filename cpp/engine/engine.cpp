@@ -403,6 +403,7 @@ void Engine::engine_loop() {
   for (;;) {
     const Parking::Ticket ticket = parking.ticket();
     if (stop_.load()) return;  // looked at after the ticket, for it is woken after it was set
+    region_->rank(place_).turns.fetch_add(1, std::memory_order_relaxed);
     if (driver_.try_lock()) {
       const Role role(*this);
       const int64_t now = now_ns();

@@ -183,6 +183,9 @@ class Engine {
   Sleep sleep_for();
   void note_waits();
   void require_progress(Flight& flight, int64_t now_ns);
+  void require_pairs_progress(int64_t now_ns);
+  void give_up_waiting(const std::string& what, const Awaited& awaited, int64_t now_ns);
+  int64_t data_timeout_ns() const;
   void close();
   void engine_loop();
   void check_stalls();

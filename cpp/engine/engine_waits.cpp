@@ -30,21 +30,34 @@ void Engine::flight_goes_on(Flight& flight) {
   recorder_.waits(flight.items[0].record, {}, 0);
 }
 
+int64_t Engine::data_timeout_ns() const {
+  return static_cast<int64_t>(options_.data_timeout_seconds * 1e9);
+}
+
+void Engine::require_pairs_progress(int64_t now_ns) {
+  const int64_t limit = data_timeout_ns();
+  if (limit <= 0) return;
+  const auto stuck = pairs_.find_stuck(now_ns, limit);
+  if (stuck) give_up_waiting(stuck->transfer, stuck->awaited, now_ns);
+}
+
 /// Its peers are inside the same operation, and nobody can leave it alone: the world ends.
 void Engine::require_progress(Flight& flight, int64_t now_ns) {
-  const auto limit = static_cast<int64_t>(options_.data_timeout_seconds * 1e9);
+  const int64_t limit = data_timeout_ns();
   if (limit <= 0) return;
   // Who was stopped itself, perhaps with all its peers, has not waited for them meanwhile.
   flight.stuck_ns += std::min(now_ns - flight.looked_ns, limit / 4);
   flight.looked_ns = now_ns;
-  if (flight.stuck_ns < limit) return;
-  const int peer = flight.awaited.rank;
+  if (flight.stuck_ns >= limit) give_up_waiting(flight.describe(), flight.awaited, now_ns);
+}
+
+void Engine::give_up_waiting(const std::string& what, const Awaited& awaited, int64_t now_ns) {
+  const int peer = awaited.rank;
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%g s", options_.data_timeout_seconds);
-  std::string why =
-      flight.describe() + " made no progress for " + seconds + " on " + rank_text(rank_);
+  std::string why = what + " made no progress for " + seconds + " on " + rank_text(rank_);
   if (peer != Awaited::kNobody) {
-    why += ", which waits " + wait_text(flight.awaited, rank_text(peer));
+    why += ", which waits " + wait_text(awaited, rank_text(peer));
     if (hosts_.host_of(peer) == hosts_.host_of(rank_)) {
       why += " (it is " + state_text(*region_, hosts_, peer, now_ns) + ")";
     }

@@ -47,6 +47,13 @@ class Matching {
 
   /// Some receive that waits; null: none.
   const Transfer* waiting() const;
+  /// Calls `visit` with every receive that waits.
+  template <class Visit>
+  void each_posted(Visit visit) const {
+    for (const auto& [label, list] : posted_) {
+      for (const auto& receive : list) visit(*receive);
+    }
+  }
 
  private:
   struct Label {

@@ -25,8 +25,8 @@ using Room = std::function<std::byte*(size_t bytes)>;
 /// taken back.
 struct Transfer {
   bool sends = false;
-  int peer = kAnySource;  ///< rank of the world
-  int32_t communicator = 0;
+  int peer = kAnySource;     ///< rank of the world
+  int32_t communicator = 0;  ///< of who asks for it, the number of a process set
   int64_t tag = 0;
   std::byte* data = nullptr;
   size_t bytes = 0;               ///< of the message; of a receive: at most
@@ -35,12 +35,24 @@ struct Transfer {
   bool withdraws = false;
 };
 
+/// Process sets that have the same number, one after the other, are different communicators: above
+/// the set's number stands how many sets had it before.
+inline constexpr int32_t kSets = 1 << 10;
+inline int32_t set_of(int32_t communicator) { return communicator & (kSets - 1); }
+inline uint32_t sets_before(int32_t communicator) {
+  return static_cast<uint32_t>(communicator) / kSets;
+}
+inline int32_t communicator_of(int32_t set, uint32_t before) {
+  return static_cast<int32_t>(before * kSets) | set;
+}
+
 /// What people see of it: `receive from rank 1 with tag 5`.
 inline std::string describe(bool sends, int peer, int64_t tag, int32_t communicator) {
   std::string text = sends ? "send to " : "receive from ";
   text += peer == kAnySource ? "any rank" : "rank " + std::to_string(peer);
   text += " with tag " + std::to_string(tag);
-  if (communicator != 0) text += " in process set " + std::to_string(communicator);
+  const int32_t set = set_of(communicator);
+  if (set != 0) text += " in process set " + std::to_string(set);
   return text;
 }
 inline std::string describe(const Transfer& transfer) {

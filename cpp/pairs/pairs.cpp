@@ -53,6 +53,8 @@ bool Pairs::take_posted() {
 void Pairs::start(Transfer transfer) {
   if (transfer.withdraws) return withdraw(transfer.owner);
   ++open_;
+  const int32_t set = transfer.communicator;
+  transfer.communicator = communicator_of(set, removed(set));
   transfer.sends ? start_send(std::move(transfer)) : start_receive(std::move(transfer));
 }
 
@@ -279,7 +281,9 @@ void Pairs::prepare(Sleep& sleep) {
 
 // ---- The end ----
 
-void Pairs::forget(int32_t communicator) {
+void Pairs::forget(int32_t set) {
+  take_posted();  // what was asked for before is of the set that goes
+  const int32_t communicator = communicator_of(set, removed_[set]++);
   const Error error(ErrorCode::kInvalid, "the process set was removed");
   for (const auto& receive : matching_.drop_posted(communicator)) finish(*receive, {}, error);
   for (const auto& message : matching_.drop_arrived(communicator)) {
@@ -320,6 +324,7 @@ void Pairs::fail_all(const Error& error) {
     for (const auto& [key, send] : peer->offered) fail(send);
     for (const Asked& asked : peer->asked) fail(asked.send);
     for (const Frame& frame : peer->wire.drop()) {
+      --unsent_;
       if (frame.owner == nullptr) continue;
       fail({true, rank, frame.header.communicator, frame.header.tag, nullptr, 0, {}, frame.owner});
     }

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/awaited.h"
 #include "pairs/matching.h"
 #include "pairs/message.h"
 #include "pairs/sentry.h"
@@ -64,8 +65,8 @@ class Pairs {
   bool advance();
   /// Whether `advance` would get something further.
   bool is_ready();
-  /// Somebody waits for a message, or for one to be taken.
-  bool pending() const { return open_ > 0; }
+  /// Somebody waits for a message, or for one to be taken; or a peer waits for what was not sent.
+  bool pending() const { return open_ > 0 || unsent_ > 0; }
   /// Bytes are under way that only a driver moves.
   bool busy() const { return !pulls_.empty() || streaming_ || has_more(); }
   /// Now and then asks whether the hosts of those who owe an answer are there at all; throws where
@@ -87,8 +88,9 @@ class Pairs {
   /// The rank of another host wants to connect.
   void meet(int rank);
 
-  /// Forgets what concerns a communicator: its number will be another one's.
-  void forget(int32_t communicator);
+  /// Forgets what concerns a process set: its number will be another one's. Every rank does, so
+  /// what was sent in it and comes later is known for what it is.
+  void forget(int32_t set);
   /// The world is over in good order: everything that waits fails, and later sends too. Messages
   /// that have come can still be received.
   void end(const Error& error);
@@ -136,6 +138,9 @@ class Pairs {
     std::unique_ptr<Arrived> arriving;                ///< or where it is kept
     Incoming* part = nullptr;                         ///< whose part comes
     uint64_t credit = kCredit;                        ///< bytes that may be sent eagerly
+    uint64_t stirred = 0;  ///< when it was last looked at, at `looked_ns`
+    int64_t looked_ns = 0;
+    int64_t stuck_ns = 0;
     uint64_t outstanding = 0;  ///< eager bytes received for which no credit was given back
     uint64_t owed = 0;         ///< of these, what is kept no longer
   };
@@ -152,6 +157,16 @@ class Pairs {
   static constexpr int64_t kLookAgainNs = 250'000'000;
 
   static uint64_t cost_of(uint64_t bytes) { return bytes + kMessageCost; }
+
+  uint32_t removed(int32_t set) const {
+    const auto found = removed_.find(set);
+    return found == removed_.end() ? 0 : found->second;
+  }
+  /// Its process set was removed here.
+  bool is_over(int32_t communicator) const {
+    const uint32_t ahead = sets_before(communicator) - removed(set_of(communicator));
+    return static_cast<int32_t>(ahead * kSets) < 0;  // the count wraps
+  }
 
   bool has_more() const {
     return !unread_.empty() ||
@@ -178,11 +193,15 @@ class Pairs {
   void ask(std::unique_ptr<Incoming> incoming);
   void fail_all(const Error& error);
 
+  // pairs_stuck.cpp: what makes no progress
+  std::optional<Stuck> waits_for(const Peer& peer) const;
+
   // pairs_wires.cpp: what the peers say
   Peer& peer_of(int rank);
   Peer& make_peer(int rank);
   void note(Peer& peer, Note what, uint64_t key, uint64_t bytes = 0);
   void write(Peer& peer, Frame frame);
+  void queue(Peer& peer, Frame frame);
   void push(Peer& peer);
   void feed(Peer& peer);
   void sent(const Frame& frame);
@@ -218,7 +237,9 @@ class Pairs {
   std::vector<Peer*> local_;  ///< by place; null: nothing was said yet
   std::vector<std::unique_ptr<Incoming>> pulls_;
   uint64_t next_key_ = 1;
-  int64_t open_ = 0;  ///< transfers that are not over
+  int64_t open_ = 0;                               ///< transfers that are not over
+  int64_t unsent_ = 0;                             ///< frames that are not all on their way
+  std::unordered_map<int32_t, uint32_t> removed_;  ///< by number: how many process sets
   std::optional<Error> ended_;
   bool lost_ = false;
   std::vector<uint64_t> more_;  ///< as the flags: rings that were not read to the end

@@ -84,7 +84,12 @@ void Pairs::use_socket(Peer& peer, DataSocket opened) {
 /// The other end may only have given up on account of a third rank: who watches processes and hosts
 /// knows which.
 void Pairs::lose_connection(Peer& peer, const std::string& why) {
-  peer.wire.close();  // and with it leaves the watched ones
+  // Whoever else has the socket: its end would be news for ever.
+  const int fd = static_cast<const SocketStream*>(peer.wire.stream())->fd();
+  if (peer.place < 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  peer.wire.close();
+  peer.polled_out = false;
+  note_streaming();
   if (peer.said_bye || ended_) return;
   const int64_t limit = now_ns() + kSettleNs;
   while (!endpoint_.doorbell.aborted() && now_ns() < limit) usleep(1000);
@@ -107,11 +112,16 @@ void Pairs::note(Peer& peer, Note what, uint64_t key, uint64_t bytes) {
 void Pairs::write(Peer& peer, Frame frame) {
   if (ended_) return;
   try {
-    peer.wire.send(std::move(frame), [this](const Frame& written) { sent(written); });
+    queue(peer, std::move(frame));
     watch_for_room(peer);
   } catch (const Error&) {
     lose_by_error(peer);
   }
+}
+
+void Pairs::queue(Peer& peer, Frame frame) {
+  ++unsent_;
+  peer.wire.send(std::move(frame), [this](const Frame& written) { sent(written); });
 }
 
 void Pairs::push(Peer& peer) {
@@ -138,12 +148,13 @@ void Pairs::feed(Peer& peer) {
     } else {
       peer.asked.splice(peer.asked.end(), peer.asked, peer.asked.begin());
     }
-    peer.wire.send(std::move(part), [this](const Frame& written) { sent(written); });
+    queue(peer, std::move(part));
   }
   note_streaming();
 }
 
 void Pairs::sent(const Frame& frame) {
+  --unsent_;
   if (frame.owner == nullptr) return;
   --open_;
   events_.done(frame.owner, {}, std::nullopt);
@@ -333,8 +344,10 @@ void Pairs::end_eager(Peer& peer, const Header& header) {
     // It may have come to be wanted meanwhile.
     std::unique_ptr<Arrived> message = std::move(peer.arriving);
     const auto receive = matching_.take_posted(peer.rank, header.communicator, header.tag);
-    if (receive == nullptr) return matching_.keep(std::move(message));
-    deliver(*receive, peer.rank, header.bytes, message->data.get());
+    if (receive == nullptr && !is_over(header.communicator)) {
+      return matching_.keep(std::move(message));
+    }
+    if (receive != nullptr) deliver(*receive, peer.rank, header.bytes, message->data.get());
   } else if (peer.receiving != nullptr) {
     const std::unique_ptr<Transfer> receive = std::move(peer.receiving);
     finish(*receive, {peer.rank, header.tag, header.bytes});
@@ -365,6 +378,7 @@ void Pairs::take_offer(Peer& peer, const Header& header) {
   const bool shown = header.note == Note::kShow;
   if (shown && !is_in_heap(peer, header)) throw Lie("a message outside its shared heap");
   if (ended_) return;
+  if (is_over(header.communicator)) return note(peer, Note::kPulled, header.key);
   auto offer =
       std::make_unique<Arrived>(Arrived{peer.rank, header.communicator, header.tag, header.bytes});
   offer->offered = true;

@@ -135,6 +135,39 @@ def test_a_limit_for_data_does_not_count_what_all_ranks_were_stopped_for(job: Jo
         ranks.until(f"did sum {last + 3};")
 
 
+MESSAGES = """
+import os, signal
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+pids = hvd.allgather(np.array([os.getpid()]))
+data = np.ones(1 << 20, np.float32)
+if hvd.rank() == 0:
+    os.kill(pids[1], signal.SIGSTOP)
+try:
+    both = [hvd.isend(data, 1 - hvd.rank(), tag=5), hvd.irecv(data + 1, 1 - hvd.rank(), tag=5)]
+    for handle in both:
+        hvd.synchronize(handle)
+except hvd.HorovodInternalError as error:
+    print(f"rank {hvd.rank()} got {type(error).__name__}: {error}", flush=True)
+os.kill(pids[1], signal.SIGCONT)
+"""
+
+
+def test_a_limit_for_data_fails_messages_with_a_stopped_rank(job: Job) -> None:
+    job.environment["SIRTAKI_DATA_TIMEOUT_SECONDS"] = "2"
+    done = job.run("-np", "2", *python(MESSAGES))
+    lines = [line for line in done.stdout.splitlines() if " got " in line]
+    assert len(lines) == 2, done.stdout + done.stderr
+    for line in lines:
+        assert "CollectiveTimeoutError" in line
+        pattern = (
+            r"(send to|receive from) rank 1 with tag 5 made no progress for 2 s on rank 0 "
+            r"\(localhost\), which waits for rank 1 \(localhost\) to (take|send) its part"
+        )
+        assert re.search(pattern, line), line
+
+
 FIVE = """
 import os, signal
 import numpy as np

@@ -28,6 +28,11 @@ uint32_t Doorbell::data_sleeps() const {
   return static_cast<uint32_t>(sum / static_cast<uint64_t>(region_->ranks()));
 }
 
+uint32_t Doorbell::knock(int peer) const {
+  region_->rank(peer).engine.wake();
+  return region_->rank(peer).turns.load(std::memory_order_relaxed);
+}
+
 void Doorbell::ring_engine() const {
   engine().wake();
   region_->bells().ring(place_);  // it may drive, and poll

@@ -68,6 +68,10 @@ class Doorbell {
   /// Wakes the own engine thread whatever it sleeps for.
   void ring_engine() const;
 
+  /// Wakes a peer's engine thread to see whether its process runs at all; how often that thread has
+  /// been awake so far.
+  uint32_t knock(int peer) const;
+
   /// Says who drives from now on, hence who sleeps and how long it polls before.
   void drive_as_caller(bool caller) { caller_ = caller; }
 

@@ -63,6 +63,7 @@ struct alignas(128) RankBlock {
   Parking engine, caller;
   std::atomic<uint32_t> bye;
   std::atomic<uint32_t> data_sleeps;  ///< how often its driver slept for a peer's counter
+  std::atomic<uint32_t> turns;        ///< of its engine thread: grows when that is woken
 
   /// For how long this rank's process has been blocked in a call of its only calling thread with
   /// nothing moving, when it wrote that down, and in what.
