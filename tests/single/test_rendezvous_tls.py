@@ -256,6 +256,20 @@ def test_what_broke_an_encrypted_connection_is_known_when_its_end_is_seen() -> N
         assert "MAC" in relay.reason
 
 
+def test_a_host_found_silent_is_not_given_time_to_take_what_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sirtaki.rendezvous.tcp_socket.is_silent", lambda *_: True)
+    monkeypatch.setattr("sirtaki.rendezvous.relay._FLUSH_SECONDS", 600.0)
+    near, far = secure_pair()
+    relay = Relay(near)
+    with relay.socket, far:
+        relay.socket.settimeout(TIMEOUT)
+        with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+            relay.socket.sendall(bytes(1 << 26))  # more than all buffers hold
+        assert relay.reason == "no answer from the other host"
+
+
 def test_an_encrypted_connection_that_was_closed_has_no_reason() -> None:
     near, far = secure_pair()
     relay = Relay(near)

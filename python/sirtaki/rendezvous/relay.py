@@ -112,6 +112,7 @@ class Relay:
             if not poll.poll(_LOOK_MILLISECONDS if outgoing.sent else None):
                 if tcp_socket.is_silent(self._secure, self._silent):
                     self.reason = "no answer from the other host"
+                    outgoing.waiting.clear()  # nobody will take it
                     return
                 outgoing.sent = not tcp_socket.all_acknowledged(self._secure)
 
