@@ -43,7 +43,7 @@ struct EngineOptions {
   /// When all ranks have been blocked for so long, each waiting for others, the world ends; 0:
   /// never.
   double deadlock_seconds = 60;
-  bool has_whole_job = false;  ///< no process of the job is outside of the world
+  bool has_whole_job = false;              ///< no process of the job is outside of the world
   double silent_seconds = kSilentSeconds;  ///< the same of a connection for data: see is_silent
 };
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/utf8.h"
 #include "engine/control/relay.h"
 
 namespace sirtaki {
@@ -86,8 +87,8 @@ RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t
     return {state_text(region, hosts, rank, now_ns), 0};
   }
   // Others can write here, so nothing is read past its end.
-  const std::string what(block.blocked_in, strnlen(block.blocked_in, sizeof block.blocked_in));
-  return {what, static_cast<double>(blocked_ns) * 1e-9};
+  const size_t length = strnlen(block.blocked_in, sizeof block.blocked_in);
+  return {valid_utf8({block.blocked_in, length}), static_cast<double>(blocked_ns) * 1e-9};
 }
 
 std::optional<RankState> RankStates::of(int rank, int64_t now_ns) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "engine/requests/kinds.h"
 
 namespace sirtaki {
@@ -34,22 +35,6 @@ uint64_t bytes_of(const Request& request) {
   int64_t count = 0;
   for (const Shape& shape : request.shapes) count += elements(shape);
   return static_cast<uint64_t>(count) * size_of(request.dtype);
-}
-
-/// Bytes of the character that `text` begins with; 0: it begins with none of UTF-8.
-size_t character_at(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < 0x80) return 1;
-  const size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
-  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) return 0;
-  uint32_t code = byte(0) & (0x7fU >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3f);
-  }
-  static constexpr uint32_t kLeast[] = {0x80, 0x800, 0x10000};
-  const bool surrogate = code >= 0xd800 && code < 0xe000;
-  return code < kLeast[length - 2] || code > 0x10ffff || surrogate ? 0 : length;
 }
 
 /// Names are cut anywhere, and come from memory that others can write to.
