@@ -30,8 +30,11 @@ class _Pulse:
 
     def feel(self, seconds: float) -> None:
         """Wait until all ranks have come, or so long; raises what a rank was lost by."""
+        if not self._engine.wait(self._handle, seconds, for_ever=False):
+            return
         try:
-            self.all_came = self._engine.wait(self._handle, seconds, for_ever=False)
+            self._handle.check()
+            self.all_came = True
         except CollectiveTimeoutError:  # the group's patience, which may end before the program's
             self._repeats += 1
             self._start()
