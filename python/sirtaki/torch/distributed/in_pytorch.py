@@ -78,7 +78,7 @@ def _leave_alone(code: types.CodeType) -> None:
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameAction.SKIP
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
-    else:  # PyTorch up to 2.5
+    elif hasattr(frames, "skip_code"):  # as older versions of PyTorch have it
         frames.skip_code(code)
 
 
