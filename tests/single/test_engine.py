@@ -43,7 +43,7 @@ engines = [
     for rank in range(2)
 ]
 for engine in engines:
-    engine.submit(_core.Request(_core.KINDS["barrier"], name="b"))
+    engine.submit(_core.Request(_core.KINDS["barrier"], name="b"), None)
 begun.wait()
 del engine
 engines.clear()

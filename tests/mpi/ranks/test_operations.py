@@ -144,7 +144,8 @@ def submit(
             inputs=[array.ctypes.data for array in arrays],
             outputs=[array.ctypes.data for array in outputs],
             waits=True,
-        )
+        ),
+        (arrays, outputs),
     )
 
 
