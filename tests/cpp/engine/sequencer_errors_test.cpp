@@ -178,7 +178,8 @@ EngineOptions patience(double warning, double shutdown) {
   return options;
 }
 
-TEST_CASE("an operation that some ranks do not submit is warned of every minute, by name and rank") {
+TEST_CASE(
+    "an operation that some ranks do not submit is warned of every minute, by name and rank") {
   Fleet fleet(3, patience(10, 0));
   fleet.submit(1, sum_of("x"));
   CHECK(fleet.sequencer.check_stalls(9 * kSecond).empty());
