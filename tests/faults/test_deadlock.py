@@ -89,7 +89,7 @@ def test_ranks_that_can_never_meet_are_told_who_waits_for_what(job: Job) -> None
 
 def test_a_rank_that_is_blocked_in_another_group_is_told_too(job: Job) -> None:
     text = run(job, 2, TWO_ENGINES)
-    assert sorted(re.findall(r"rank (\d) is told: rank \d.* every rank", text)) == ["0", "1"], text
+    assert sorted(re.findall(r"rank (\d) is told: .*every rank", text)) == ["0", "1"], text
 
 
 @pytest.mark.parametrize("program", [ONE_COMPUTES, ANOTHER_THREAD])

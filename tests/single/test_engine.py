@@ -36,7 +36,7 @@ engines = [
         _core.Links(
             rank=rank, host_of=[0, 0], memfd=os.dup(memfd), bells=[],
             local_links=[(1 - rank, ends[rank])], host_links=[], connect=None, why_broken=None,
-            patience=30,
+            patience=30, silent=4,
         ),
         options=_core.EngineOptions(), backend=Backend(),
     )
@@ -79,4 +79,5 @@ def test_memory_that_another_process_could_cut_off_is_refused(seals: int) -> Non
             connect=None,
             why_broken=None,
             patience=30,
+            silent=4,
         )
