@@ -98,6 +98,7 @@ _NIGHTLY = (
     Stage("cpp address", ("test-cpp-address",), 15),
     Stage("fuzz", ("fuzz", "FUZZ_SECONDS=1200"), 65, after=BUILD),
     Stage("single", ("test-single", "MARKS=nightly"), 5, after=BUILD),
+    Stage("faults", ("test-faults", "MARKS=nightly"), 3, after=BUILD),
     Stage("parallel", ("test-parallel", "RANKS=1 2 3 4"), 6, after=BUILD),
     Stage("heap", ("test-heap", "HEAP_RANKS=2 4"), 6, after=BUILD),
     Stage("distributed", ("test-distributed",), 8, after=BUILD),
