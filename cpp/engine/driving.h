@@ -49,7 +49,7 @@ void Engine::drive(bool caller, Done done) {
       const bool moved = pairs_.advance();  // needs no lock
       if (moved && done()) break;
       if (progress() || moved) {
-        moves_.fetch_add(1, std::memory_order_relaxed);
+        moves_.store(moves() + 1, std::memory_order_relaxed);  // only the driver writes it
         continue;
       }
       doorbell.check_abort();  // waiting looks for work first, and a backlog is always work

@@ -277,7 +277,7 @@ nb::object key_of_request(const PythonRequest& asked) {
 std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::object keep) {
   std::shared_ptr<Handle> handle = asked.submission.handle;
   if (handle == nullptr) throw nb::value_error("the request has been submitted already");
-  handle->memory = kept(std::move(keep));
+  sirtaki::keep(*handle, std::move(keep));
   {
     nb::gil_scoped_release release;
     if (!asked.waits) return engine->submit(std::move(asked.submission));
@@ -301,7 +301,7 @@ void wait_for_message(HeldEngine& engine, const std::shared_ptr<Handle>& handle)
 
 std::shared_ptr<Handle> start(HeldEngine& engine, Transfer transfer, bool waits, nb::object keep,
                               std::shared_ptr<Handle> handle) {
-  handle->memory = kept(std::move(keep));
+  sirtaki::keep(*handle, std::move(keep));
   transfer.owner = handle;
   {
     nb::gil_scoped_release release;

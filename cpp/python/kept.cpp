@@ -1,6 +1,5 @@
 #include "python/kept.h"
 
-#include <atomic>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -43,29 +42,15 @@ class Ownerless {
   bool called_ = false;
 };
 
-class Kept {
- public:
-  explicit Kept(nb::object object) : object_(object.release().ptr()) {}
-  ~Kept() {
-    if (PyObject* object = take()) Ownerless::instance().add(object);
-  }
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
-
-  /// The object and its reference, once.
-  PyObject* take() { return object_.exchange(nullptr); }
-
- private:
-  std::atomic<PyObject*> object_;
-};
-
 }  // namespace
 
-std::shared_ptr<void> kept(nb::object object) { return std::make_shared<Kept>(std::move(object)); }
+void keep(Handle& handle, nb::object object) {
+  handle.keep(object.release().ptr(),
+              [](void* owner) { Ownerless::instance().add(static_cast<PyObject*>(owner)); });
+}
 
 void let_go(const Handle& handle) {
-  if (!handle.done() || handle.memory == nullptr) return;
-  Py_XDECREF(static_cast<Kept*>(handle.memory.get())->take());
+  if (handle.done()) Py_XDECREF(static_cast<PyObject*>(handle.take_owner()));
 }
 
 }  // namespace sirtaki

@@ -59,6 +59,19 @@ class Handle {
   using OnDone = std::function<void(const Handle&)>;
 
   explicit Handle(OnDone on_done = nullptr) : on_done_(std::move(on_done)) {}
+  ~Handle() {
+    if (void* owner = take_owner()) let_go_(owner);
+  }
+
+  /// Keeps what the memory that the operation reads and writes belongs to: the engine has a share
+  /// in the handle until it no longer touches that memory. Whichever thread ends the handle lets it
+  /// go.
+  void keep(void* owner, void (*let_go)(void* owner)) {
+    let_go_ = let_go;
+    owner_.store(owner);
+  }
+  /// What it keeps, which is the caller's from now on; null: nothing.
+  void* take_owner() const { return owner_.exchange(nullptr); }
 
   bool done() const { return done_.load(); }
 
@@ -87,9 +100,6 @@ class Handle {
   /// Set once done.
   const std::optional<Error>& error() const { return error_; }
 
-  /// What the memory that the operation reads and writes belongs to, if the caller has given it:
-  /// the engine has a share in the handle until it no longer touches that memory.
-  std::shared_ptr<void> memory;
   std::vector<std::shared_ptr<Buffer>> outputs;  ///< of kinds whose result size is negotiated
   std::vector<int64_t> received_splits;          ///< rows from each member, of each tensor in turn
   Message message;                               ///< of a receive
@@ -99,6 +109,8 @@ class Handle {
   static constexpr uint32_t kDone = 1;
 
   const OnDone on_done_;
+  mutable std::atomic<void*> owner_{nullptr};
+  void (*let_go_)(void* owner) = nullptr;
   std::atomic<bool> done_{false};
   Parking parking_{};
   std::optional<Error> error_;
