@@ -28,6 +28,7 @@ class SignalWatch:
 
     def __enter__(self) -> SignalWatch:
         self._writer.setblocking(False)
+        self.reader.setblocking(False)
         # Not by the handlers: Python runs them only once it is back from waiting.
         descriptor = self._writer.fileno()
         self._previous_wakeup = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
@@ -68,12 +69,15 @@ def obey(
     report: Callable[[str], None],
     job: Signalled,
 ) -> None:
-    """Take one signal.
+    """Take one signal, if there still is one: who waited to write may have taken it before.
 
     Ctrl-Z pauses, and what is for the ranks is passed on; the first of the others ends the job, a
     second kills it.
     """
-    number = signals.reader.recv(1)[0]
+    try:
+        number = signals.reader.recv(1)[0]
+    except BlockingIOError:
+        return
     if number == signal.SIGTSTP:
         job.pause()
     elif number in PASSED_ON and job.pass_on(number):
