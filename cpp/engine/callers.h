@@ -15,7 +15,7 @@ namespace sirtaki {
 class Engine;
 
 /// How the error of a world begins whose ranks all wait for one another.
-inline constexpr std::string_view kDeadlocked = "every rank of the job is blocked";
+inline constexpr std::string_view kDeadlocked = "every rank of the job has been blocked";
 
 /// The threads of this process that call its engines, whichever engines these are: whether one of
 /// them can still go on. One thread alone that is blocked in a call cannot, unless a peer lets it.

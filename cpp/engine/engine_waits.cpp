@@ -77,6 +77,7 @@ std::string Engine::own_state(int64_t now_ns) {
 }
 
 void Engine::tell_blocked(int64_t blocked_ns, int64_t now_ns, const std::string& what) {
+  if (mark_.forked()) return;  // the region is the parent's
   RankBlock& block = region_->rank(place_);
   block.blocked_in[what.copy(block.blocked_in, sizeof block.blocked_in - 1)] = 0;
   block.blocked_ns.store(blocked_ns, std::memory_order_release);
@@ -99,9 +100,12 @@ void Engine::check_deadlock(int64_t now_ns) {
   }
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, " for %g s", limit);
-  const std::string why = std::string(kDeadlocked) + seconds +
-                          " in a call that waits for another rank, and nothing has moved:" + all;
-  log_.write(LogLevel::kError, why + ". All ranks must call the same operations in the same order");
+  const std::string why =
+      std::string(kDeadlocked) + seconds +
+      ", each waiting for another: let all ranks call the same operations in the same order "
+      "(SIRTAKI_DEADLOCK_SECONDS sets how long is too long):" +
+      all;
+  log_.write(LogLevel::kError, why);
   endpoint_.doorbell.abort({0, 0, why, ErrorCode::kTimeout});
   tell_relay();
 }

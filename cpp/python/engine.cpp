@@ -288,7 +288,7 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::obj
   return handle;
 }
 
-/// Who was waiting for a message gives it up: no other call can, for only that one had the handle.
+/// A caller that is interrupted gives its message up, for nobody else has the handle.
 void wait_for_message(HeldEngine& engine, const std::shared_ptr<Handle>& handle) {
   try {
     wait_interruptibly(engine, *handle);

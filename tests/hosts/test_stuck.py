@@ -59,7 +59,7 @@ def test_ranks_of_all_hosts_that_can_never_meet_are_told(
     told = [line for line in done.stdout.splitlines() if "told" in line]
     assert len(told) == 3, done.stdout + done.stderr
     for line in told:
-        assert "every rank of the job is blocked" in line
+        assert "every rank of the job has been blocked" in line
         assert all(f"waiting with allreduce 'of rank {rank}'" in line for rank in range(3)), line
 
 
