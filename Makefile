@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel heap \
   faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries caffe) \
-  fuzz fuzz-python fuzz-cpp mutants bench lint lint-python lint-cpp lint-aarch64 format docs install clean
+  fuzz fuzz-python fuzz-cpp simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 format docs install clean
 
 help:
 	@echo "make demo     train a small model on two processes"
@@ -161,6 +161,19 @@ test-cpp: $(CPP_TESTS)
 	$(CPP_TESTS) $(CPP_CHOICE) --last=$$half & \
 	$(CPP_TESTS) $(CPP_CHOICE) --first=$$((half + 1)); second=$$?; \
 	wait $$! && exit $$second
+
+# As many seeds as you like, from any; half of them beside the other half.
+SEEDS ?= 2000
+FIRST ?= 1
+SIMULATE = SIRTAKI_SIMULATE_SEEDS=$(1) SIRTAKI_SIMULATE_FIRST=$(2) $(CPP_TESTS) --test-suite=simulation
+simulate: $(CPP_TESTS)
+	@half=$$((($(SEEDS) + 1) / 2)); \
+	$(call SIMULATE,$$half,$(FIRST)) & \
+	$(call SIMULATE,$$(($(SEEDS) - half)),$$(($(FIRST) + half))); second=$$?; \
+	wait $$! && exit $$second
+
+simulate-faults: $(REQUIREMENTS)
+	$(BIN)/python -m tools.mutants.simulated
 
 # The thread sanitizer of older compilers needs addresses that are not randomised beyond its map.
 test-cpp-thread: RUN := $(shell setarch -R true 2>/dev/null && echo setarch -R)

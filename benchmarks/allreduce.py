@@ -13,20 +13,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from mpi_jobs import other_mpis, start_job, wait_for_all
 from output import RESULTS, write_result
-from targets import check_allreduce
+from refused import REFUSED, WITHIN
+from targets import check_allreduce, check_refused
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import Plan, Timings, sizes_between
 from sirtaki.observe.report import table
-from sirtaki.rendezvous.store import UnixStoreServer
+from sirtaki.rendezvous.stores.store import UnixStoreServer
 
 HERE = Path(__file__).resolve().parent
+_REFUSED_SIZES = (4, 1 << 20, 64 << 20)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,30 +36,38 @@ def main(arguments: Sequence[str]) -> int:
     # An MPI that spins while others wait for its core takes minutes for the large sizes.
     plan = Plan(sizes_between(4, args.max_bytes), args.rounds, args.seconds, patience=0.25)
     facts = machine_facts()
-    timings, mpi = measure_ranks(plan, args.num_proc)
-    checks = check_allreduce(timings, args.num_proc, int(facts["cores"]))
+    timings, mpi = measure_ranks(plan, args.num_proc, other_mpis(), [])
+    some = replace(plan, sizes=[size for size in plan.sizes if size in _REFUSED_SIZES])
+    refused, _ = measure_ranks(some, args.num_proc, {}, WITHIN)
+    checks = check_allreduce(timings, args.num_proc, int(facts["cores"])) + check_refused(refused)
     result = {
         "benchmark": "allreduce",
         "command": shlex.join(["python", "benchmarks/allreduce.py", *arguments]),
         "ranks": args.num_proc,
         "machine": {**facts, "mpi": mpi},
         "timings": timings,
+        REFUSED: refused,
         "targets": [asdict(check) for check in checks],
     }
-    print("\n".join([*table(timings), "", *(check.line() for check in checks)]))
+    tables = [*table(timings), "", f"{REFUSED}:", *table(refused), ""]
+    print("\n".join([*tables, *(check.line() for check in checks)]))
     write_result(Path(args.output) / f"allreduce-{args.num_proc}ranks.json", result)
     return 0
 
 
-def measure_ranks(plan: Plan, ranks: int) -> tuple[Timings, str]:
-    """Run allreduce_rank.py under mpirun; return the timings and the MPIs' names."""
-    others = other_mpis()
+def measure_ranks(
+    plan: Plan, ranks: int, others: Mapping[str, Path], within: Sequence[str]
+) -> tuple[Timings, str]:
+    """Run allreduce_rank.py under mpirun, and that within another command.
+
+    Returns the timings and the MPIs' names.
+    """
     with tempfile.TemporaryDirectory() as folder, UnixStoreServer() as server:
         # Under mpi4py's main program one rank's exception ends all ranks.
         python = [sys.executable, "-m", "mpi4py"]
         rank = [str(HERE / "allreduce_rank.py"), json.dumps(asdict(plan)), folder, *others]
         jobs = [start_job(name, path, ranks, Path(folder)) for name, path in others.items()]
-        command = [*run_mpi(ranks), *python, *rank]
+        command = [*within, *run_mpi(ranks), *python, *rank]
         ours = subprocess.Popen(command, env=rank_environment(server, ranks))
         wait_for_all([ours, *jobs])
         result = json.loads((Path(folder) / "timings.json").read_text())

@@ -16,8 +16,8 @@ from mpi_jobs import Peer
 from peers import GLOO, OPEN_MPI, SHARED_HEAP, gloo, join_gloo, open_mpi
 
 import sirtaki
-from sirtaki.launch.environment import rank_environment
-from sirtaki.launch.hosts import Slot
+from sirtaki.launch.hosts.environment import rank_environment
+from sirtaki.launch.hosts.slots import Slot
 from sirtaki.observe.contenders import Array, Run, own_contenders
 from sirtaki.observe.measure import Plan, measure
 

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sirtaki.core import memory
 from sirtaki.core.config import Config
+from sirtaki.core.world import memory
 
 DEPTH, BATCH = 3, 32
 SMALL, LARGE = 8, 1 << 20  # elements of what is reduced alone

@@ -25,7 +25,7 @@ from train_rank import training_step
 
 import sirtaki.torch as hvd
 from sirtaki import ffi
-from sirtaki.core.state import current_world
+from sirtaki.core.world.state import current_world
 from sirtaki.launch.api import run
 from sirtaki.observe.contenders import Run, timed
 from sirtaki.observe.machine import machine_facts

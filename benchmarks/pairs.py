@@ -19,12 +19,13 @@ from typing import Any
 from allreduce import rank_environment, run_mpi
 from hosts import bed_of, launch, reason_to_skip
 from output import RESULTS, write_result
+from refused import REFUSED, WITHIN
 from targets import Check, check_pairs
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import sizes_between
 from sirtaki.observe.report import aligned, show_bytes, show_rate, show_seconds
-from sirtaki.rendezvous.store import UnixStoreServer
+from sirtaki.rendezvous.stores.store import UnixStoreServer
 
 HERE = Path(__file__).resolve().parent
 
@@ -34,7 +35,10 @@ Result = dict[str, Any]
 def main(arguments: Sequence[str]) -> int:
     args = _parse(arguments)
     facts = machine_facts()
-    cases = {"one host": measure_host(args.max_bytes, args.rounds)}
+    cases = {
+        "one host": measure_host(args.max_bytes, args.rounds, []),
+        REFUSED: measure_host(args.max_bytes, args.rounds, WITHIN),
+    }
     if args.hosts and reason_to_skip() is None:
         cases["two hosts"] = measure_hosts(args.max_bytes, args.rounds)
     checks = check_pairs(cases)
@@ -50,12 +54,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def measure_host(largest: int, rounds: int) -> Result:
-    """Run pairs_rank.py on two ranks of this host, under mpirun."""
+def measure_host(largest: int, rounds: int, within: Sequence[str]) -> Result:
+    """Run pairs_rank.py on two ranks of this host, under mpirun; `within` starts that."""
     with tempfile.TemporaryDirectory() as folder, UnixStoreServer() as server:
         sizes = json.dumps(sizes_between(4, largest))
         rank = [str(HERE / "pairs_rank.py"), folder, "host", sizes, str(rounds)]
-        command = [*run_mpi(2), sys.executable, "-m", "mpi4py", *rank]
+        command = [*within, *run_mpi(2), sys.executable, "-m", "mpi4py", *rank]
         subprocess.run(command, check=True, env=rank_environment(server, 2))
         result: Result = json.loads((Path(folder) / "result.json").read_text())
     return result

@@ -20,9 +20,9 @@ from hosts_rank import connected_pair
 from peers import GLOO, OPEN_MPI, join_gloo
 
 import sirtaki
-from sirtaki.core.state import current_world
-from sirtaki.launch.environment import rank_environment
-from sirtaki.launch.hosts import Slot
+from sirtaki.core.world.state import current_world
+from sirtaki.launch.hosts.environment import rank_environment
+from sirtaki.launch.hosts.slots import Slot
 from sirtaki.observe.contenders import Array, Run, timed
 from sirtaki.observe.measure import interleave
 

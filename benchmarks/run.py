@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import allreduce
+import compressed_step
 import control_plane
 import hosts
 import overheads
@@ -56,6 +57,8 @@ def main() -> int:
     if hosts.reason_to_skip() is None:
         wait_until_quiet()
         hosts.main(output)
+        wait_until_quiet()
+        compressed_step.main(output)
     print(write_summary(Path(args.output or RESULTS)))
     return 0
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import compressed_step
 from control_plane import rows as control_plane_rows
+from refused import REFUSED
 from torch_distributed import rows
 
 from sirtaki.observe.report import show_bytes, show_cells, show_rate, show_seconds
@@ -43,20 +45,31 @@ def write_summary(folder: Path) -> Path:
     hosts = folder / "hosts.json"
     if hosts.exists():
         lines += _hosts(json.loads(hosts.read_text()))
+    compressed = folder / "compressed_step.json"
+    if compressed.exists():
+        lines += _compressed_step(json.loads(compressed.read_text()))
     path = folder / "README.md"
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 def _allreduce(result: Result) -> list[str]:
-    timings = {int(size): by_name for size, by_name in result["timings"].items()}
+    lines = [f"## Allreduce, {result['ranks']} ranks: median time, GB/s", ""]
+    lines += [*_sums(result["timings"]), ""]
+    # Older results have no such table.
+    if REFUSED in result:
+        lines += [f"{REFUSED}:", "", *_sums(result[REFUSED]), ""]
+    return [*lines, *_targets(result), "", *_origin(result)]
+
+
+def _sums(by_size: Result) -> list[str]:
+    timings = {int(size): by_name for size, by_name in by_size.items()}
     names = list(next(iter(timings.values())))
     rows = [["Bytes", *names]]
     for size, by_name in timings.items():
         cells = [", ".join(show_cells(size, by_name.get(name))) for name in names]
         rows.append([show_bytes(size), *cells])
-    title = f"## Allreduce, {result['ranks']} ranks: median time, GB/s"
-    return [title, "", *_markdown(rows), "", *_targets(result), "", *_origin(result)]
+    return _markdown(rows)
 
 
 def _control_plane(result: Result) -> list[str]:
@@ -124,6 +137,16 @@ def _hosts(result: Result) -> list[str]:
         if "seconds" in case:
             rows.append(["all", "", show_seconds(case["seconds"])])
         lines += [f"{title[0].upper()}{title[1:]}:", "", *_markdown(rows), ""]
+    return [*lines, *_targets(result), "", *_origin(result)]
+
+
+def _compressed_step(result: Result) -> list[str]:
+    lines = ["## Compressed gradients", ""]
+    for title, case in result["cases"].items():
+        lines += [f"{title}, {case['parameters']} parameters, {case['steps']} steps:", ""]
+        lines += [*_markdown([compressed_step.HEADER, *compressed_step.rows(case)]), ""]
+    if result["machine"]["load"] > result["machine"]["cores"]:
+        lines += ["The machine was not quiet: of times only the ratios count.", ""]
     return [*lines, *_targets(result), "", *_origin(result)]
 
 

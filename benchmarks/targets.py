@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from models import BACKWARD_SHARE, COMPUTE_SECONDS, LAYERS
 from mpi_jobs import INTEL_MPI, MPICH
 from peers import GLOO, OPEN_MPI, SHARED_HEAP
+from refused import REFUSED
 from torch_distributed_rank import ALL_REDUCE, FSDP2, HOROVOD, MOVES, ROUND_TRIP
 from torch_distributed_rank import DDP as DDP_STEP
 from train_rank import AFTER, ALONE, BARRIER, DDP, GROUPED, OURS
@@ -100,6 +101,12 @@ def check_allreduce(timings: Timings, ranks: int, cores: int) -> list[Check]:
     return checks
 
 
+def check_refused(timings: Timings) -> list[Check]:
+    """Return the target where no process may read another one's memory."""
+    check = _Ratio("core", (GLOO,), 1.0).check(timings)
+    return [] if check is None else [replace(check, target=f"{REFUSED}: {check.target}")]
+
+
 def check_train_step(cases: dict[str, Any]) -> list[Check]:
     """Return the targets of training with gradients so large that reducing them takes time."""
     checks = []
@@ -175,6 +182,22 @@ def check_many(case: dict[str, Any], bytes_per_second: float) -> list[Check]:
     ]
 
 
+def check_compressed_step(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of trainings with compressed gradients."""
+    checks = []
+    for title, case in cases.items():
+        by_name = case["contenders"]
+        plain, encoded = by_name["float32"], by_name["int8"]
+        off = abs(encoded["loss"] / plain["loss"] - 1)
+        checks += [
+            at_most(f"{title}: int8's loss off float32's, percent,", 1.0, 100 * off),
+            at_most(
+                f"{title}: bytes of int8 to float32's", 0.35, encoded["bytes"] / plain["bytes"]
+            ),
+        ]
+    return checks
+
+
 def check_pairs(cases: dict[str, Any]) -> list[Check]:
     """Return the targets of messages that were measured, on one host and on two."""
     checks = []
@@ -183,6 +206,8 @@ def check_pairs(cases: dict[str, Any]) -> list[Check]:
             taken = 1 / _ratio(cases["one host"][size], OPEN_MPI)
             what = f"{show_bytes(int(size))} there and back, of Open MPI's time,"
             checks.append(at_most(what, most, taken))
+    if REFUSED in cases:
+        checks += check_refused({int(size): taken for size, taken in cases[REFUSED].items()})
     if large := cases.get("two hosts", {}).get(str(64 * _MIB)):
         what = "64 MiB between two hosts against a stream"
         checks.append(at_least(what, 0.95, _ratio(large, "stream")))

@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 import sirtaki.tensorflow as hvd
-from sirtaki.core import memory
 from sirtaki.core.config import Config
+from sirtaki.core.world import memory
 
 DEPTH, BATCH = 3, 32
 MANY_WIDTH, MANY_DEPTH, MANY_BATCH = 64, 50, 64  # 100 tensors, 0.8 MB

@@ -23,13 +23,13 @@ class Backend {
 
   virtual const char* name() const = 0;
 
-  /// Begins an operation. No other one of its lane is under way. What it is about must stay where
+  /// Begins an operation. No other one of its track is under way. What it is about must stay where
   /// it is until the work is done or destroyed.
   virtual WorkPtr start(const Op& op, const Streams& in, const Streams& out) = 0;
 
-  /// Operations of one lane run one after another, in the order in which the sequencer put them;
+  /// Operations of one track run one after another, in the order in which the sequencer put them;
   /// those of several side by side. Equal on all members.
-  virtual int lane_of(int32_t set) const = 0;
+  virtual int track_of(int32_t set) const = 0;
 
   /// Begin to make a process set usable, or to forget it; on every rank of the world, in the same
   /// order, with nothing else under way.

@@ -4,50 +4,18 @@
 #include <numeric>
 #include <string>
 
-#include "backends/single.h"
 #include "base/error.h"
-#include "collectives/collectives.h"
-#include "collectives/slots/gather_scatter.h"
-#include "collectives/wide/wide.h"
 
 namespace sirtaki {
 namespace {
 
-/// `AnyGroup`: on one host, or on several.
-template <class AnyGroup>
-Task run_in(AnyGroup& group, const Op& op, const Streams& in, const Streams& out) {
-  switch (op.kind) {
-    case Kind::kAllreduce:
-      return op.reduce == ReduceOp::kAdasum ? adasum(group, op, in[0], out[0])
-                                            : allreduce(group, op, in[0], out[0]);
-    case Kind::kReduce:
-      return reduce(group, op, in[0], out[0]);
-    case Kind::kAllgather:
-      return allgather(group, op, in[0], out);
-    case Kind::kBroadcast:
-      return broadcast(group, op, in[0], out[0]);
-    case Kind::kAlltoall:
-      return alltoall(group, op, in, out);
-    case Kind::kReducescatter:
-      return reducescatter(group, op, in, out[0]);
-    case Kind::kGather:
-      return gather(group, op, in[0], out);
-    case Kind::kScatter:
-      return scatter(group, op, in, out[0]);
-    case Kind::kBarrier:
-      return barrier(group);
-    default:
-      throw Error(ErrorCode::kInternal, "not a data operation");
-  }
-}
-
 /// A task and the connections over which its bytes move.
 class NativeWork final : public Work {
  public:
-  NativeWork(Task task, Sockets* sockets) : strand_(std::move(task)), sockets_(sockets) {}
+  NativeWork(Task task, WideNet* net) : strand_(std::move(task)), net_(net) {}
   ~NativeWork() override {
     // What an operation noted is gone with it.
-    if (!done_ && sockets_ != nullptr) sockets_->drop();
+    if (!done_ && net_ != nullptr) net_->drop();
   }
 
   bool advance() override {
@@ -55,11 +23,11 @@ class NativeWork final : public Work {
     return done_;
   }
   bool is_ready() override {
-    const bool moved = sockets_ != nullptr && sockets_->busy() && sockets_->progress();
+    const bool moved = net_ != nullptr && net_->busy() && net_->progress();
     return moved || strand_.is_ready();
   }
   void prepare(Sleep& sleep) const override {
-    if (sockets_ != nullptr) sockets_->prepare(sleep);
+    if (net_ != nullptr) net_->prepare(sleep);
     // Else it waits for other hosts alone.
     const int place = strand_.awaited().place;
     if (place != Awaited::kNobody) sleep.await_data(place);
@@ -68,21 +36,21 @@ class NativeWork final : public Work {
 
  private:
   Strand strand_;
-  Sockets* sockets_;
+  WideNet* net_;
   bool done_ = false;
 };
 
 }  // namespace
 
-NativeBackend::NativeBackend(Endpoint& endpoint, const HostMap& hosts, Connect connect)
-    : endpoint_(endpoint), hosts_(hosts), connect_(std::move(connect)) {
+NativeBackend::NativeBackend(Endpoint& endpoint, const HostMap& hosts, MakeNetwork make_network)
+    : endpoint_(endpoint), hosts_(hosts), make_network_(std::move(make_network)) {
   std::vector<int> world(static_cast<size_t>(hosts.size()));
   std::iota(world.begin(), world.end(), 0);
   sets_[0] = members_of(0, world);
 }
 
 NativeBackend::NativeBackend(Endpoint& endpoint)
-    : NativeBackend(endpoint, HostMap::single(endpoint.region->ranks()), Connect()) {}
+    : NativeBackend(endpoint, HostMap::single(endpoint.region->ranks()), {}) {}
 
 NativeBackend::Members NativeBackend::members_of(int32_t set, const std::vector<int>& ranks) {
   const int here = hosts_.host_of(endpoint_.rank);
@@ -92,31 +60,29 @@ NativeBackend::Members NativeBackend::members_of(int32_t set, const std::vector<
   if (is_local) {
     members.local = std::make_unique<Group>(endpoint_, hosts_, ranks, set);
   } else {
-    members.wide = std::make_unique<WideGroup>(endpoint_, hosts_, ranks, set, connect_);
+    members.wide = std::make_unique<WideGroup>(endpoint_, hosts_, ranks, set, make_network_);
   }
   return members;
 }
 
 WorkPtr NativeBackend::start(const Op& op, const Streams& in, const Streams& out) {
-  Members& members = sets_.at(op.set);
-  if (members.wide != nullptr) {
-    return std::make_unique<NativeWork>(run_in(*members.wide, op, in, out), members.sockets());
-  }
-  if (members.local->size() == 1) return immediately([&op, &in, &out] { run_alone(op, in, out); });
-  return WorkPtr(new (endpoint_.frames) NativeWork(run_in(*members.local, op, in, out), nullptr));
+  const Members& members = sets_.at(op.set);
+  return WorkPtr(new (endpoint_.frames) NativeWork(members.carry_out(op, in, out), members.net()));
 }
 
 Task NativeBackend::world_barrier() {
-  Members& world = sets_.at(0);
-  return world.wide != nullptr ? barrier(*world.wide) : barrier(*world.local);
+  static const Op kBarrier;
+  static const Streams kNothing;
+  return sets_.at(0).carry_out(kBarrier, kNothing, kNothing);
 }
 
 WorkPtr NativeBackend::add_set(int32_t set, const std::vector<int>& ranks) {
   if (set < 0 || set >= Region::kMaxSets) {
-    throw Error(ErrorCode::kInvalid, "at most " + std::to_string(Region::kMaxSets) +
-                                         " process sets can exist at a time");
+    throw Error(ErrorCode::kInvalid,
+                "at most " + std::to_string(Region::kMaxSets) + " process sets can exist at a time",
+                Scope::kAllMembers);
   }
-  return std::make_unique<NativeWork>(add(set, ranks), sets_.at(0).sockets());
+  return std::make_unique<NativeWork>(add(set, ranks), sets_.at(0).net());
 }
 
 Task NativeBackend::add(int32_t set, std::vector<int> ranks) {
@@ -131,7 +97,7 @@ Task NativeBackend::add(int32_t set, std::vector<int> ranks) {
 }
 
 WorkPtr NativeBackend::remove_set(int32_t set) {
-  return std::make_unique<NativeWork>(remove(set), sets_.at(0).sockets());
+  return std::make_unique<NativeWork>(remove(set), sets_.at(0).net());
 }
 
 Task NativeBackend::remove(int32_t set) {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backends/backend.h"
+#include "collectives/collectives.h"
 #include "transport/wide_group.h"
 
 namespace sirtaki {
@@ -11,14 +12,14 @@ namespace sirtaki {
 /// Our own transports: shared memory among the ranks of a host, sockets between hosts.
 class NativeBackend : public Backend {
  public:
-  /// `connect` is called when a rank of another host is first needed.
-  NativeBackend(Endpoint& endpoint, const HostMap& hosts, Connect connect);
+  /// `make_network`: for each process set that spans hosts.
+  NativeBackend(Endpoint& endpoint, const HostMap& hosts, MakeNetwork make_network);
   /// A world on one host.
   explicit NativeBackend(Endpoint& endpoint);
 
   const char* name() const override { return "native"; }
   WorkPtr start(const Op& op, const Streams& in, const Streams& out) override;
-  int lane_of(int32_t set) const override { return Region::area_of_set(set); }
+  int track_of(int32_t set) const override { return Region::area_of_set(set); }
   WorkPtr add_set(int32_t set, const std::vector<int>& ranks) override;
   WorkPtr remove_set(int32_t set) override;
 
@@ -29,7 +30,11 @@ class NativeBackend : public Backend {
     std::unique_ptr<WideGroup> wide;
 
     Group& on_host() const { return local != nullptr ? *local : wide->local(); }
-    Sockets* sockets() const { return wide != nullptr ? &wide->sockets() : nullptr; }
+    Task carry_out(const Op& op, const Streams& in, const Streams& out) const {
+      return wide != nullptr ? sirtaki::carry_out(*wide, op, in, out)
+                             : sirtaki::carry_out(*local, op, in, out);
+    }
+    WideNet* net() const { return wide != nullptr ? &wide->net() : nullptr; }
   };
 
   Members members_of(int32_t set, const std::vector<int>& ranks);
@@ -39,7 +44,7 @@ class NativeBackend : public Backend {
 
   Endpoint& endpoint_;
   const HostMap hosts_;
-  const Connect connect_;
+  const MakeNetwork make_network_;
   std::map<int32_t, Members> sets_;
 };
 

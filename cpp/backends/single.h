@@ -2,11 +2,9 @@
 
 #include "backends/backend.h"
 #include "backends/immediate.h"
+#include "collectives/collectives.h"
 
 namespace sirtaki {
-
-/// Runs an operation of a set with one member: copies, and scales where the operation reduces.
-void run_alone(const Op& op, const Streams& in, const Streams& out);
 
 /// A world of one: what scripts get that are started without a launcher.
 class SingleBackend : public Backend {
@@ -15,7 +13,7 @@ class SingleBackend : public Backend {
   WorkPtr start(const Op& op, const Streams& in, const Streams& out) override {
     return immediately([&op, &in, &out] { run_alone(op, in, out); });
   }
-  int lane_of(int32_t) const override { return 0; }
+  int track_of(int32_t) const override { return 0; }
   WorkPtr add_set(int32_t, const std::vector<int>&) override {
     return immediately([] {});
   }

@@ -8,16 +8,16 @@ namespace sirtaki {
 /// Where threads sleep until a thread of this or another process has news for them. All-zero
 /// memory is one where nobody sleeps.
 ///
-/// Who wants to sleep takes a ticket, parks, looks whether there is news, and sleeps. Who has news
-/// stores it, asks what is wanted, and wakes if it is that. No news is slept through if it is
-/// stored and looked for sequentially consistently, as `wants` is: of two threads that each store
-/// one thing and then look at the other's, at least one sees it.
+/// Who wants to sleep reads the count of wake-ups, parks, looks whether there is news, and sleeps.
+/// Who has news stores it, asks what is wanted, and wakes if it is that. No news is slept through
+/// if it is stored and looked for sequentially consistently, as `wants` is: of two threads that
+/// each store one thing and then look at the other's, at least one sees it.
 class Parking {
  public:
-  /// Tells wake-ups apart: those before it was taken end no sleep.
-  using Ticket = uint32_t;
+  /// How often it was woken: wake-ups before this was read end no sleep.
+  using Wakeups = uint32_t;
 
-  Ticket ticket() const { return bell_.load(std::memory_order_acquire); }
+  Wakeups wakeups() const { return bell_.load(std::memory_order_acquire); }
   /// Says what it sleeps for, from now on: a set of bits, not empty. Then look for it.
   void park(uint32_t wanted) { wants_.store(wanted); }
   /// It does not sleep any more. Who sees this late wakes in vain.
@@ -35,7 +35,7 @@ class Parking {
   uint32_t claim() { return wants() == 0 ? 0 : wants_.exchange(0); }
 
   /// Sleeps until woken, or for `timeout_ns` (negative: no limit). May return early.
-  void sleep(Ticket ticket, int64_t timeout_ns = -1);
+  void sleep(Wakeups seen, int64_t timeout_ns = -1);
   /// Wakes all that sleep here, whatever for. They see what was stored before.
   void wake();
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -35,6 +37,19 @@ class Tags {
  private:
   SipKey key_;
   uint64_t pieces_ = 0;
+};
+
+/// A word as it travels: whatever comes without its tag is not looked at.
+template <class Word>
+struct Sealed {
+  std::string_view text() const { return {reinterpret_cast<const char*>(&word), sizeof word}; }
+  std::span<std::byte> bytes() {
+    static_assert(sizeof(Sealed) == sizeof(Word) + sizeof(SipTag));
+    return std::as_writable_bytes(std::span(this, 1));
+  }
+
+  Word word;
+  SipTag tag;
 };
 
 /// Frames that only who has the key can have written, in this order.

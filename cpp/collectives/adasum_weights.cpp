@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "math/dot.h"
-
 namespace sirtaki {
 namespace {
 
@@ -119,36 +117,35 @@ bool is_tiny(const Op& op, const std::vector<double>& gram, int members, const S
 WeighedHalves::WeighedHalves(const Op& sum, const std::vector<double>& weights, const Segments& in,
                              const Segments& out)
     : op_(sum),
-      wire_(sum.dtype == Dtype::kF16 ? WireFormat::kF16 : WireFormat::kBF16),
+      codec_(*find_codec(sum.dtype == Dtype::kF16 ? CodecId::kF16 : CodecId::kBF16)),
       weights_(weights),
       in_(in),
       from_(in),
       to_(out),
-      chunks_(in.bytes(), kPiece * kWireBytes),
-      numbers_(std::min(kPiece, in.bytes() / kWireBytes)) {
+      chunks_(in.bytes(), codec_.bytes(kPiece)),
+      numbers_(std::min(kPiece, codec_.numbers(in.bytes()))) {
   op_.dtype = Dtype::kF32;
 }
 
 bool WeighedHalves::next() {
   if (next_ == chunks_.count()) return false;
   range_ = chunks_.range(next_++);
-  const ReduceFn widen = widening_reduce_fn(wire_, ReduceOp::kSum);
+  const ReduceFn widen = decode_fn(codec_, ReduceOp::kSum);
   from_.walk(range_, [&](const std::byte* data, size_t bytes, size_t at) {
     while (at >= end_) end_ += in_.list()[segment_++].bytes;
     const void* source = data;
-    widen(numbers_.data() + (at - range_.begin) / kWireBytes, nullptr, &source, 1,
-          bytes / kWireBytes, {weights_[segment_ - 1], 1.0});
+    widen(numbers_.data() + codec_.numbers(at - range_.begin), nullptr, &source, 1,
+          codec_.numbers(bytes), {weights_[segment_ - 1], 1.0});
   });
-  op_.longest = range_.bytes() / kWireBytes * sizeof(float);
-  piece_ = {};
-  piece_.add(numbers_.data(), op_.longest);
+  op_.longest = codec_.numbers(range_.bytes()) * sizeof(float);
+  piece_ = Streams(1);
+  piece_[0].add(numbers_.data(), op_.longest);
   return true;
 }
 
 void WeighedHalves::deliver() {
-  const RoundFn round = round_fn(wire_);
   to_.walk(range_, [&](std::byte* to, size_t bytes, size_t at) {
-    round(to, numbers_.data() + (at - range_.begin) / kWireBytes, bytes / kWireBytes);
+    codec_.encode(to, numbers_.data() + codec_.numbers(at - range_.begin), codec_.numbers(bytes));
   });
 }
 

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/task.h"
 #include "collectives/cursor.h"
 #include "collectives/op.h"
 #include "collectives/plan.h"
@@ -59,7 +58,7 @@ class WeighedHalves {
   bool next();
   /// How the piece is summed, in place.
   const Op& op() const { return op_; }
-  const Segments& piece() const { return piece_; }
+  const Streams& piece() const { return piece_; }
   /// Writes the piece, which is the sum now, where it belongs.
   void deliver();
 
@@ -67,44 +66,18 @@ class WeighedHalves {
   static constexpr size_t kPiece = 1 << 20;  // numbers
 
   Op op_;
-  WireFormat wire_;
+  const Codec& codec_;
   const std::vector<double>& weights_;
   const Segments& in_;
   Cursor from_;
   Cursor to_;
   Chunks chunks_;
   std::vector<float> numbers_;
-  Segments piece_;
+  Streams piece_;
   Range range_;
   uint32_t next_ = 0;
   size_t segment_ = 0;  // behind the one that is walked
   size_t end_ = 0;      // position of its end in the stream
 };
-
-/// Adds up the members' shares of the products, and with the weights that follow the vectors.
-/// `AnyGroup`: on one host, or on several.
-template <class AnyGroup>
-Task add_weighted(AnyGroup& group, const Op& op, Gram& gram, const Segments& in,
-                  const Segments& out) {
-  Op sum = op;
-  sum.reduce = ReduceOp::kSum;
-  sum.scale = {};
-  Op of_products = sum;
-  of_products.dtype = Dtype::kF64;
-  Segments products;
-  products.add(gram.values().data(), gram.values().size() * sizeof(double));
-  co_await allreduce(group, of_products, products, products);
-  const auto weights = weights_of(op, gram.values(), group.size(), group.rank());
-  if (is_tiny(op, gram.values(), group.size(), in)) {
-    WeighedHalves halves(sum, weights, in, out);
-    while (halves.next()) {
-      co_await allreduce(group, halves.op(), halves.piece(), halves.piece());
-      halves.deliver();
-    }
-    co_return;
-  }
-  weigh(op, weights, in, out);
-  co_await allreduce(group, sum, out, out);
-}
 
 }  // namespace sirtaki

@@ -4,30 +4,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/kinds.h"
+#include "math/codec.h"
 #include "math/dtype.h"
 #include "math/reduce.h"
-#include "math/wire_format.h"
 
 namespace sirtaki {
-
-enum class Kind : uint8_t {
-  kAllreduce = 0,
-  kAllgather,
-  kBroadcast,
-  kAlltoall,
-  kReducescatter,
-  kBarrier,
-  kReduce,
-  kGather,
-  kScatter,
-  kJoin,
-  kAddSet,
-  kRemoveSet,
-};
-
-inline constexpr int kKindCount = 12;
-
-constexpr bool changes_sets(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
 
 /// A contiguous piece of memory that takes part in an operation.
 struct Segment {
@@ -58,7 +40,7 @@ struct Op {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kU8;
   ReduceOp reduce = ReduceOp::kSum;
-  WireFormat wire = WireFormat::kOwn;  ///< allreduce of float32
+  CodecId codec = CodecId::kNone;  ///< other than that in an allreduce of float32
   Scale scale;
   int root = 0;  ///< broadcast, reduce, gather, scatter
   size_t longest =

@@ -26,6 +26,12 @@ inline Range slice_of(size_t bytes, int n, int m, size_t align = kSliceAlign) {
   return {cut(index), cut(index + 1)};
 }
 
+/// The part of a range, likewise.
+inline Range slice_of(const Range& range, int n, int m) {
+  const Range part = slice_of(range.bytes(), n, m);
+  return {range.begin + part.begin, range.begin + part.end};
+}
+
 /// Cuts a stream into equal chunks (the last may be shorter).
 class Chunks {
  public:

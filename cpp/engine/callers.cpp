@@ -43,6 +43,15 @@ void Callers::check() const {
   if (ended_) throw *ended_;
 }
 
+void Callers::check_failed() const {
+  check();
+  const std::lock_guard lock(mutex_);
+  for (const Engine* engine : engines_) {
+    // Its thread may not have looked yet.
+    if (const std::optional<Error> error = engine->deadlock()) throw *error;
+  }
+}
+
 uint64_t Callers::moves() {
   const std::lock_guard lock(mutex_);
   uint64_t moves = 0;
@@ -50,28 +59,29 @@ uint64_t Callers::moves() {
   return moves;
 }
 
-void Callers::tell(Engine& blocked_in, int64_t blocked_ns, int64_t now_ns) {
-  const std::string what = blocked_ns > 0 ? blocked_in.own_state(now_ns) : "";
+void Callers::tell(Engine& blocked_in, const Handle& handle, int64_t blocked_ns, int64_t now_ns) {
+  FlightRecord::Words what{};
+  if (blocked_ns > 0) what = blocked_in.words_of(handle, now_ns - blocked_ns);
+  const int64_t told_ns = only_one() ? blocked_ns : -blocked_ns;
   const std::lock_guard lock(mutex_);
-  for (Engine* engine : engines_) engine->tell_blocked(blocked_ns, now_ns, what);
+  for (Engine* engine : engines_) engine->tell_blocked(told_ns, now_ns, what);
 }
 
 Callers::Wait::~Wait() {
-  if (told_) of_process().tell(engine_, 0, looked_ns_);
+  if (told_) of_process().tell(engine_, handle_, 0, looked_ns_);
 }
 
 void Callers::Wait::goes_on(int64_t now_ns) {
   constexpr int64_t kLongestNs = 1'000'000'000;
   Callers& callers = of_process();
   callers.check();
-  if (!callers.only_one()) return;
   const uint64_t moves = callers.moves();
   const bool still = looked_ns_ != 0 && moves == moves_;
   blocked_ns_ = still ? blocked_ns_ + std::min(now_ns - looked_ns_, kLongestNs) : 0;
   looked_ns_ = now_ns;
   moves_ = moves;
   if (blocked_ns_ < kTellNs && !told_) return;
-  callers.tell(engine_, blocked_ns_, now_ns);
+  callers.tell(engine_, handle_, blocked_ns_, now_ns);
   told_ = true;
 }
 

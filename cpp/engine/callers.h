@@ -13,6 +13,7 @@
 namespace sirtaki {
 
 class Engine;
+class Handle;
 
 /// How the error of a world begins whose ranks all wait for one another.
 inline constexpr std::string_view kDeadlocked = "every rank of the job has been blocked";
@@ -34,11 +35,14 @@ class Callers {
 
   /// The ranks of the job, this one too, wait for one another: who is blocked here is told.
   void end(const Error& error);
+  /// A call has failed, perhaps only because its peers were told and have left: throws what ended
+  /// them.
+  void check_failed() const;
 
   /// A call that may last for ever, in the thread that makes it.
   class Wait {
    public:
-    explicit Wait(Engine& engine) : engine_(engine) {}
+    Wait(Engine& engine, const Handle& handle) : engine_(engine), handle_(handle) {}
     ~Wait();
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
@@ -48,6 +52,7 @@ class Callers {
 
    private:
     Engine& engine_;
+    const Handle& handle_;
     int64_t looked_ns_ = 0;
     int64_t blocked_ns_ = 0;  ///< for so long nothing has moved; a stopped process does not count
     uint64_t moves_ = 0;
@@ -58,7 +63,7 @@ class Callers {
   void note_other(const void* caller);
   bool only_one() const { return !several_.load(std::memory_order_relaxed); }
   uint64_t moves();
-  void tell(Engine& blocked_in, int64_t blocked_ns, int64_t now_ns);
+  void tell(Engine& blocked_in, const Handle& handle, int64_t blocked_ns, int64_t now_ns);
   void check() const;
 
   static inline thread_local char mark_ = 0;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "transport/network/silence.h"
+#include "transport/channel.h"
 
 namespace sirtaki {
 
@@ -44,7 +44,8 @@ struct EngineOptions {
   /// never.
   double deadlock_seconds = 60;
   bool has_whole_job = false;              ///< no process of the job is outside of the world
-  double silent_seconds = kSilentSeconds;  ///< the same of a connection for data: see is_silent
+  bool own_threads = true;                 ///< else a scheduler calls Engine::step
+  double silent_seconds = kSilentSeconds;  ///< the same of a channel: see Channel::is_silent
 };
 
 }  // namespace sirtaki

@@ -68,9 +68,14 @@ enum {
   SIRTAKI_BIT_XOR = 8
 };
 
-/* What numbers are rounded to, once, on their way; they are summed as float32. For an allreduce of
+/* What numbers are rounded to on their way; they are summed as float32. For an allreduce of
  * float32, but not SIRTAKI_ADASUM. */
-enum { SIRTAKI_WIRE_OWN = 0, SIRTAKI_WIRE_F16 = 1, SIRTAKI_WIRE_BF16 = 2 };
+enum {
+  SIRTAKI_CODEC_OWN = 0,
+  SIRTAKI_CODEC_F16 = 1,
+  SIRTAKI_CODEC_BF16 = 2,
+  SIRTAKI_CODEC_INT8 = 3 /* a scale for every 60 numbers of a tensor; sums and averages alone */
+};
 
 /* What became of an operation. */
 enum {
@@ -107,9 +112,9 @@ typedef struct sirtaki_request {
   int32_t kind;       /* SIRTAKI_ALLREDUCE … */
   int32_t dtype;
   int32_t reduce;
-  int32_t root; /* rank of the world */
-  int32_t set;  /* number of the process set; 0: the world */
-  int32_t wire; /* SIRTAKI_WIRE_OWN … */
+  int32_t root;  /* rank of the world */
+  int32_t set;   /* number of the process set; 0: the world */
+  int32_t codec; /* SIRTAKI_CODEC_OWN … */
   double prescale;
   double postscale;
   const char* name; /* the same on all ranks; empty: matched by the order of submission */

@@ -60,10 +60,10 @@ int64_t members(sirtaki_world* world, int32_t set, int32_t* ranks, size_t capaci
 
 void require_size(size_t given, size_t known, const char* what) {
   if (given >= known) return;
-  throw Error(ErrorCode::kInvalid, "a " + std::string(what) + " of " + std::to_string(given) +
-                                       " bytes is of another version of the interface, which "
-                                       "has " +
-                                       std::to_string(known));
+  throw invalid("a " + std::string(what) + " of " + std::to_string(given) +
+                " bytes is of another version of the interface, which "
+                "has " +
+                std::to_string(known));
 }
 
 Request request_of(const sirtaki_request& asked) {
@@ -72,7 +72,7 @@ Request request_of(const sirtaki_request& asked) {
   request.kind = static_cast<Kind>(asked.kind);
   request.dtype = static_cast<Dtype>(asked.dtype);
   request.reduce = static_cast<ReduceOp>(asked.reduce);
-  request.wire = static_cast<WireFormat>(asked.wire);
+  request.codec = static_cast<CodecId>(asked.codec);
   request.scale = {asked.prescale, asked.postscale};
   request.root = asked.root;
   request.set = asked.set;
@@ -177,7 +177,7 @@ sirtaki_received received(const sirtaki_operation* operation) {
 }
 
 int32_t wait(sirtaki_operation* operation, int64_t timeout_ns) {
-  const int64_t limit = timeout_ns < 0 ? Engine::kForever : now_ns() + timeout_ns;
+  const int64_t limit = timeout_ns < 0 ? kForever : now_ns() + timeout_ns;
   try {
     return operation->engine->wait(*operation->handle, limit) ? 1 : 0;
   } catch (const std::exception&) {
@@ -223,9 +223,10 @@ static_assert(static_cast<int>(Dtype::kU16) == SIRTAKI_U16);
 static_assert(static_cast<int>(Dtype::kF8E8M0FNU) == SIRTAKI_F8E8M0FNU);
 static_assert(static_cast<int>(ReduceOp::kAverage) == SIRTAKI_AVERAGE);
 static_assert(static_cast<int>(ReduceOp::kBitXor) == SIRTAKI_BIT_XOR);
-static_assert(static_cast<int>(WireFormat::kOwn) == SIRTAKI_WIRE_OWN);
-static_assert(static_cast<int>(WireFormat::kF16) == SIRTAKI_WIRE_F16);
-static_assert(static_cast<int>(WireFormat::kBF16) == SIRTAKI_WIRE_BF16);
+static_assert(static_cast<int>(CodecId::kNone) == SIRTAKI_CODEC_OWN);
+static_assert(static_cast<int>(CodecId::kF16) == SIRTAKI_CODEC_F16);
+static_assert(static_cast<int>(CodecId::kBF16) == SIRTAKI_CODEC_BF16);
+static_assert(static_cast<int>(CodecId::kInt8) == SIRTAKI_CODEC_INT8);
 static_assert(static_cast<int>(ErrorCode::kInternal) + 1 == SIRTAKI_INTERNAL);
 static_assert(static_cast<int>(ErrorCode::kPeerLost) + 1 == SIRTAKI_PEER_LOST);
 static_assert(static_cast<int>(ErrorCode::kTimeout) + 1 == SIRTAKI_TIMEOUT);

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <mutex>
+
 namespace sirtaki::heap {
 
 /// A mutex of the C library alone: under every program's free there is no room for another one's
@@ -16,15 +18,6 @@ class Mutex {
 };
 
 /// Holds a mutex for a scope.
-class Lock {
- public:
-  explicit Lock(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~Lock() { mutex_.unlock(); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  Mutex& mutex_;
-};
+using Lock = std::lock_guard<Mutex>;
 
 }  // namespace sirtaki::heap

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ffi/sirtaki.h"
+#include "ffi/caller.h"
 #include "jax/completer.h"
 
 /// One handler of XLA's for all collectives; XLA waits for the future that it returns, not in it,
@@ -20,55 +20,31 @@ namespace ffi = xla::ffi;
 const sirtaki_table* engine_table = nullptr;
 
 int32_t dtype_of(ffi::DataType type) {
-  switch (type) {
-    case ffi::PRED:
-      return SIRTAKI_BOOL;
-    case ffi::U8:
-      return SIRTAKI_U8;
-    case ffi::S8:
-      return SIRTAKI_I8;
-    case ffi::S16:
-      return SIRTAKI_I16;
-    case ffi::S32:
-      return SIRTAKI_I32;
-    case ffi::S64:
-      return SIRTAKI_I64;
-    case ffi::F16:
-      return SIRTAKI_F16;
-    case ffi::BF16:
-      return SIRTAKI_BF16;
-    case ffi::F32:
-      return SIRTAKI_F32;
-    case ffi::F64:
-      return SIRTAKI_F64;
-    case ffi::U16:
-      return SIRTAKI_U16;
-    case ffi::U32:
-      return SIRTAKI_U32;
-    case ffi::U64:
-      return SIRTAKI_U64;
-    case ffi::C64:
-      return SIRTAKI_C64;
-    case ffi::C128:
-      return SIRTAKI_C128;
-    case ffi::F8E4M3FN:
-      return SIRTAKI_F8E4M3FN;
-    case ffi::F8E4M3FNUZ:
-      return SIRTAKI_F8E4M3FNUZ;
-    case ffi::F8E5M2:
-      return SIRTAKI_F8E5M2;
-    case ffi::F8E5M2FNUZ:
-      return SIRTAKI_F8E5M2FNUZ;
-    default:
-      return -1;
+  static constexpr std::pair<ffi::DataType, int32_t> kTypes[] = {
+      {ffi::PRED, SIRTAKI_BOOL},
+      {ffi::U8, SIRTAKI_U8},
+      {ffi::S8, SIRTAKI_I8},
+      {ffi::S16, SIRTAKI_I16},
+      {ffi::S32, SIRTAKI_I32},
+      {ffi::S64, SIRTAKI_I64},
+      {ffi::F16, SIRTAKI_F16},
+      {ffi::BF16, SIRTAKI_BF16},
+      {ffi::F32, SIRTAKI_F32},
+      {ffi::F64, SIRTAKI_F64},
+      {ffi::U16, SIRTAKI_U16},
+      {ffi::U32, SIRTAKI_U32},
+      {ffi::U64, SIRTAKI_U64},
+      {ffi::C64, SIRTAKI_C64},
+      {ffi::C128, SIRTAKI_C128},
+      {ffi::F8E4M3FN, SIRTAKI_F8E4M3FN},
+      {ffi::F8E4M3FNUZ, SIRTAKI_F8E4M3FNUZ},
+      {ffi::F8E5M2, SIRTAKI_F8E5M2},
+      {ffi::F8E5M2FNUZ, SIRTAKI_F8E5M2FNUZ}};
+  for (const auto& [its, ours] : kTypes) {
+    if (its == type) return ours;
   }
+  return -1;
 }
-
-/// Operations of few bytes are waited for in the thread that begins them, which moves them itself
-/// meanwhile: waking others takes longer. A program goes on before others come late or in another
-/// order.
-constexpr size_t kFewBytes = 256 << 10;
-constexpr int64_t kPatienceNs = 100'000;
 
 /// Where nothing is, for arrays without elements.
 char nothing;
@@ -123,7 +99,7 @@ class Call {
     request.tensors = tensors_.data();
     request.tensor_count = tensors_.size();
     request.user = this;
-    request.patience_ns = bytes_ <= kFewBytes ? kPatienceNs : 0;
+    request.patience_ns = sirtaki::patience_ns(bytes_);
     request.allocate = [](void* call, size_t tensor, const int64_t*, size_t, size_t bytes) {
       return static_cast<Call*>(call)->place(tensor, bytes);
     };
@@ -212,7 +188,7 @@ std::string name_on(int32_t device, std::string_view name) {
 }
 
 ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kind,
-                       int64_t reduce_op, int64_t root_rank, int64_t process_set, int64_t wire,
+                       int64_t reduce_op, int64_t root_rank, int64_t process_set, int64_t codec,
                        double prescale, double postscale, ffi::Span<const int64_t> splits,
                        ffi::Span<const int64_t> received, ffi::RemainingArgs operands,
                        ffi::RemainingRets results) {
@@ -231,7 +207,7 @@ ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kin
   request.reduce = static_cast<int32_t>(reduce_op);
   request.root = static_cast<int32_t>(root_rank);
   request.set = static_cast<int32_t>(process_set);
-  request.wire = static_cast<int32_t>(wire);
+  request.codec = static_cast<int32_t>(codec);
   request.prescale = prescale;
   request.postscale = postscale;
   request.name = name.data();
@@ -266,7 +242,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sirtaki_collective, sirtaki::jax::collective,
                                   .Attr<int64_t>("reduce_op")
                                   .Attr<int64_t>("root_rank")
                                   .Attr<int64_t>("process_set")
-                                  .Attr<int64_t>("wire")
+                                  .Attr<int64_t>("codec")
                                   .Attr<double>("prescale")
                                   .Attr<double>("postscale")
                                   .Attr<xla::ffi::Span<const int64_t>>("splits")
@@ -276,9 +252,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sirtaki_collective, sirtaki::jax::collective,
 
 /// Gives the library the engine's interface; returns what is wrong, "" if nothing is.
 SIRTAKI_EXPORT const char* sirtaki_jax_connect(const sirtaki_table* table) {
-  if (table->version != SIRTAKI_FFI_VERSION || table->struct_size < sizeof(sirtaki_table)) {
-    return "the engine's interface has another version";
-  }
-  sirtaki::jax::engine_table = table;
-  return "";
+  const char* problem = sirtaki::problem_of(*table);
+  if (*problem == '\0') sirtaki::jax::engine_table = table;
+  return problem;
 }

@@ -1,5 +1,3 @@
-#include "math/dot.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -18,8 +16,8 @@ class Blocks {
   Blocks(Level level, Dtype dtype, const void* const* srcs, int n)
       : size_(size_of(dtype)), srcs_(srcs, srcs + n), at_(srcs_) {
     if (!is_half(dtype)) return;
-    const WireFormat wire = dtype == Dtype::kF16 ? WireFormat::kF16 : WireFormat::kBF16;
-    widen_ = widening_reduce_fn_for_level(level, wire, ReduceOp::kSum);
+    const CodecId id = dtype == Dtype::kF16 ? CodecId::kF16 : CodecId::kBF16;
+    widen_ = decode_fn(*find_codec_for_level(level, id), ReduceOp::kSum);
     widened_.resize(srcs_.size());
   }
 
@@ -66,7 +64,8 @@ void add_gram_for_level(Level level, double* gram, Dtype dtype, const void* cons
                         size_t count) {
   if (!is_floating(dtype)) {
     throw Error(ErrorCode::kInvalid,
-                std::string("Adasum needs floating point tensors, not ") + name(dtype));
+                std::string("Adasum needs floating point tensors, not ") + name(dtype),
+                Scope::kAllMembers);
   }
   const TileKernels kernels = tile_kernels(level, dtype);
   Blocks blocks(level, dtype, srcs, n);

@@ -13,26 +13,14 @@ namespace sirtaki {
 namespace {
 
 Fold fold_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kAverage:
-    case ReduceOp::kSum:
-      return Fold::kSum;
-    case ReduceOp::kMin:
-      return Fold::kMin;
-    case ReduceOp::kMax:
-      return Fold::kMax;
-    case ReduceOp::kProduct:
-      return Fold::kProduct;
-    case ReduceOp::kBitAnd:
-      return Fold::kBitAnd;
-    case ReduceOp::kBitOr:
-      return Fold::kBitOr;
-    case ReduceOp::kBitXor:
-      return Fold::kBitXor;
-    case ReduceOp::kAdasum:
-      break;
+  if (op == ReduceOp::kAdasum) {
+    throw Error(ErrorCode::kInvalid, "Adasum is not reduced element by element",
+                Scope::kAllMembers);
   }
-  throw Error(ErrorCode::kInvalid, "Adasum is not reduced element by element");
+  constexpr Fold kFolds[kReduceOpCount] = {Fold::kSum,    Fold::kSum,   Fold::kSum,
+                                           Fold::kMin,    Fold::kMax,   Fold::kProduct,
+                                           Fold::kBitAnd, Fold::kBitOr, Fold::kBitXor};
+  return kFolds[static_cast<size_t>(op)];
 }
 
 #if defined(__x86_64__)
@@ -58,15 +46,15 @@ const Kernels& kernels_of(Level level) {
   return level == Level::kV3 ? kKernelsV3 : kKernelsBaseline;
 }
 
-const WireKernels* wires_of(Level level) {
-  if (level == Level::kV4) return kWiresV4;
-  return level == Level::kV3 ? kWiresV3 : kWiresBaseline;
+const Codec* codecs_of(Level level) {
+  if (level == Level::kV4) return kCodecsV4;
+  return level == Level::kV3 ? kCodecsV3 : kCodecsBaseline;
 }
 #else
 bool detect(Level level) { return level == Level::kBaseline; }
 
 const Kernels& kernels_of(Level) { return kKernelsBaseline; }
-const WireKernels* wires_of(Level) { return kWiresBaseline; }
+const Codec* codecs_of(Level) { return kCodecsBaseline; }
 #endif
 
 ReduceFn find(Level level, Dtype dtype, ReduceOp op) {
@@ -76,18 +64,23 @@ ReduceFn find(Level level, Dtype dtype, ReduceOp op) {
     return row < kVectorCount ? kernels_of(level).reduce[row][column]
                               : kDerivedKernels[row - kVectorCount][column];
   }
-  throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype));
+  throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype),
+              Scope::kAllMembers);
 }
 
-const WireKernels& find(Level level, WireFormat wire) {
-  if (wire == WireFormat::kOwn) throw Error(ErrorCode::kInternal, "no numbers to round to");
-  return wires_of(level)[static_cast<size_t>(wire) - 1];
+const Codec* find(Level level, CodecId id) {
+  return id == CodecId::kNone ? nullptr : codecs_of(level) + static_cast<size_t>(id) - 1;
 }
 
-/// Which of the kernels of a fold.
-size_t column_of(Level level, ReduceOp op) {
-  if (is_bitwise(op)) find(level, Dtype::kF32, op);
-  return static_cast<size_t>(fold_of(op));
+/// Null where a codec has no such reduction.
+ReduceFn find(const ReduceFn (&folds)[kCodecFolds], ReduceOp op) {
+  return op == ReduceOp::kAdasum || is_bitwise(op) ? nullptr
+                                                   : folds[static_cast<size_t>(fold_of(op))];
+}
+
+ReduceFn require(ReduceFn fn, ReduceOp op) {
+  if (fn != nullptr) return fn;
+  throw Error(ErrorCode::kInvalid, std::string("encoded numbers have no ") + name(op));
 }
 
 void require(Level level) {
@@ -113,19 +106,9 @@ ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op) {
   return find(level, dtype, op);
 }
 
-RoundFn round_fn_for_level(Level level, WireFormat wire) {
+const Codec* find_codec_for_level(Level level, CodecId id) {
   require(level);
-  return find(level, wire).round;
-}
-
-ReduceFn widening_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op) {
-  require(level);
-  return find(level, wire).widening[column_of(level, op)];
-}
-
-ReduceFn rounding_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op) {
-  require(level);
-  return find(level, wire).rounding[column_of(level, op)];
+  return find(level, id);
 }
 
 TileKernels tile_kernels(Level level, Dtype dtype) {
@@ -136,14 +119,15 @@ TileKernels tile_kernels(Level level, Dtype dtype) {
 // Without asking the processor again, which takes microseconds in a virtual machine.
 ReduceFn reduce_fn(Dtype dtype, ReduceOp op) { return find(best_level(), dtype, op); }
 
-RoundFn round_fn(WireFormat wire) { return find(best_level(), wire).round; }
+const Codec* find_codec(CodecId id) { return find(best_level(), id); }
 
-ReduceFn widening_reduce_fn(WireFormat wire, ReduceOp op) {
-  return find(best_level(), wire).widening[column_of(best_level(), op)];
+bool has_reduction(CodecId id, ReduceOp op) {
+  const Codec* const codec = find_codec(id);
+  return codec == nullptr ? has_reduction(Dtype::kF32, op) : find(codec->decode, op) != nullptr;
 }
 
-ReduceFn rounding_reduce_fn(WireFormat wire, ReduceOp op) {
-  return find(best_level(), wire).rounding[column_of(best_level(), op)];
-}
+ReduceFn decode_fn(const Codec& codec, ReduceOp op) { return require(find(codec.decode, op), op); }
+
+ReduceFn recode_fn(const Codec& codec, ReduceOp op) { return require(find(codec.recode, op), op); }
 
 }  // namespace sirtaki

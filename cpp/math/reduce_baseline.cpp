@@ -1,9 +1,9 @@
 #define SIRTAKI_VECTOR_BYTES 16
-#include "math/wire_kernels.h"
+#include "math/codec_kernels.h"
 
 namespace sirtaki {
 
 constinit const Kernels kKernelsBaseline = SIRTAKI_KERNELS;
-constinit const WireKernels kWiresBaseline[] = SIRTAKI_WIRE_KERNELS;
+constinit const Codec kCodecsBaseline[] = SIRTAKI_CODECS;
 
 }  // namespace sirtaki

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "math/wire_format.h"
+#include "math/codec.h"
 
 // The reduction kernels at each instruction set; for reduce.cpp and the tests.
 namespace sirtaki {
@@ -30,23 +30,19 @@ struct Kernels {
   TileKernels products[2];                    ///< of float32 and float64
 };
 
-struct WireKernels {
-  RoundFn round;
-  ReduceFn widening[kBitwiseFold];
-  ReduceFn rounding[kBitwiseFold];
-};
+static_assert(kCodecFolds == kBitwiseFold);
 
 // Of the dtypes from kVectorCount on, for all levels.
 extern const ReduceFn kDerivedKernels[kReducibleCount - kVectorCount][kFoldCount];
 
 // Plain constants, so that nothing compiled for a newer processor runs before main.
 extern const Kernels kKernelsBaseline;
-extern const WireKernels kWiresBaseline[kWireCount - 1];
+extern const Codec kCodecsBaseline[kCodecCount - 1];
 #if defined(__x86_64__)
 extern const Kernels kKernelsV3;
 extern const Kernels kKernelsV4;
-extern const WireKernels kWiresV3[kWireCount - 1];
-extern const WireKernels kWiresV4[kWireCount - 1];
+extern const Codec kCodecsV3[kCodecCount - 1];
+extern const Codec kCodecsV4[kCodecCount - 1];
 #endif
 
 // Whether this processor, its operating system and this build can run `level`.
@@ -58,11 +54,8 @@ Level best_level();
 // As reduce_fn, but of one level; throws Error(kInvalid) also where it is not available.
 ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op);
 
-// As those of math/wire_format.h, but of one level; throw Error(kInvalid) also where it is not
-// available.
-RoundFn round_fn_for_level(Level level, WireFormat wire);
-ReduceFn widening_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op);
-ReduceFn rounding_reduce_fn_for_level(Level level, WireFormat wire, ReduceOp op);
+// As find_codec, but of one level; throws Error(kInvalid) also where it is not available.
+const Codec* find_codec_for_level(Level level, CodecId id);
 
 // Of float32 or float64.
 TileKernels tile_kernels(Level level, Dtype dtype);

@@ -5,12 +5,12 @@
 #endif
 
 #define SIRTAKI_VECTOR_BYTES 32
-#include "math/wire_kernels.h"
+#include "math/codec_kernels.h"
 
 namespace sirtaki {
 
 constinit const Kernels kKernelsV3 = SIRTAKI_KERNELS;
-constinit const WireKernels kWiresV3[] = SIRTAKI_WIRE_KERNELS;
+constinit const Codec kCodecsV3[] = SIRTAKI_CODECS;
 
 }  // namespace sirtaki
 

@@ -5,12 +5,12 @@
 #endif
 
 #define SIRTAKI_VECTOR_BYTES 64
-#include "math/wire_kernels.h"
+#include "math/codec_kernels.h"
 
 namespace sirtaki {
 
 constinit const Kernels kKernelsV4 = SIRTAKI_KERNELS;
-constinit const WireKernels kWiresV4[] = SIRTAKI_WIRE_KERNELS;
+constinit const Codec kCodecsV4[] = SIRTAKI_CODECS;
 
 }  // namespace sirtaki
 

@@ -1,6 +1,7 @@
 #include "pairs/matching.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace sirtaki {
@@ -17,20 +18,6 @@ std::unique_ptr<Kept> Matching::take(Shelf<Kept>& shelf, typename Shelf<Kept>::i
   list.erase(first);
   if (list.empty()) shelf.erase(found);
   return taken;
-}
-
-template <class Kept, class Wanted>
-std::vector<std::unique_ptr<Kept>> Matching::drop(Shelf<Kept>& shelf, Wanted wanted) {
-  std::vector<std::unique_ptr<Kept>> dropped;
-  for (auto it = shelf.begin(); it != shelf.end();) {
-    if (!wanted(it->first)) {
-      ++it;
-      continue;
-    }
-    for (auto& kept : it->second) dropped.push_back(std::move(kept));
-    it = shelf.erase(it);
-  }
-  return dropped;
 }
 
 std::unique_ptr<Arrived> Matching::take_arrived(const Transfer& receive) {
@@ -64,21 +51,24 @@ void Matching::keep(std::unique_ptr<Arrived> message) {
   list.push_back(std::move(message));
 }
 
-std::vector<std::unique_ptr<Transfer>> Matching::drop_posted() {
-  return drop(posted_, [](const Label&) { return true; });
-}
-std::vector<std::unique_ptr<Transfer>> Matching::drop_posted(int32_t communicator) {
-  return drop(posted_, [&](const Label& label) { return label.communicator == communicator; });
-}
-std::vector<std::unique_ptr<Arrived>> Matching::drop_arrived() {
-  return drop(arrived_, [](const Label&) { return true; });
-}
-std::vector<std::unique_ptr<Arrived>> Matching::drop_arrived(int32_t communicator) {
-  return drop(arrived_, [&](const Label& label) { return label.communicator == communicator; });
+template <class Kept>
+std::vector<std::unique_ptr<Kept>> Matching::drop(Shelf<Kept>& shelf,
+                                                  std::optional<int32_t> communicator) {
+  std::vector<std::unique_ptr<Kept>> dropped;
+  for (auto it = shelf.begin(); it != shelf.end();) {
+    if (communicator && it->first.communicator != *communicator) {
+      ++it;
+    } else {
+      std::ranges::move(it->second, std::back_inserter(dropped));
+      it = shelf.erase(it);
+    }
+  }
+  return dropped;
 }
 
-const Transfer* Matching::waiting() const {
-  return posted_.empty() ? nullptr : posted_.begin()->second.front().get();
-}
+template std::vector<std::unique_ptr<Transfer>> Matching::drop(Shelf<Transfer>&,
+                                                               std::optional<int32_t>);
+template std::vector<std::unique_ptr<Arrived>> Matching::drop(Shelf<Arrived>&,
+                                                              std::optional<int32_t>);
 
 }  // namespace sirtaki

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -39,14 +40,24 @@ class Matching {
   /// The receive of this owner; null: it does not wait here. Looks at all of them.
   std::unique_ptr<Transfer> take_posted(const std::shared_ptr<void>& owner);
 
-  /// Everything that is kept, or what is of one communicator, in no particular order.
-  std::vector<std::unique_ptr<Transfer>> drop_posted();
-  std::vector<std::unique_ptr<Transfer>> drop_posted(int32_t communicator);
-  std::vector<std::unique_ptr<Arrived>> drop_arrived();
-  std::vector<std::unique_ptr<Arrived>> drop_arrived(int32_t communicator);
+  /// What is kept, of one communicator or all, in no particular order.
+  std::vector<std::unique_ptr<Transfer>> drop_posted(std::optional<int32_t> communicator = {}) {
+    return drop(posted_, communicator);
+  }
+  std::vector<std::unique_ptr<Arrived>> drop_arrived(std::optional<int32_t> communicator = {}) {
+    return drop(arrived_, communicator);
+  }
 
-  /// Some receive that waits; null: none.
-  const Transfer* waiting() const;
+  /// A receive that waits and that `fits`; null: none.
+  template <class Fits>
+  const Transfer* find(Fits fits) const {
+    for (const auto& [label, list] : posted_) {
+      for (const auto& receive : list) {
+        if (fits(*receive)) return receive.get();
+      }
+    }
+    return nullptr;
+  }
   /// Calls `visit` with every receive that waits.
   template <class Visit>
   void each_posted(Visit visit) const {
@@ -73,8 +84,9 @@ class Matching {
   template <class Kept, class Fits>
   static std::unique_ptr<Kept> take(Shelf<Kept>& shelf, typename Shelf<Kept>::iterator found,
                                     Fits fits);
-  template <class Kept, class Wanted>
-  static std::vector<std::unique_ptr<Kept>> drop(Shelf<Kept>& shelf, Wanted wanted);
+  template <class Kept>
+  static std::vector<std::unique_ptr<Kept>> drop(Shelf<Kept>& shelf,
+                                                 std::optional<int32_t> communicator);
 
   Shelf<Transfer> posted_;
   Shelf<Arrived> arrived_;

@@ -7,15 +7,20 @@
 
 namespace sirtaki {
 
-Pairs::Pairs(Endpoint& endpoint, const HostMap& hosts, Connect connect, bool single_copy,
-             Events events)
+Pairs::Pairs(Endpoint& endpoint, const HostMap& hosts, const MakeNetwork& make_network,
+             bool single_copy, Events events)
     : endpoint_(endpoint),
       hosts_(hosts),
-      connect_(std::move(connect)),
       events_(std::move(events)),
       local_(static_cast<size_t>(endpoint.region->ranks())),
       more_(endpoint.region->pair_flag_words()) {
   if (single_copy) single_copy_.emplace(endpoint.region, endpoint.place);
+  if (hosts.hosts() == 1 || !make_network) return;
+  // Behind the lanes of all process sets.
+  const NetworkUse use{.first_number = Region::kMaxSets * endpoint.sockets_per_peer,
+                       .news = &news_};
+  channels_ = std::make_unique<Channels>(endpoint.rank, endpoint.doorbell,
+                                         make_network(endpoint.doorbell, use), endpoint.silent_ns);
 }
 
 Pairs::~Pairs() = default;
@@ -117,7 +122,7 @@ void Pairs::start_receive(Transfer receive) {
 void Pairs::withdraw(const std::shared_ptr<void>& owner) {
   const auto receive = matching_.take_posted(owner);
   if (receive == nullptr) return;  // its message has come
-  finish(*receive, {}, Error(ErrorCode::kInvalid, "given up by its caller"));
+  finish(*receive, {}, invalid("given up by its caller"));
 }
 
 void Pairs::finish(const Transfer& transfer, const Message& message,
@@ -148,8 +153,7 @@ bool Pairs::has_room(Transfer& receive, int source, uint64_t bytes) {
     why = error.what();
   }
   finish(receive, got,
-         Error(ErrorCode::kInvalid,
-               message + "for which the caller has no memory (" + why + "); it is dropped"));
+         invalid(message + "for which the caller has no memory (" + why + "); it is dropped"));
   return false;
 }
 
@@ -242,25 +246,22 @@ bool Pairs::advance() {
 /// At what peers have said; begins nothing, so whoever begins a transfer may call it.
 bool Pairs::look() {
   bool moved = look_at_rings();
-  if (opening_ > 0) moved |= look_at_openers();
-  if (epoll_.get() >= 0) moved |= look_at_sockets();
+  moved |= take_opened();
+  if (connected_) moved |= look_at_channels();
   return moved;
 }
 
 bool Pairs::is_ready() {
   if (has_posted() || has_news() || !pulls_.empty() || has_more()) return true;
-  const auto opened = [](const auto& peer) {
-    return peer.second->opener != nullptr && peer.second->opener->done();
-  };
-  if (opening_ > 0 && std::any_of(peers_.begin(), peers_.end(), opened)) return true;
+  if (take_opened()) return true;
   constexpr uint32_t kSeldom = 16;  // asking the kernel takes longer than looking into memory
-  if (epoll_.get() < 0 || (!streaming_ && ++looks_ % kSeldom != 0)) return false;
-  ready_count_ = std::max(0, epoll_wait(epoll_.get(), ready_.data(), ready_.size(), 0));
-  return ready_count_ > 0;
+  if (!connected_ || (!streaming_ && ++looks_ % kSeldom != 0)) return false;
+  ready_ = channels_->network().ready();
+  return !ready_.empty();
 }
 
 bool Pairs::has_news() const {
-  if (readable_.load()) return true;
+  if (news_.load()) return true;
   const auto* flags = endpoint_.region->pair_flags(endpoint_.place);
   for (size_t i = 0; i < more_.size(); ++i) {
     if (flags[i].load() != 0) return true;
@@ -271,12 +272,8 @@ bool Pairs::has_news() const {
 void Pairs::prepare(Sleep& sleep) {
   if (!pending()) return;
   sleep.messages |= kPair;
-  if (epoll_.get() < 0) return;
-  if (streaming_) {
-    sleep.polled.push_back({epoll_.get(), POLLIN, 0});
-  } else {
-    sentry_->arm();
-  }
+  if (!connected_) return;
+  streaming_ ? channels_->network().prepare(sleep) : channels_->network().guard();
 }
 
 // ---- The end ----
@@ -284,7 +281,7 @@ void Pairs::prepare(Sleep& sleep) {
 void Pairs::forget(int32_t set) {
   take_posted();  // what was asked for before is of the set that goes
   const int32_t communicator = communicator_of(set, removed_[set]++);
-  const Error error(ErrorCode::kInvalid, "the process set was removed");
+  const Error error = invalid("the process set was removed");
   for (const auto& receive : matching_.drop_posted(communicator)) finish(*receive, {}, error);
   for (const auto& message : matching_.drop_arrived(communicator)) {
     if (message->offered) {
@@ -340,22 +337,34 @@ void Pairs::fail_all(const Error& error) {
 
 void Pairs::stop() {
   lost_ = true;
+  connected_ = false;
+  ready_ = {};
   unread_.clear();
   peers_.clear();
   local_.assign(local_.size(), nullptr);
-  sentry_.reset();
-  epoll_ = Fd();
+  channels_.reset();
 }
 
-std::string Pairs::describe_pending() const {
-  if (const Transfer* receive = matching_.waiting()) return describe(*receive);
-  if (!pulls_.empty()) return describe(*pulls_.front()->receive);
-  for (const auto& [rank, peer] : peers_) {
-    if (!peer->expected.empty()) return describe(*peer->expected.front()->receive);
-    if (!peer->offered.empty()) return describe(peer->offered.begin()->second);
-    if (!peer->asked.empty()) return describe(peer->asked.front().send);
+const Transfer* Pairs::pending_of(const void* owner) const {
+  const auto fits = [&](const Transfer& transfer) {
+    return owner == nullptr || transfer.owner.get() == owner;
+  };
+  if (const Transfer* receive = matching_.find(fits)) return receive;
+  for (const auto& pull : pulls_) {
+    if (fits(*pull->receive)) return pull->receive.get();
   }
-  return "";
+  for (const auto& [rank, peer] : peers_) {
+    for (const auto& incoming : peer->expected) {
+      if (fits(*incoming->receive)) return incoming->receive.get();
+    }
+    for (const auto& [key, send] : peer->offered) {
+      if (fits(send)) return &send;
+    }
+    for (const Asked& asked : peer->asked) {
+      if (fits(asked.send)) return &asked.send;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace sirtaki

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <sys/epoll.h>
-
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -20,11 +17,10 @@
 #include "base/awaited.h"
 #include "pairs/matching.h"
 #include "pairs/message.h"
-#include "pairs/sentry.h"
 #include "pairs/single_copy.h"
 #include "pairs/wire.h"
+#include "transport/channels.h"
 #include "transport/group.h"
-#include "transport/network/opener.h"
 
 namespace sirtaki {
 
@@ -49,7 +45,8 @@ class Pairs {
   };
 
   /// `single_copy`: whether to read the memory of other processes at all.
-  Pairs(Endpoint& endpoint, const HostMap& hosts, Connect connect, bool single_copy, Events events);
+  Pairs(Endpoint& endpoint, const HostMap& hosts, const MakeNetwork& make_network, bool single_copy,
+        Events events);
   ~Pairs();
   Pairs(const Pairs&) = delete;
   Pairs& operator=(const Pairs&) = delete;
@@ -68,10 +65,13 @@ class Pairs {
   /// Somebody waits for a message, or for one to be taken; or a peer waits for what was not sent.
   bool pending() const { return open_ > 0 || unsent_ > 0; }
   /// Bytes are under way that only a driver moves.
-  bool busy() const { return !pulls_.empty() || streaming_ || has_more(); }
-  /// Now and then asks whether the hosts of those who owe an answer are there at all; throws where
-  /// one is not.
-  void check_silence();
+  bool busy() const {
+    return !pulls_.empty() || streaming_ || has_more() || (connected_ && channels_->losing());
+  }
+  /// Names who is lost: see Channels.
+  void check_patience() {
+    if (connected_ && !ended_) channels_->check_patience();
+  }
   /// A transfer that waits for a peer which did not stir for so long; none: there is none. Asked
   /// now and then. A rank of this host stirs as long as its process runs, whatever that does; with
   /// one of another host something must be under way, of which a byte must have moved.
@@ -99,8 +99,8 @@ class Pairs {
   /// Gives up connecting; the last thing.
   void stop();
 
-  /// What is pending, for people; empty: nothing.
-  std::string describe_pending() const;
+  /// A transfer of this owner (null: of any) that is not over; null: there is none.
+  const Transfer* pending_of(const void* owner) const;
   /// Messages that nobody received.
   std::vector<std::unique_ptr<Arrived>> leftovers() { return matching_.drop_arrived(); }
 
@@ -128,9 +128,8 @@ class Pairs {
     int rank;
     int place = -1;  ///< on this host; -1: it is on another one
     Wire wire;
-    std::unique_ptr<Opener> opener;  ///< while the connection is being opened
-    bool said_bye = false;
-    bool polled_out = false;  ///< the socket is watched for room
+    Channel* channel = nullptr;  ///< to another host, once it is open
+    bool clogged = false;        ///< its frames wait for room there
     std::unordered_map<uint64_t, Transfer> offered;
     std::list<Asked> asked;
     std::vector<std::unique_ptr<Incoming>> expected;  ///< in parts
@@ -154,11 +153,11 @@ class Pairs {
   static constexpr size_t kStep = 1 << 20;  ///< bytes that are moved at a time
   static constexpr size_t kCopy = 4 << 20;  ///< the same by a single copy: each has its price
   static constexpr size_t kPart = 2 << 20;
-  static constexpr int64_t kLookAgainNs = 250'000'000;
 
   static uint64_t cost_of(uint64_t bytes) { return bytes + kMessageCost; }
 
   uint32_t removed(int32_t set) const {
+    if (removed_.empty()) return 0;
     const auto found = removed_.find(set);
     return found == removed_.end() ? 0 : found->second;
   }
@@ -207,10 +206,9 @@ class Pairs {
   void sent(const Frame& frame);
   void give_back(Peer& peer, uint64_t bytes);
   bool look_at_rings();
-  bool look_at_sockets();
-  bool look_at_openers();
-  void use_socket(Peer& peer, DataSocket opened);
-  void watch_for_room(Peer& peer);
+  bool look_at_channels();
+  bool take_opened();
+  void note_room(Peer& peer);
   void note_streaming();
   bool read(Peer& peer);
   std::span<std::byte> begin(Peer& peer, const Header& header);
@@ -225,11 +223,10 @@ class Pairs {
   void take_credit(Peer& peer, const Header& header);
   [[noreturn]] void lose(int rank, const std::string& why);
   void lose_by_error(Peer& peer);
-  void lose_connection(Peer& peer, const std::string& why);
+  void lose_channel(Peer& peer);
 
   Endpoint& endpoint_;
   const HostMap& hosts_;
-  const Connect connect_;
   const Events events_;
   std::optional<SingleCopy> single_copy_;
   Matching matching_;
@@ -244,16 +241,13 @@ class Pairs {
   bool lost_ = false;
   std::vector<uint64_t> more_;  ///< as the flags: rings that were not read to the end
 
-  Fd epoll_;                           ///< of the sockets; none before the first
-  std::atomic<bool> readable_{false};  ///< the sentry has seen something
-  std::unique_ptr<Sentry> sentry_;
-  std::array<epoll_event, 16> ready_{};
-  int ready_count_ = 0;
-  std::vector<Peer*> unread_;  ///< sockets that were not read to the end
+  std::atomic<bool> news_{false};       ///< other hosts have said something
+  std::unique_ptr<Channels> channels_;  ///< null: there are no other hosts
+  bool connected_ = false;              ///< to one of them
+  std::span<Channel* const> ready_{};
+  std::vector<Peer*> unread_;  ///< channels that were not read to the end
   uint32_t looks_ = 0;
-  int opening_ = 0;
-  int64_t look_at_ns_ = 0;  ///< when to ask again whether the other hosts answer
-  bool streaming_ = false;  ///< over sockets
+  bool streaming_ = false;  ///< over channels
 
   std::mutex posted_mutex_;
   std::vector<Transfer> posted_;

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -16,8 +14,6 @@ struct Lie : Error {
   explicit Lie(const std::string& what) : Error(ErrorCode::kInternal, what) {}
 };
 
-constexpr int64_t kSettleNs = 500'000'000;
-
 }  // namespace
 
 // ---- Peers ----
@@ -26,24 +22,24 @@ Pairs::Peer& Pairs::peer_of(int rank) {
   const auto found = peers_.find(rank);
   if (found != peers_.end()) return *found->second;
   Peer& peer = make_peer(rank);
-  if (peer.opener != nullptr) events_.invite(rank);
+  if (peer.place < 0) events_.invite(rank);
   return peer;
 }
 
 Pairs::Peer& Pairs::make_peer(int rank) {
+  const bool here = hosts_.host_of(rank) == hosts_.host_of(endpoint_.rank);
+  if (!here && channels_ == nullptr) {
+    throw Error(ErrorCode::kInternal, "no network leads to rank " + std::to_string(rank));
+  }
   Peer& peer = *(peers_[rank] = std::make_unique<Peer>(rank));
-  if (hosts_.host_of(rank) == hosts_.host_of(endpoint_.rank)) {
+  if (here) {
     peer.place = hosts_.place_of(rank);
     local_[static_cast<size_t>(peer.place)] = &peer;
     peer.wire.use(std::make_unique<RingStream>(*endpoint_.region, endpoint_.doorbell,
                                                endpoint_.place, peer.place));
     return peer;
   }
-  // Behind the lanes of all process sets.
-  const int lane = Region::kMaxSets * endpoint_.sockets_per_peer;
-  peer.opener =
-      std::make_unique<Opener>(connect_, endpoint_.doorbell, std::vector<int>{rank}, lane, 1);
-  ++opening_;
+  channels_->open({rank});
   return peer;
 }
 
@@ -51,50 +47,24 @@ void Pairs::meet(int rank) {
   if (peers_.count(rank) == 0 && !ended_) make_peer(rank);
 }
 
-bool Pairs::look_at_openers() {
-  bool opened = false;
-  for (const auto& [rank, peer] : peers_) {
-    if (peer->opener == nullptr || !peer->opener->done()) continue;
-    const std::unique_ptr<Opener> opener = std::move(peer->opener);
-    --opening_;
-    opened = true;
-    if (ended_) continue;
-    if (!opener->failure().empty()) lose(rank, "cannot connect to it: " + opener->failure());
-    use_socket(*peer, std::move(opener->opened()[0][0]));
+bool Pairs::take_opened() {
+  if (channels_ == nullptr || ended_) return false;
+  const std::vector<Channel*> opened = channels_->opened();
+  for (Channel* channel : opened) {
+    connected_ = true;
+    Peer& peer = *peers_.at(channel->rank());
+    peer.channel = channel;
+    peer.wire.use(std::make_unique<ChannelStream>(*channel), channel->keys());
+    push(peer);
   }
-  return opened;
+  return !opened.empty();
 }
 
-void Pairs::use_socket(Peer& peer, DataSocket opened) {
-  if (epoll_.get() < 0) {
-    epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
-    if (epoll_.get() < 0) throw Error(ErrorCode::kInternal, "cannot create an epoll descriptor");
-    sentry_ = std::make_unique<Sentry>(epoll_.get(), endpoint_.doorbell, readable_);
-  }
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = peer.rank;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, opened.socket.get(), &event) != 0) {
-    throw Error(ErrorCode::kInternal, std::string("cannot watch a socket: ") + strerror(errno));
-  }
-  peer.wire.use(std::make_unique<SocketStream>(std::move(opened.socket)), opened.keys);
-  push(peer);
-}
-
-/// The other end may only have given up on account of a third rank: who watches processes and hosts
-/// knows which.
-void Pairs::lose_connection(Peer& peer, const std::string& why) {
-  // Whoever else has the socket: its end would be news for ever.
-  const int fd = static_cast<const SocketStream*>(peer.wire.stream())->fd();
-  if (peer.place < 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+void Pairs::lose_channel(Peer& peer) {
   peer.wire.close();
-  peer.polled_out = false;
+  peer.clogged = false;
   note_streaming();
-  if (peer.said_bye || ended_) return;
-  const int64_t limit = now_ns() + kSettleNs;
-  while (!endpoint_.doorbell.aborted() && now_ns() < limit) usleep(1000);
-  const std::string known = connect_.why_broken ? connect_.why_broken(peer.rank) : "";
-  lose(peer.rank, known.empty() ? why : known);
+  if (!ended_) channels_->lose(*peer.channel);
 }
 
 void Pairs::lose(int rank, const std::string& why) {
@@ -113,7 +83,7 @@ void Pairs::write(Peer& peer, Frame frame) {
   if (ended_) return;
   try {
     queue(peer, std::move(frame));
-    watch_for_room(peer);
+    note_room(peer);
   } catch (const Error&) {
     lose_by_error(peer);
   }
@@ -128,7 +98,7 @@ void Pairs::push(Peer& peer) {
   try {
     peer.wire.push([this](const Frame& written) { sent(written); });
     feed(peer);
-    watch_for_room(peer);
+    note_room(peer);
   } catch (const Error&) {
     lose_by_error(peer);
   }
@@ -160,25 +130,19 @@ void Pairs::sent(const Frame& frame) {
   events_.done(frame.owner, {}, std::nullopt);
 }
 
-void Pairs::watch_for_room(Peer& peer) {
-  if (peer.place >= 0 || peer.wire.stream() == nullptr) return;
-  const bool waits = !peer.wire.idle();
-  if (waits == peer.polled_out) return;
-  peer.polled_out = waits;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (waits) event.events |= EPOLLOUT;
-  event.data.fd = peer.rank;
-  const int fd = static_cast<const SocketStream*>(peer.wire.stream())->fd();
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+void Pairs::note_room(Peer& peer) {
+  const bool open = peer.channel != nullptr && peer.wire.stream() != nullptr;
+  const bool clogged = open && !peer.channel->out().idle();
+  if (clogged == peer.clogged) return;
+  peer.clogged = clogged;
   note_streaming();
 }
 
 void Pairs::note_streaming() {
-  if (epoll_.get() < 0) return;
+  if (!connected_) return;
   streaming_ = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
     const Peer& peer = *entry.second;
-    return peer.place < 0 && (!peer.expected.empty() || !peer.asked.empty() || peer.polled_out);
+    return peer.place < 0 && (!peer.expected.empty() || !peer.asked.empty() || peer.clogged);
   });
 }
 
@@ -215,36 +179,22 @@ bool Pairs::look_at_rings() {
   return moved;
 }
 
-void Pairs::check_silence() {
-  if (epoll_.get() < 0 || now_ns() < look_at_ns_) return;
-  look_at_ns_ = now_ns() + kLookAgainNs;
-  for (const auto& [rank, peer] : peers_) {
-    if (peer->place >= 0 || peer->wire.stream() == nullptr) continue;
-    const int fd = static_cast<const SocketStream*>(peer->wire.stream())->fd();
-    if (is_silent(fd, endpoint_.silent_ns)) lose_connection(*peer, "no answer from the other host");
-  }
-}
-
-bool Pairs::look_at_sockets() {
-  check_silence();
-  if (readable_.load(std::memory_order_relaxed)) readable_.store(false);
-  if (ready_count_ == 0) {
-    ready_count_ = std::max(0, epoll_wait(epoll_.get(), ready_.data(), ready_.size(), 0));
-  }
-  const int count = std::exchange(ready_count_, 0);
+bool Pairs::look_at_channels() {
+  if (news_.load(std::memory_order_relaxed)) news_.store(false);
+  if (ready_.empty()) ready_ = channels_->network().ready();
   std::vector<Peer*> readable = std::exchange(unread_, {});
-  for (int i = 0; i < count; ++i) {
-    Peer& peer = *peers_.at(ready_[static_cast<size_t>(i)].data.fd);
-    const uint32_t events = ready_[static_cast<size_t>(i)].events;
-    const bool listed = std::find(readable.begin(), readable.end(), &peer) != readable.end();
-    if ((events & ~EPOLLOUT) != 0 && !listed) readable.push_back(&peer);
-    if ((events & EPOLLOUT) != 0) push(peer);
+  for (const Channel* channel : std::exchange(ready_, {})) {
+    Peer* const peer = peers_.at(channel->rank()).get();
+    const bool listed = std::find(readable.begin(), readable.end(), peer) != readable.end();
+    if (!listed) readable.push_back(peer);
   }
   for (Peer* peer : readable) {
-    // What was read ahead is nothing that the kernel would tell of again.
+    if (peer->clogged) push(*peer);
+    // What was read ahead is nothing that the network would tell of again.
     if (peer->wire.stream() != nullptr && !read(*peer)) unread_.push_back(peer);
   }
-  return count > 0 || !readable.empty();
+  if (readable.empty()) check_patience();
+  return !readable.empty();
 }
 
 /// False if there may be more to read.
@@ -265,8 +215,8 @@ void Pairs::lose_by_error(Peer& peer) {
     throw;
   } catch (const PeerLost&) {
     throw;
-  } catch (const Broken& broken) {
-    lose_connection(peer, broken.what());
+  } catch (const Broken&) {
+    lose_channel(peer);
   } catch (const Altered& altered) {
     lose(peer.rank, altered.what());
   } catch (const Error& lie) {
@@ -333,7 +283,7 @@ void Pairs::end(Peer& peer, const Header& header) {
     case Note::kCredit:
       return take_credit(peer, header);
     case Note::kBye:
-      peer.said_bye = true;
+      if (peer.place < 0) channels_->excuse(peer.rank);
       return;
   }
   throw Lie("a message of an unknown kind");
@@ -397,7 +347,7 @@ void Pairs::take_answer(Peer& peer, const Header& header) {
   if (header.note == Note::kPulled) return finish(node.mapped());
   peer.asked.push_back({std::move(node.mapped()), header.key});
   feed(peer);
-  watch_for_room(peer);
+  note_room(peer);
 }
 
 void Pairs::take_credit(Peer& peer, const Header& header) {

@@ -1,13 +1,7 @@
 #include "pairs/stream.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <utility>
 
 namespace sirtaki {
 
@@ -48,61 +42,41 @@ void RingStream::tell() const {
   doorbell_.ring(peer_, kPair);
 }
 
-// ---- Sockets ----
+// ---- Channels ----
 
-SocketStream::SocketStream(Fd socket) : socket_(std::move(socket)), buffer_(kBuffer) {
-  // Sockets of other families have no such delay.
-  const int on = 1;
-  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-size_t SocketStream::write(std::span<const std::byte> first, std::span<const std::byte> second) {
-  // iovec knows no memory that is only read.
-  iovec pieces[2] = {{const_cast<std::byte*>(first.data()), first.size()},
-                     {const_cast<std::byte*>(second.data()), second.size()}};
-  msghdr message{};
-  message.msg_iov = pieces;
-  message.msg_iovlen = 2;
-  for (;;) {
-    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent >= 0) return static_cast<size_t>(sent);
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
-    if (errno != EINTR) throw Broken(std::strerror(errno));
+size_t ChannelStream::write(std::span<const std::byte> first, std::span<const std::byte> second) {
+  if (channel_.out().idle()) {
+    channel_.send(first);
+    channel_.send(second);
   }
+  channel_.flush();
+  require_whole();
+  return channel_.out().moved - std::exchange(written_, channel_.out().moved);
 }
 
-size_t SocketStream::read(std::byte* to, size_t bytes) {
-  if (begin_ < end_) return take(to, bytes);
-  if (to == nullptr || bytes < kBuffer / 2) {
-    fill(nullptr, 0);
-    return take(to, bytes);
+size_t ChannelStream::read(std::byte* to, size_t bytes) {
+  if (channel_.in().idle()) {
+    if (to == nullptr) {
+      thrown_away_.resize(kThrownAway);
+      to = thrown_away_.data();
+      bytes = std::min(bytes, kThrownAway);
+    }
+    channel_.receive({to, bytes});
   }
-  return fill(to, bytes);
-}
-
-size_t SocketStream::take(std::byte* to, size_t bytes) {
-  const size_t count = std::min(bytes, end_ - begin_);
-  if (to != nullptr && count > 0) std::memcpy(to, buffer_.data() + begin_, count);
-  begin_ += count;
-  return count;
-}
-
-/// Reads into `to`, and what comes behind that into the buffer; how much is in `to`.
-size_t SocketStream::fill(std::byte* to, size_t bytes) {
-  iovec pieces[2] = {{to, bytes}, {buffer_.data(), buffer_.size()}};
-  msghdr message{};
-  message.msg_iov = pieces;
-  message.msg_iovlen = 2;
-  for (;;) {
-    const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-    if (got == 0) throw Broken("it was closed at the other end");
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) throw Broken(std::strerror(errno));
-    const size_t count = got < 0 ? 0 : static_cast<size_t>(got);
-    begin_ = 0;
-    end_ = count > bytes ? count - bytes : 0;
-    return std::min(count, bytes);
+  if (!channel_.in().idle()) {
+    channel_.fetch();
+    require_whole();
   }
+  return channel_.in().moved - std::exchange(read_, channel_.in().moved);
+}
+
+void ChannelStream::abandon() {
+  channel_.abandon();
+  written_ = read_ = 0;
+}
+
+void ChannelStream::require_whole() const {
+  if (channel_.broken()) throw Broken(channel_.failure());
 }
 
 }  // namespace sirtaki

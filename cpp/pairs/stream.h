@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/fd.h"
+#include "transport/channel.h"
 #include "transport/memory/doorbell.h"
 
 namespace sirtaki {
@@ -17,12 +17,16 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// Takes as much of the first and then of the second piece as it can.
+  /// Takes as much of the first and then of the second piece as it can. What it did not take is
+  /// what it must be given next.
   virtual size_t write(std::span<const std::byte> first, std::span<const std::byte> second) = 0;
-  /// Gives at most so many bytes; null: throws them away.
+  /// Gives at most so many bytes; null: throws them away. Where it gives fewer, the rest is what it
+  /// must be asked for next.
   virtual size_t read(std::byte* to, size_t bytes) = 0;
   /// What was read will not be looked at again.
   virtual void release() = 0;
+  /// Memory that was only written or read in part is used no longer.
+  virtual void abandon() = 0;
 };
 
 /// A stream has ended, or broke.
@@ -40,6 +44,7 @@ class RingStream final : public Stream {
   void release() override {
     if (in_.release()) tell();
   }
+  void abandon() override {}
 
  private:
   static constexpr size_t kSlices = 4;
@@ -54,27 +59,25 @@ class RingStream final : public Stream {
   PairRing out_;
 };
 
-/// Over a connected socket to another host.
-class SocketStream final : public Stream {
+/// Over a channel to another host.
+class ChannelStream final : public Stream {
  public:
-  explicit SocketStream(Fd socket);
+  explicit ChannelStream(Channel& channel) : channel_(channel) {}
 
   size_t write(std::span<const std::byte> first, std::span<const std::byte> second) override;
   size_t read(std::byte* to, size_t bytes) override;
   void release() override {}
-
-  int fd() const { return socket_.get(); }
+  void abandon() override;
 
  private:
-  size_t fill(std::byte* to, size_t bytes);
-  size_t take(std::byte* to, size_t bytes);
+  static constexpr size_t kThrownAway = 64 << 10;
 
-  static constexpr size_t kBuffer = 64 << 10;
+  void require_whole() const;
 
-  Fd socket_;
-  std::vector<std::byte> buffer_;  ///< what came behind the bytes that were asked for
-  size_t begin_ = 0;
-  size_t end_ = 0;
+  Channel& channel_;
+  uint64_t written_ = 0;  ///< bytes that the caller knows to have left
+  uint64_t read_ = 0;     ///< the same of those that came
+  std::vector<std::byte> thrown_away_;
 };
 
 }  // namespace sirtaki

@@ -82,33 +82,28 @@ class Wire {
     if (skip) body_ = nullptr;
   }
 
-  /// Gives what will not be written.
-  std::deque<Frame> drop() { return std::exchange(frames_, {}); }
+  /// Gives what will not be written, perhaps in the middle.
+  std::deque<Frame> drop() {
+    if (stream_ != nullptr) stream_->abandon();
+    return std::exchange(frames_, {});
+  }
 
  private:
   static constexpr size_t kHandOver = 2 << 10;
 
-  /// As it travels.
-  struct Head {
-    std::span<std::byte> bytes(bool sealed) {
-      return {reinterpret_cast<std::byte*>(this), sealed ? sizeof *this : sizeof header};
-    }
-    std::string_view text() const {
-      return {reinterpret_cast<const char*>(&header), sizeof header};
-    }
-
-    Header header;
-    SipTag tag;
-  };
-  static_assert(sizeof(Head) == sizeof(Header) + sizeof(SipTag));
-
-  bool write(Frame& frame) {
-    if (frame.written == 0) {
-      sending_.header = frame.header;
-      if (sent_tags_ && !sealed_) sending_.tag = sent_tags_->next(sending_.text());
+  /// The header of the first frame, with its tag where there are keys.
+  std::span<const std::byte> head_of(const Frame& frame) {
+    if (!sent_tags_) return std::as_bytes(std::span(&frame.header, 1));
+    if (frame.written == 0 && !sealed_) {
+      sending_.word = frame.header;
+      sending_.tag = sent_tags_->next(sending_.text());
       sealed_ = true;
     }
-    const std::span header = sending_.bytes(sent_tags_.has_value());
+    return sending_.bytes();
+  }
+
+  bool write(Frame& frame) {
+    const std::span header = head_of(frame);
     const size_t of_header = std::min(frame.written, header.size());
     const size_t of_body = frame.written - of_header;
     const size_t count = stream_->write(header.subspan(of_header), frame.body.subspan(of_body));
@@ -121,18 +116,18 @@ class Wire {
 
   template <class Begin, class End>
   size_t pull_header(Begin& begin, End& end) {
-    const std::span head = reading_.bytes(read_tags_.has_value());
+    const size_t sealed = read_tags_ ? sizeof reading_ : sizeof reading_.word;
+    const std::span head = reading_.bytes().first(sealed);
     const size_t got = stream_->read(head.data() + have_, head.size() - have_);
     have_ += got;
     moved_ += got;
     if (have_ < head.size()) return got;
     have_ = 0;
     if (read_tags_) read_tags_->require(reading_.text(), reading_.tag.data());
-    header_ = reading_.header;
-    const std::span<std::byte> body = begin(header_);
+    const std::span<std::byte> body = begin(reading_.word);
     body_ = body.data();
     body_left_ = body.size();
-    if (body_left_ == 0) end(header_);
+    if (body_left_ == 0) end(reading_.word);
     return got;
   }
 
@@ -143,7 +138,7 @@ class Wire {
     if (body_ != nullptr) body_ += got;
     body_left_ -= got;
     if (got > kHandOver) stream_->release();  // the writer may go on
-    if (body_left_ == 0) end(header_);
+    if (body_left_ == 0) end(reading_.word);
     return got;
   }
 
@@ -151,11 +146,10 @@ class Wire {
   std::deque<Frame> frames_;
   std::optional<Tags> sent_tags_;
   std::optional<Tags> read_tags_;
-  Head sending_{};       ///< of the first frame
-  bool sealed_ = false;  ///< its tag is there
-  Head reading_{};
-  Header header_{};
-  size_t have_ = 0;  ///< of the header
+  Sealed<Header> sending_{};  ///< of the first frame
+  bool sealed_ = false;       ///< its tag is there
+  Sealed<Header> reading_{};  ///< of the frame that comes
+  size_t have_ = 0;           ///< of the header
   uint64_t moved_ = 0;
   std::byte* body_ = nullptr;
   size_t body_left_ = 0;

@@ -5,9 +5,14 @@
 namespace sirtaki {
 
 /// One function for each file of bindings.
+void bind_completions(nanobind::module_& m);
 void bind_engine(nanobind::module_& m);
 void bind_heap(nanobind::module_& m);
+void bind_launches(nanobind::module_& m);
+void bind_links(nanobind::module_& m);
 void bind_math(nanobind::module_& m);
 void bind_numbers(nanobind::module_& m);
+void bind_options(nanobind::module_& m);
+void bind_requests(nanobind::module_& m);
 
 }  // namespace sirtaki

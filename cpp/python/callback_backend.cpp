@@ -3,12 +3,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <stdexcept>
+#include <memory>
 #include <utility>
 
 #include "backends/immediate.h"
 #include "base/error.h"
-#include "collectives/rounded_sum.h"
+#include "collectives/coded.h"
 
 namespace nb = nanobind;
 
@@ -28,6 +28,40 @@ nb::list as_list(const Streams& streams) {
   return result;
 }
 
+/// A reduction of float32 with a codec, for what can only reduce numbers as they are: one of 16-bit
+/// floats, in memory of its own. So what that makes of them is rounded as well.
+class RoundedSum {
+ public:
+  /// Throws Error(kInvalid) for a codec whose numbers are of no dtype.
+  RoundedSum(const Op& op, const Segments& in) : form_(op), op_(op) {
+    op_.dtype = form_.codec()->dtype;
+    if (op_.dtype == Dtype::kF32) {
+      throw invalid(std::string(sirtaki::name(op.codec)) +
+                    " can only be summed by the engine's own transports: where these do not serve, "
+                    "choose float16, bfloat16 or no compression");
+    }
+    op_.codec = CodecId::kNone;
+    op_.longest = form_.bytes(in);
+    numbers_ = std::make_unique_for_overwrite<std::byte[]>(op_.longest);
+    stream_.add(numbers_.get(), op_.longest);
+    CodedCursor(form_, in).copy_to(numbers_.get(), {0, op_.longest});
+  }
+
+  const Op& op() const { return op_; }
+  /// To be reduced in place.
+  const Segments& stream() const { return stream_; }
+  /// Writes the result where it belongs.
+  void deliver(const Segments& out) const {
+    CodedCursor(form_, out).copy_from(numbers_.get(), {0, stream_.bytes()});
+  }
+
+ private:
+  Form form_;
+  Op op_;
+  std::unique_ptr<std::byte[]> numbers_;
+  Segments stream_;
+};
+
 /// Calls with the GIL; what Python raises becomes an exception that needs no GIL to live or die.
 template <class Call>
 void call_python(const std::string& name, Call call) {
@@ -42,9 +76,8 @@ void call_python(const std::string& name, Call call) {
     const nb::str type = nb::str(error.type().attr("__name__"));
     text = name + ": " + type.c_str() + ": " + nb::str(error.value()).c_str();
   }
-  if (found_by_all) throw Error(ErrorCode::kInvalid, text);
-  // No Error: the engine takes that for one that all members have.
-  throw std::runtime_error(text);
+  if (found_by_all) throw Error(ErrorCode::kInvalid, text, Scope::kAllMembers);
+  throw Error(ErrorCode::kInternal, text);
 }
 
 }  // namespace
@@ -59,7 +92,7 @@ CallbackBackend::~CallbackBackend() {
 
 WorkPtr CallbackBackend::start(const Op& op, const Streams& in, const Streams& out) {
   return immediately([this, &op, &in, &out] {
-    if (op.wire == WireFormat::kOwn) return run(op, in, out);
+    if (op.codec == CodecId::kNone) return run(op, in, out);
     const RoundedSum sum(op, in[0]);
     run(sum.op(), {sum.stream()}, {sum.stream()});
     sum.deliver(out[0]);

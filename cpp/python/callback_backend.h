@@ -30,7 +30,7 @@ class CallbackBackend : public Backend {
   WorkPtr start(const Op& op, const Streams& in, const Streams& out) override;
   /// One after another: who calls MPI collectives on several communicators at a time must do so in
   /// the same order everywhere.
-  int lane_of(int32_t) const override { return 0; }
+  int track_of(int32_t) const override { return 0; }
   WorkPtr add_set(int32_t set, const std::vector<int>& ranks) override;
   WorkPtr remove_set(int32_t set) override;
 

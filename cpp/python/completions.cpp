@@ -1,7 +1,10 @@
 #include "python/completions.h"
 
+#include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
+
+#include "python/bindings.h"
 
 namespace nb = nanobind;
 

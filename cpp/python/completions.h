@@ -1,7 +1,5 @@
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -24,7 +22,5 @@ class Completions {
   std::vector<int64_t> numbers_;
   bool closed_ = false;
 };
-
-void bind_completions(nanobind::module_& m);
 
 }  // namespace sirtaki

@@ -32,7 +32,7 @@ void load(const std::string& path) {
   const auto table =
       library == nullptr ? nullptr : reinterpret_cast<Table>(dlsym(library, "sirtaki_heap_v1"));
   if (table == nullptr) {
-    throw Error(ErrorCode::kInvalid, "the shared heap cannot be loaded: " + std::string(dlerror()));
+    throw invalid("the shared heap cannot be loaded: " + std::string(dlerror()));
   }
   use_heap(table());
 }

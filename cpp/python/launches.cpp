@@ -1,9 +1,10 @@
-#include "python/launches.h"
+#include "engine/execution/launches.h"
 
+#include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "engine/execution/launches.h"
+#include "python/bindings.h"
 
 namespace nb = nanobind;
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "math/reduce.h"
+#include "math/codec.h"
 #include "python/bindings.h"
 
 namespace nb = nanobind;
@@ -24,12 +24,34 @@ void reduce(uintptr_t target, const std::vector<uintptr_t>& sources, int dtype, 
      {prescale, postscale});
 }
 
+const Codec* find(int codec) {
+  if (codec >= 0 && codec < kCodecCount) return find_codec(static_cast<CodecId>(codec));
+  throw nb::value_error("there is no such codec");
+}
+
+bool has_coded_reduction(int codec, int op) {
+  find(codec);
+  return op >= 0 && op < kReduceOpCount &&
+         has_reduction(static_cast<CodecId>(codec), static_cast<ReduceOp>(op));
+}
+
+void give_back_lost(int codec, uintptr_t numbers, uintptr_t residual, size_t count) {
+  const Codec* const found = find(codec);
+  if (found == nullptr) throw nb::value_error("what travels as it is loses nothing");
+  const nb::gil_scoped_release release;
+  feed_back(*found, reinterpret_cast<float*>(numbers), reinterpret_cast<float*>(residual), count);
+}
+
 }  // namespace
 
 void bind_math(nb::module_& m) {
   m.def("reduce", &reduce, "target"_a, "sources"_a, "dtype"_a, "op"_a, "count"_a,
         "prescale"_a = 1.0, "postscale"_a = 1.0,
         "Reduces arrays at addresses, in their order, as the collectives do; see math/reduce.h.");
+  m.def("has_coded_reduction", &has_coded_reduction, "codec"_a, "op"_a,
+        "Whether numbers that travel in this format can be reduced so.");
+  m.def("feed_back", &give_back_lost, "codec"_a, "numbers"_a, "residual"_a, "count"_a,
+        "Error feedback on float32 at addresses; see math/codec.h.");
 }
 
 }  // namespace sirtaki

@@ -9,8 +9,6 @@
 #include "base/error.h"
 #include "math/reduce_levels.h"
 #include "python/bindings.h"
-#include "python/completions.h"
-#include "python/launches.h"
 #include "transport/host_tree.h"
 #include "transport/memory/region.h"
 
@@ -20,16 +18,9 @@ namespace sirtaki {
 namespace {
 
 const char* class_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kPeerLost:
-      return "PeerLostError";
-    case ErrorCode::kTimeout:
-      return "CollectiveTimeoutError";
-    case ErrorCode::kMismatch:
-      return "MismatchError";
-    default:
-      return "HorovodInternalError";
-  }
+  if (code == ErrorCode::kPeerLost) return "PeerLostError";
+  if (code == ErrorCode::kTimeout) return "CollectiveTimeoutError";
+  return code == ErrorCode::kMismatch ? "MismatchError" : "HorovodInternalError";
 }
 
 void raise_in_python(const Error& error) {
@@ -58,12 +49,16 @@ NB_MODULE(_core, m) {
       nb::arg("array"), "Where the elements of an array are; faster than numpy's own ways.");
   m.def("region_bytes", &Region::bytes, nb::arg("ranks"),
         "Bytes of shared memory that the ranks of a host need together.");
+  m.attr("slot_bytes") = Region::kSlotBytes;
   m.def(
       "linked_hosts", [](int hosts, int host) { return HostTree(hosts).neighbours_of(host); },
       nb::arg("hosts"), nb::arg("host"),
       "The hosts with whose leaders a host's leader is connected for control messages.");
   bind_completions(m);
   bind_launches(m);
+  bind_options(m);
+  bind_requests(m);
+  bind_links(m);
   bind_engine(m);
   bind_heap(m);
   bind_math(m);

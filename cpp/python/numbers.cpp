@@ -1,8 +1,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include "collectives/kinds.h"
 #include "collectives/op.h"
-#include "engine/requests/kinds.h"
 #include "python/bindings.h"
 
 namespace nb = nanobind;
@@ -10,50 +10,28 @@ namespace nb = nanobind;
 namespace sirtaki {
 namespace {
 
-nb::dict kinds() {
-  nb::dict numbers;
-  for (int kind = 0; kind < kKindCount; ++kind) {
-    numbers[traits_of(static_cast<Kind>(kind)).name] = kind;
+/// The numbers of things by their names.
+template <class Enum, class Name>
+nb::dict numbers(int count, Name name_of) {
+  nb::dict result;
+  for (int number = 0; number < count; ++number) {
+    result[name_of(static_cast<Enum>(number))] = number;
   }
-  return numbers;
-}
-
-nb::dict dtypes() {
-  nb::dict numbers;
-  for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
-    numbers[name(static_cast<Dtype>(dtype))] = dtype;
-  }
-  return numbers;
-}
-
-nb::tuple bytes_of_dtypes() {
-  nb::list bytes;
-  for (int dtype = 0; dtype < kDtypeCount; ++dtype)
-    bytes.append(size_of(static_cast<Dtype>(dtype)));
-  return nb::tuple(bytes);
-}
-
-nb::dict reductions() {
-  nb::dict numbers;
-  for (int op = 0; op < kReduceOpCount; ++op) numbers[name(static_cast<ReduceOp>(op))] = op;
-  return numbers;
-}
-
-nb::dict wires() {
-  nb::dict numbers;
-  for (int wire = 0; wire < kWireCount; ++wire) numbers[name(static_cast<WireFormat>(wire))] = wire;
-  return numbers;
+  return result;
 }
 
 }  // namespace
 
 void bind_numbers(nb::module_& m) {
-  m.attr("KINDS") = kinds();
-  m.attr("DTYPES") = dtypes();
-  m.attr("DTYPE_BYTES") = bytes_of_dtypes();
+  const auto name_of = [](auto value) { return name(value); };
+  m.attr("KINDS") = numbers<Kind>(kKindCount, [](Kind kind) { return traits_of(kind).name; });
+  m.attr("DTYPES") = numbers<Dtype>(kDtypeCount, name_of);
+  nb::list bytes;
+  for (int d = 0; d < kDtypeCount; ++d) bytes.append(size_of(static_cast<Dtype>(d)));
+  m.attr("DTYPE_BYTES") = nb::tuple(bytes);
   m.attr("REDUCIBLE_DTYPES") = kReducibleCount;
-  m.attr("REDUCTIONS") = reductions();
-  m.attr("WIRES") = wires();
+  m.attr("REDUCTIONS") = numbers<ReduceOp>(kReduceOpCount, name_of);
+  m.attr("CODECS") = numbers<CodecId>(kCodecCount, name_of);
 }
 
 }  // namespace sirtaki

@@ -3,64 +3,30 @@
 #include <algorithm>
 #include <utility>
 
+#include "ffi/caller.h"
+
 namespace sirtaki::tf {
 namespace {
 
 int32_t dtype_of(int type) {
-  switch (type) {
-    case kBool:
-      return SIRTAKI_BOOL;
-    case kUint8:
-      return SIRTAKI_U8;
-    case kInt8:
-      return SIRTAKI_I8;
-    case kInt16:
-      return SIRTAKI_I16;
-    case kInt32:
-      return SIRTAKI_I32;
-    case kInt64:
-      return SIRTAKI_I64;
-    case kHalf:
-      return SIRTAKI_F16;
-    case kBfloat16:
-      return SIRTAKI_BF16;
-    case kFloat:
-      return SIRTAKI_F32;
-    case kDouble:
-      return SIRTAKI_F64;
-    case kUint16:
-      return SIRTAKI_U16;
-    case kUint32:
-      return SIRTAKI_U32;
-    case kUint64:
-      return SIRTAKI_U64;
-    case kComplex64:
-      return SIRTAKI_C64;
-    case kComplex128:
-      return SIRTAKI_C128;
-    default:
-      return -1;
+  static constexpr std::pair<int, int32_t> kTypes[] = {
+      {kBool, SIRTAKI_BOOL},  {kUint8, SIRTAKI_U8},      {kInt8, SIRTAKI_I8},
+      {kInt16, SIRTAKI_I16},  {kInt32, SIRTAKI_I32},     {kInt64, SIRTAKI_I64},
+      {kHalf, SIRTAKI_F16},   {kBfloat16, SIRTAKI_BF16}, {kFloat, SIRTAKI_F32},
+      {kDouble, SIRTAKI_F64}, {kUint16, SIRTAKI_U16},    {kUint32, SIRTAKI_U32},
+      {kUint64, SIRTAKI_U64}, {kComplex64, SIRTAKI_C64}, {kComplex128, SIRTAKI_C128}};
+  for (const auto& [its, ours] : kTypes) {
+    if (its == type) return ours;
   }
+  return -1;
 }
 
 /// A mismatch is answered with the code by which Horovod's programs know it. No code here is
 /// UNAVAILABLE: within a tf.function TensorFlow puts an internal error in its place.
 int code_of(int32_t status) {
-  switch (status) {
-    case SIRTAKI_MISMATCH:
-      return kFailedPrecondition;
-    case SIRTAKI_INVALID:
-      return kInvalidArgument;
-    default:
-      return kAborted;
-  }
+  if (status == SIRTAKI_MISMATCH) return kFailedPrecondition;
+  return status == SIRTAKI_INVALID ? kInvalidArgument : kAborted;
 }
-
-/// Operations of few bytes are waited for in the thread that begins them, which moves them itself
-/// meanwhile: waking others takes longer. The thread goes on before others come late or in another
-/// order.
-constexpr size_t kFewBytes = 256 << 10;
-constexpr int64_t kPatienceNs = 100'000;
 
 std::vector<int64_t> shape_of(const TF_Tensor* tensor) {
   std::vector<int64_t> shape(static_cast<size_t>(TF_NumDims(tensor)));
@@ -173,7 +139,7 @@ void Call::submit() {
       .reduce = attributes_.reduce,
       .root = attributes_.root,
       .set = attributes_.set,
-      .wire = attributes_.wire,
+      .codec = attributes_.codec,
       .prescale = attributes_.prescale,
       .postscale = attributes_.postscale,
       .name = attributes_.name.data(),
@@ -189,7 +155,7 @@ void Call::submit() {
       .done = [](void* call,
                  sirtaki_operation* operation) { static_cast<Call*>(call)->finish(operation); },
       .user = this,
-      .patience_ns = bytes_ <= kFewBytes ? kPatienceNs : 0,
+      .patience_ns = sirtaki::patience_ns(bytes_),
   };
   engine_table->release(engine_table->submit(world, &request));
   engine_table->release_world(world);

@@ -17,7 +17,7 @@ struct Attributes {
   int32_t reduce = 0;
   int32_t root = 0;
   int32_t set = 0;
-  int32_t wire = SIRTAKI_WIRE_OWN;
+  int32_t codec = SIRTAKI_CODEC_OWN;
   double prescale = 1;
   double postscale = 1;
 };

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ffi/sirtaki.h"
+#include "ffi/caller.h"
 #include "tensorflow/api.h"
 #include "tensorflow/call.h"
 
@@ -127,7 +127,7 @@ void* create(TF_OpKernelConstruction* node) {
   attributes->reduce = static_cast<int32_t>(integer(node, "reduce_op", status));
   attributes->root = static_cast<int32_t>(integer(node, "root_rank", status));
   attributes->set = static_cast<int32_t>(integer(node, "process_set", status));
-  attributes->wire = static_cast<int32_t>(integer(node, "wire", status));
+  attributes->codec = static_cast<int32_t>(integer(node, "codec", status));
   attributes->prescale = factor(node, "prescale_bits", status);
   attributes->postscale = factor(node, "postscale_bits", status);
   if (!status.ok()) TF_OpKernelConstruction_Failure(node, status);
@@ -195,45 +195,31 @@ constexpr const char* kTypes =
 
 constexpr const char* kTicket = "ticket: int32";
 
+using Names = std::initializer_list<const char*>;
+
 struct Operation {
   const char* name;
   Create create;
   InferShapes shapes;          ///< of the stateless one
   InferShapes ordered_shapes;  ///< of the stateful one
-  std::initializer_list<const char*> types;
-  std::initializer_list<const char*> inputs;
-  std::initializer_list<const char*> outputs;
+  Names types, inputs, outputs;
 };
 
+const Names kAnyNumber = {kTypes, "N: int >= 1"};
+const Names kTensors = {"tensors: N * T"};
+const Names kReduced = {"reduced: N * T"};
+const Names kGathered = {"gathered: N * T"};
+const Names kReceived = {"received: N * T"};
+
 const Operation kOperations[] = {
-    {"SirtakiAllreduce",
-     create<SIRTAKI_ALLREDUCE>,
-     keep_shapes<1>,
-     keep_shapes<0>,
-     {kTypes, "N: int >= 1"},
-     {"tensors: N * T"},
-     {"reduced: N * T"}},
-    {"SirtakiAllgather",
-     create<SIRTAKI_ALLGATHER>,
-     forget_all_rows<1>,
-     forget_all_rows<0>,
-     {kTypes, "N: int >= 1"},
-     {"tensors: N * T"},
-     {"gathered: N * T"}},
-    {"SirtakiReducescatter",
-     create<SIRTAKI_REDUCESCATTER>,
-     forget_all_rows<1>,
-     forget_all_rows<0>,
-     {kTypes, "N: int >= 1"},
-     {"tensors: N * T"},
-     {"reduced: N * T"}},
-    {"SirtakiBroadcast",
-     create<SIRTAKI_BROADCAST>,
-     keep_shapes<1>,
-     keep_shapes<0>,
-     {kTypes, "N: int >= 1"},
-     {"tensors: N * T"},
-     {"received: N * T"}},
+    {"SirtakiAllreduce", create<SIRTAKI_ALLREDUCE>, keep_shapes<1>, keep_shapes<0>, kAnyNumber,
+     kTensors, kReduced},
+    {"SirtakiAllgather", create<SIRTAKI_ALLGATHER>, forget_all_rows<1>, forget_all_rows<0>,
+     kAnyNumber, kTensors, kGathered},
+    {"SirtakiReducescatter", create<SIRTAKI_REDUCESCATTER>, forget_all_rows<1>, forget_all_rows<0>,
+     kAnyNumber, kTensors, kReduced},
+    {"SirtakiBroadcast", create<SIRTAKI_BROADCAST>, keep_shapes<1>, keep_shapes<0>, kAnyNumber,
+     kTensors, kReceived},
     {"SirtakiAlltoall",
      create<SIRTAKI_ALLTOALL>,
      alltoall_shapes,
@@ -253,7 +239,7 @@ void define(const Operation& operation, const std::string& name, bool stateful, 
   for (const char* output : operation.outputs) TF_OpDefinitionBuilderAddOutput(builder, output);
   for (const char* attribute :
        {"tensor_name: string = ''", "reduce_op: int = 1", "root_rank: int = 0",
-        "process_set: int = 0", "wire: int = 0", "prescale_bits: int = 4607182418800017408",
+        "process_set: int = 0", "codec: int = 0", "prescale_bits: int = 4607182418800017408",
         "postscale_bits: int = 4607182418800017408"}) {
     TF_OpDefinitionBuilderAddAttr(builder, attribute);
   }
@@ -334,9 +320,7 @@ const std::string problem = [] {
 extern "C" __attribute__((visibility("default"))) const char* sirtaki_tf_connect(
     const sirtaki_table* table) {
   if (!sirtaki::tf::problem.empty()) return sirtaki::tf::problem.c_str();
-  if (table->version != SIRTAKI_FFI_VERSION || table->struct_size < sizeof(sirtaki_table)) {
-    return "the engine's interface has another version";
-  }
-  sirtaki::tf::engine_table = table;
-  return "";
+  const char* problem = sirtaki::problem_of(*table);
+  if (*problem == '\0') sirtaki::tf::engine_table = table;
+  return problem;
 }

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "base/task.h"
+#include "transport/channel.h"
 #include "transport/exchange_rules.h"
 #include "transport/heaps/peer_heaps.h"
 #include "transport/hosts.h"
 #include "transport/memory/doorbell.h"
 #include "transport/memory/meeting_policy.h"
-#include "transport/network/silence.h"
 
 namespace sirtaki {
 
@@ -24,7 +24,7 @@ struct SlotUse {
 /// What the groups of one rank have in common.
 struct Endpoint {
   /// `sockets`: to each peer on another host; as many on all ranks, and `exchange_rules` likewise.
-  /// `shared`: null where no rank of the host has one. `silent_seconds`: see is_silent.
+  /// `shared`: null where no rank of the host has one. `silent_seconds`: see Channel::is_silent.
   Endpoint(std::shared_ptr<Region> memory, int world_rank, int place_on_host, SpinPolicy policy,
            int sockets = 1, const ExchangeRules& exchange_rules = {}, PeerHeaps* shared = nullptr,
            double silent_seconds = kSilentSeconds)

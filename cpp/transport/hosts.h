@@ -1,39 +1,11 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "base/fd.h"
-#include "base/sealed_frames.h"
 #include "transport/host_tree.h"
 
 namespace sirtaki {
-
-/// A connection for data. Its keys vouch for all that goes there but the data itself.
-struct DataSocket {
-  DataSocket() = default;
-  DataSocket(Fd connected, const SealKeys& shared = {})
-      : socket(std::move(connected)), keys(shared) {}
-
-  Fd socket;
-  SealKeys keys;
-};
-
-/// How a rank gets connections to ranks on other hosts.
-struct Connect {
-  using Ended = std::function<bool()>;
-
-  /// Opens a connected stream socket to another rank; the peer asks for the same (rank, lane) at
-  /// about the same time. Lanes number the connections of a pair from 0. Gives up once `ended()` is
-  /// true. Throws what the opening raised.
-  std::function<DataSocket(int rank, int lane, const Ended& ended)> open;
-  /// Why the connection to a rank broke, where who made it knows better than the socket; else
-  /// empty.
-  std::function<std::string(int rank)> why_broken;
-};
 
 /// Which ranks of the world share a host. Host 0 is rank 0's; a host's leader is its lowest rank.
 class HostMap {

@@ -14,14 +14,23 @@ std::vector<int> WideGroup::on_this_host(const Endpoint& endpoint, const HostMap
   return result;
 }
 
+std::unique_ptr<Network> WideGroup::make(const MakeNetwork& make_network,
+                                         const Endpoint& endpoint) {
+  const int lanes = endpoint.sockets_per_peer;
+  auto network = make_network(endpoint.doorbell, {.first_number = set_ * lanes, .stripes = lanes});
+  for (int m = 0; m < local_.size(); ++m) {
+    network->keep({local_.stream_slots(m), local_.stream_bytes()});
+  }
+  return network;
+}
+
 WideGroup::WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks,
-                     int set, Connect connect)
+                     int set, const MakeNetwork& make_network)
     : ranks_(std::move(world_ranks)),
       set_(set),
       rules_(endpoint.rules),
       local_(endpoint, hosts, on_this_host(endpoint, hosts, ranks_), set),
-      sockets_(endpoint.rank, endpoint.doorbell, std::move(connect),
-               set * endpoint.sockets_per_peer, endpoint.sockets_per_peer, endpoint.silent_ns) {
+      net_(endpoint.rank, endpoint.doorbell, make(make_network, endpoint), endpoint.silent_ns) {
   rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), endpoint.rank) - ranks_.begin());
   std::vector<std::vector<int>> by_host(static_cast<size_t>(hosts.hosts()));
   for (int m = 0; m < size(); ++m) {

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "transport/group.h"
-#include "transport/network/tcp.h"
+#include "transport/wide_net.h"
 
 namespace sirtaki {
 
@@ -16,11 +17,10 @@ namespace sirtaki {
 class WideGroup {
  public:
   WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks, int set,
-            Connect connect);
+            const MakeNetwork& make_network);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
-  int set() const { return set_; }
   int world_rank(int member) const { return ranks_[static_cast<size_t>(member)]; }
 
   /// The members on this host; `members_on(host())` are their numbers in the set.
@@ -51,7 +51,7 @@ class WideGroup {
   int lanes() const { return lanes_; }
 
   /// Of this set alone: several sets may have operations under way.
-  Sockets& sockets() { return sockets_; }
+  WideNet& net() { return net_; }
   /// When to use which exchange.
   const ExchangeRules& rules() const { return rules_; }
 
@@ -61,11 +61,13 @@ class WideGroup {
   static std::vector<int> on_this_host(const Endpoint& endpoint, const HostMap& hosts,
                                        const std::vector<int>& world_ranks);
 
+  std::unique_ptr<Network> make(const MakeNetwork& make_network, const Endpoint& endpoint);
+
   std::vector<int> ranks_;
   int set_;
   ExchangeRules rules_;
   Group local_;
-  Sockets sockets_;
+  WideNet net_;
   int rank_ = 0;
   std::vector<int> host_of_;
   std::vector<int> index_of_;

@@ -17,31 +17,27 @@ if TYPE_CHECKING:
         MismatchError,
         PeerLostError,
     )
-    from sirtaki.core.objects import allgather_object, broadcast_object
-    from sirtaki.core.process_sets import (
-        ProcessSet,
-        add_process_set,
-        global_process_set,
-        remove_process_set,
-    )
-    from sirtaki.core.reduce_ops import Adasum, Average, Max, Min, Product, Sum
-    from sirtaki.core.snapshot import snapshot
-    from sirtaki.core.state import (
+    from sirtaki.core.operations.objects import allgather_object, broadcast_object
+    from sirtaki.core.operations.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+    from sirtaki.core.world.lifecycle import init, shutdown
+    from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+    from sirtaki.core.world.registration import add_process_set, remove_process_set
+    from sirtaki.core.world.snapshot import snapshot
+    from sirtaki.core.world.state import (
         cross_rank,
         cross_size,
-        init,
         is_homogeneous,
         is_initialized,
         local_rank,
         local_size,
         rank,
-        shutdown,
         size,
         start_timeline,
         stop_timeline,
     )
+    from sirtaki.core.world.world import World
     from sirtaki.launch.api import run
-    from sirtaki.numpy_groups import (
+    from sirtaki.numpy.groups import (
         grouped_allgather,
         grouped_allgather_async,
         grouped_allreduce,
@@ -51,8 +47,8 @@ if TYPE_CHECKING:
         grouped_reducescatter,
         grouped_reducescatter_async,
     )
-    from sirtaki.numpy_memory import empty
-    from sirtaki.numpy_ops import (
+    from sirtaki.numpy.memory import empty
+    from sirtaki.numpy.ops import (
         allgather,
         allgather_async,
         allreduce,
@@ -72,8 +68,8 @@ if TYPE_CHECKING:
         reducescatter_async,
         synchronize,
     )
-    from sirtaki.numpy_pairs import ANY_SOURCE, irecv, isend, recv, send
-    from sirtaki.numpy_rooted import (
+    from sirtaki.numpy.pairs import ANY_SOURCE, irecv, isend, recv, send
+    from sirtaki.numpy.rooted import (
         gather,
         gather_async,
         reduce,
@@ -81,6 +77,7 @@ if TYPE_CHECKING:
         scatter,
         scatter_async,
     )
+    from sirtaki.rendezvous.world.placement import Placement, placements
 
     __version__: str
 
@@ -93,14 +90,10 @@ _MODULES = {
         "MismatchError",
         "PeerLostError",
     ),
-    "sirtaki.core.objects": ("allgather_object", "broadcast_object"),
-    "sirtaki.core.process_sets": (
-        "ProcessSet",
-        "add_process_set",
-        "global_process_set",
-        "remove_process_set",
-    ),
-    "sirtaki.core.reduce_ops": (
+    "sirtaki.core.operations.objects": ("allgather_object", "broadcast_object"),
+    "sirtaki.core.world.lifecycle": ("init", "shutdown"),
+    "sirtaki.core.world.process_sets": ("ProcessSet", "global_process_set"),
+    "sirtaki.core.operations.reduce_ops": (
         "Adasum",
         "Average",
         "Max",
@@ -108,23 +101,23 @@ _MODULES = {
         "Product",
         "Sum",
     ),
-    "sirtaki.core.snapshot": ("snapshot",),
-    "sirtaki.core.state": (
+    "sirtaki.core.world.registration": ("add_process_set", "remove_process_set"),
+    "sirtaki.core.world.snapshot": ("snapshot",),
+    "sirtaki.core.world.state": (
         "cross_rank",
         "cross_size",
-        "init",
         "is_homogeneous",
         "is_initialized",
         "local_rank",
         "local_size",
         "rank",
-        "shutdown",
         "size",
         "start_timeline",
         "stop_timeline",
     ),
+    "sirtaki.core.world.world": ("World",),
     "sirtaki.launch.api": ("run",),
-    "sirtaki.numpy_groups": (
+    "sirtaki.numpy.groups": (
         "grouped_allgather",
         "grouped_allgather_async",
         "grouped_allreduce",
@@ -134,8 +127,8 @@ _MODULES = {
         "grouped_reducescatter",
         "grouped_reducescatter_async",
     ),
-    "sirtaki.numpy_memory": ("empty",),
-    "sirtaki.numpy_ops": (
+    "sirtaki.numpy.memory": ("empty",),
+    "sirtaki.numpy.ops": (
         "allgather",
         "allgather_async",
         "allreduce",
@@ -155,8 +148,9 @@ _MODULES = {
         "reducescatter_async",
         "synchronize",
     ),
-    "sirtaki.numpy_pairs": ("ANY_SOURCE", "irecv", "isend", "recv", "send"),
-    "sirtaki.numpy_rooted": (
+    "sirtaki.numpy.pairs": ("ANY_SOURCE", "irecv", "isend", "recv", "send"),
+    "sirtaki.rendezvous.world.placement": ("Placement", "placements"),
+    "sirtaki.numpy.rooted": (
         "gather",
         "gather_async",
         "reduce",
@@ -191,9 +185,11 @@ __all__ = [
     "Min",
     "MismatchError",
     "PeerLostError",
+    "Placement",
     "ProcessSet",
     "Product",
     "Sum",
+    "World",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -232,6 +228,7 @@ __all__ = [
     "join",
     "local_rank",
     "local_size",
+    "placements",
     "poll",
     "rank",
     "recv",

@@ -11,7 +11,7 @@ DTYPES: dict[str, int]
 DTYPE_BYTES: tuple[int, ...]
 REDUCIBLE_DTYPES: int
 REDUCTIONS: dict[str, int]
-WIRES: dict[str, int]
+CODECS: dict[str, int]
 
 class AutotuneOptions:
     enabled: bool
@@ -92,7 +92,7 @@ class Request:
         set: int = 0,
         prescale: float = 1.0,
         postscale: float = 1.0,
-        wire: int = ...,
+        codec: int = ...,
         shapes: Sequence[Sequence[int]] = ...,
         splits: Sequence[int] = ...,
         inputs: Sequence[int] = ...,
@@ -105,12 +105,12 @@ class Request:
 
 class Recorded:
     number: int
-    kind: str
+    operation: str
+    tensor: str
     dtype: str
     stage: str
     set: int
     bytes: int
-    shown: str
     submitted_ns: int
     agreed_ns: int
     begun_ns: int
@@ -119,6 +119,20 @@ class Recorded:
     peer: int
     chunk: int
     waits_since_ns: int
+
+class RankState:
+    known: bool
+    gone: bool
+    stage: str
+    operation: str
+    tensor: str
+    phase: str
+    peer: int
+    chunk: int
+    seconds: float
+    open: int
+    completed: int
+    blocked_seconds: float
 
 class Links:
     def __init__(
@@ -151,11 +165,13 @@ class Engine:
         rank: int,
         tag: int,
         set: int,
-        waits: bool,
         keep: object,
         completions: Completions | None = None,
         number: int = 0,
     ) -> Handle: ...
+    def send_and_wait(
+        self, address: int, bytes: int, rank: int, tag: int, set: int, keep: object
+    ) -> None: ...
     def receive(
         self,
         address: int,
@@ -163,11 +179,13 @@ class Engine:
         rank: int,
         tag: int,
         set: int,
-        waits: bool,
         keep: object,
         completions: Completions | None = None,
         number: int = 0,
     ) -> Handle: ...
+    def receive_and_wait(
+        self, address: int, bytes: int, rank: int, tag: int, set: int, keep: object
+    ) -> tuple[int, int]: ...
     def withdraw(self, handle: Handle) -> None: ...
     def wait(self, handle: Handle, timeout: float | None = None, for_ever: bool = True) -> bool: ...
     def require_own_process(self) -> None: ...
@@ -175,7 +193,9 @@ class Engine:
     def abort(self, why: str) -> None: ...
     def start_timeline(self, path: str, mark_cycles: bool) -> None: ...
     def stop_timeline(self) -> None: ...
-    def snapshot(self, most: int) -> list[tuple[int, list[Recorded]]]: ...
+    def snapshot(
+        self, most: int, patience: float
+    ) -> list[tuple[int, RankState, list[Recorded]]]: ...
     def process_sets(self) -> dict[int, list[int]]: ...
     def backend_name(self) -> str: ...
     def direct(self) -> tuple[int, int]: ...
@@ -194,6 +214,9 @@ def heap_allocate(bytes: int) -> NDArray[uint8] | None: ...
 def heap_holds(address: int, bytes: int) -> bool: ...
 def heap_memory() -> tuple[int, int]: ...
 def region_bytes(ranks: int) -> int: ...
+
+slot_bytes: int
+
 def linked_hosts(hosts: int, host: int) -> list[int]: ...
 def reduce(
     target: int,
@@ -204,3 +227,5 @@ def reduce(
     prescale: float = 1.0,
     postscale: float = 1.0,
 ) -> None: ...
+def has_coded_reduction(codec: int, op: int) -> bool: ...
+def feed_back(codec: int, numbers: int, residual: int, count: int) -> None: ...

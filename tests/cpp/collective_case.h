@@ -21,8 +21,8 @@ inline constexpr Kind kDataKinds[] = {Kind::kAllreduce, Kind::kReduce,       Kin
                                       Kind::kGather,    Kind::kScatter,      Kind::kBroadcast,
                                       Kind::kAlltoall,  Kind::kReducescatter};
 
-inline Op rounding(Op op, WireFormat wire) {
-  op.wire = wire;
+inline Op encoding(Op op, CodecId codec) {
+  op.codec = codec;
   return op;
 }
 
@@ -93,15 +93,26 @@ class CaseMaker {
   size_t uneven(size_t a, size_t b) const { return count_ * ((a + 2 * b + case_.seed) % 4) / 2; }
 
   Bytes folded(std::vector<Bytes> sources) const {
-    const WireFormat wire = case_.op.wire;
-    if (wire != WireFormat::kOwn) {
-      for (Bytes& source : sources) {
-        source = reference::widened(wire, reference::rounded(wire, source));
-      }
+    if (case_.op.codec != CodecId::kNone) {
+      for (Bytes& source : sources) source = as_it_travels(source);
     }
     Bytes result(sources[0].size());
     const size_t elements = result.size() / size_of(case_.op.dtype);
     reference::reduce(case_.op.dtype, case_.op.reduce, sources, elements, case_.op.scale, result);
+    return result;
+  }
+
+  /// Each segment begins with a block.
+  Bytes as_it_travels(Bytes& source) const {
+    Bytes result;
+    const Segments segments = cut(source, sizeof(float), case_.seed);
+    for (const Segment& segment : segments.list()) {
+      const auto* const data = reinterpret_cast<const unsigned char*>(segment.data);
+      const Bytes given(data, data + segment.bytes);
+      const Bytes encoded = reference::encoded(case_.op.codec, given);
+      const Bytes seen = reference::decoded(case_.op.codec, encoded, segment.bytes / sizeof(float));
+      result.insert(result.end(), seen.begin(), seen.end());
+    }
     return result;
   }
 
@@ -188,7 +199,9 @@ template <class AnyMember>
 void run_case(AnyMember& rank, const Case& c, size_t member) {
   std::vector<Bytes> in = c.in[member];
   const size_t element = size_of(c.op.dtype);
-  const auto seed = static_cast<uint32_t>(c.seed + member);
+  // What is encoded has the same borders on all members.
+  const bool encoded = c.op.codec != CodecId::kNone;
+  const auto seed = static_cast<uint32_t>(c.seed + (encoded ? 0 : member));
   const Streams sources = segments_of(in, element, seed);
   if (c.in_place) {
     rank.run(c.op, sources, sources);

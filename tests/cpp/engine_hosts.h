@@ -92,7 +92,7 @@ class MeetingBackend : public Backend {
     return immediately(
         [this, &op, &in, &out] { meeting_.sum(op.set, in[0], out[0], endpoint_.doorbell); });
   }
-  int lane_of(int32_t) const override { return 0; }
+  int track_of(int32_t) const override { return 0; }
   WorkPtr add_set(int32_t set, const std::vector<int>& ranks) override {
     return immediately([this, set, ranks] {
       meet_all();
@@ -143,7 +143,7 @@ class VirtualHosts {
   }
 
   std::unique_ptr<Engine> start(int rank, const EngineOptions& options) {
-    const auto make = [this](Endpoint& endpoint, const HostMap&, Connect) {
+    const auto make = [this](Endpoint& endpoint, const HostMap&, const MakeNetwork&) {
       return std::make_unique<MeetingBackend>(meeting, endpoint);
     };
     return start_with(make, rank, options, switchboard.of(rank));
@@ -161,14 +161,14 @@ class VirtualHosts {
     }
     const auto links = make_links(rank, std::move(connect));
     return std::make_unique<Engine>(rank, hosts, region_of(rank), Links::lend(links),
-                                    links->connect(), options, make);
+                                    links->network(), options, make);
   }
 
   /// What the rank has, which is no more ours.
   std::shared_ptr<Links> make_links(int rank, Connect connect = {}) {
     RankLinks& own = links_of(rank);
     return std::make_shared<Links>(rank, hosts, region_of(rank), std::move(own.local),
-                                   std::move(own.hosts), std::move(connect), 10);
+                                   channels_over(std::move(own.hosts)), std::move(connect), 10);
   }
 
   /// As if the network between the host and the one above it were gone, with a reset.

@@ -56,10 +56,6 @@ inline Error error_of(const std::function<void()>& work) {
   throw std::runtime_error("expected an error");
 }
 
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// Sums `values` over all ranks in place.
 inline std::shared_ptr<Handle> start_sum(Engine& engine, const std::string& name,
                                          std::vector<float>& values, int32_t set = 0) {

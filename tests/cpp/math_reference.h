@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <complex>
@@ -9,9 +10,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "math/codec.h"
 #include "math/half.h"
 #include "math/reduce.h"
-#include "math/wire_format.h"
 
 // The rules of math/reduce.h, one element after another, in the plainest way.
 namespace sirtaki::reference {
@@ -179,25 +180,74 @@ inline void reduce(Dtype dtype, ReduceOp op, const std::vector<Bytes>& srcs, siz
   }
 }
 
-/// What a stream of float32 is on the wire.
-inline Bytes rounded(WireFormat wire, const Bytes& floats) {
-  Bytes result(floats.size() / sizeof(float) * kWireBytes);
+inline float float_at(const Bytes& bytes, size_t i) {
+  float value;
+  std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
+  return value;
+}
+
+inline constexpr size_t kInt8Block = 60;
+inline constexpr size_t kInt8Bytes = 64;
+
+/// Blocks of a scale and 60 whole numbers.
+inline Bytes encoded_int8(const Bytes& floats) {
+  const size_t count = floats.size() / sizeof(float);
+  Bytes result;
+  for (size_t begin = 0; begin < count; begin += kInt8Block) {
+    const size_t end = std::min(begin + kInt8Block, count);
+    float most = 0;
+    bool finite = true;
+    for (size_t i = begin; i < end; ++i) {
+      most = std::max(most, std::abs(float_at(floats, i)));
+      finite = finite && std::isfinite(float_at(floats, i));
+    }
+    const bool all_zero = most < 0x1p-119f;
+    const float nothing = finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    const float scale = finite && !all_zero ? most / 127 : nothing;
+    Bytes block(kInt8Bytes);
+    std::memcpy(block.data(), &scale, sizeof scale);
+    for (size_t i = begin; i < end && finite && !all_zero; ++i) {
+      const auto whole = static_cast<int8_t>(std::nearbyint(float_at(floats, i) * (127 / most)));
+      std::memcpy(&block[sizeof scale + (i - begin)], &whole, 1);
+    }
+    result.insert(result.end(), block.begin(), block.end());
+  }
+  return result;
+}
+
+inline Bytes decoded_int8(const Bytes& blocks, size_t count) {
+  Bytes result(count * sizeof(float));
+  for (size_t i = 0; i < count; ++i) {
+    const size_t block = i / kInt8Block * kInt8Bytes;
+    const auto whole = static_cast<int8_t>(blocks[block + sizeof(float) + i % kInt8Block]);
+    float scale;
+    std::memcpy(&scale, &blocks[block], sizeof scale);
+    const float value = static_cast<float>(whole) * scale;
+    std::memcpy(&result[i * sizeof value], &value, sizeof value);
+  }
+  return result;
+}
+
+/// What numbers of float32 are encoded in.
+inline Bytes encoded(CodecId codec, const Bytes& floats) {
+  if (codec == CodecId::kInt8) return encoded_int8(floats);
+  Bytes result(floats.size() / 2);
   for (size_t i = 0; i < floats.size() / sizeof(float); ++i) {
-    float value;
-    std::memcpy(&value, floats.data() + i * sizeof value, sizeof value);
-    const uint16_t half = wire == WireFormat::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
+    const float value = float_at(floats, i);
+    const uint16_t half = codec == CodecId::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
     std::memcpy(result.data() + i * sizeof half, &half, sizeof half);
   }
   return result;
 }
 
-/// What a stream on the wire is as float32.
-inline Bytes widened(WireFormat wire, const Bytes& halves) {
-  Bytes result(halves.size() / kWireBytes * sizeof(float));
-  for (size_t i = 0; i < halves.size() / kWireBytes; ++i) {
+/// `count` float32 that were encoded.
+inline Bytes decoded(CodecId codec, const Bytes& bytes, size_t count) {
+  if (codec == CodecId::kInt8) return decoded_int8(bytes, count);
+  Bytes result(count * sizeof(float));
+  for (size_t i = 0; i < count; ++i) {
     uint16_t half;
-    std::memcpy(&half, halves.data() + i * sizeof half, sizeof half);
-    const float value = wire == WireFormat::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+    std::memcpy(&half, bytes.data() + i * sizeof half, sizeof half);
+    const float value = codec == CodecId::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
     std::memcpy(result.data() + i * sizeof value, &value, sizeof value);
   }
   return result;

@@ -14,18 +14,13 @@
 
 #include "backends/native.h"
 #include "math_reference.h"
+#include "sanitized.h"
 #include "transport/group.h"
 
 // Ranks as threads of the test, over anonymous shared memory.
 namespace sirtaki::testing {
 
 using reference::Bytes;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 inline constexpr int kWorlds[] = {1, 2, 3, 4, 7};
 inline constexpr size_t kSmallestChunk = 4096;
@@ -77,7 +72,7 @@ struct Member {
         heaps(PeerHeaps::in_process(heap, rank, size)),
         endpoint(std::move(region), world_rank, world_rank, SpinPolicy{0, 0}, 1, {}, heaps.get()) {
     endpoint.doorbell.drive_as_caller(true);
-    backend = std::make_unique<NativeBackend>(endpoint, hosts, Connect());
+    backend = std::make_unique<NativeBackend>(endpoint, hosts, MakeNetwork());
   }
 
   void run(const Op& op, const Streams& in, const Streams& out) {

@@ -29,7 +29,7 @@ inline Request launched(Request request) {
 
 /// On the wire.
 inline Request rounding(Request request) {
-  request.wire = WireFormat::kBF16;
+  request.codec = CodecId::kBF16;
   return request;
 }
 
@@ -60,6 +60,10 @@ inline Request join_of(int32_t set = 0) {
   request.name = "join." + std::to_string(set);
   request.set = set;
   return request;
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
 }
 
 }  // namespace sirtaki::testing

@@ -72,7 +72,8 @@ class Client {
             },
             [](int64_t) {},
             [](int) {},
-            [this](int rank) { left.push_back(rank); }};
+            [this](int rank) { left.push_back(rank); },
+            [](Reader&) {}};
   }
 
   void run(std::vector<Item> items) {

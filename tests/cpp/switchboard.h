@@ -11,16 +11,16 @@
 #include <tuple>
 #include <utility>
 
-#include "transport/hosts.h"
+#include "transport/network/connect.h"
 
 namespace sirtaki::testing {
 
 /// Hands both ends of a pair the two sides of a socketpair, as soon as both have asked.
 class Switchboard {
  public:
-  Fd connect(int rank, int peer, int lane, const Connect::Ended& ended) {
+  Fd connect(int rank, int peer, int number, const Connect::Ended& ended) {
     std::unique_lock lock(mutex_);
-    const auto key = std::make_tuple(std::min(rank, peer), std::max(rank, peer), lane);
+    const auto key = std::make_tuple(std::min(rank, peer), std::max(rank, peer), number);
     const auto waiting = sides_.find(key);
     if (waiting != sides_.end()) {
       Fd side = std::move(waiting->second);
@@ -43,8 +43,8 @@ class Switchboard {
   /// How a rank connects.
   Connect of(int rank) {
     Connect connect;
-    connect.open = [this, rank](int peer, int lane, const Connect::Ended& ended) {
-      return this->connect(rank, peer, lane, ended);
+    connect.open = [this, rank](int peer, int number, const Connect::Ended& ended) {
+      return this->connect(rank, peer, number, ended);
     };
     return connect;
   }

@@ -26,11 +26,11 @@ struct HostedMember {
         endpoint(std::move(region), world_rank, hosts.place_of(world_rank), SpinPolicy{0, 0},
                  sockets, rules) {
     endpoint.doorbell.drive_as_caller(true);
-    connect.open = [this, open = connect.open](int peer, int lane, const Connect::Ended& ended) {
+    connect.open = [this, open = connect.open](int peer, int number, const Connect::Ended& ended) {
       ++opened;
-      return open(peer, lane, ended);
+      return open(peer, number, ended);
     };
-    backend = std::make_unique<NativeBackend>(endpoint, hosts, std::move(connect));
+    backend = std::make_unique<NativeBackend>(endpoint, hosts, over_sockets(std::move(connect)));
   }
 
   void run(const Op& op, const Streams& in, const Streams& out) {

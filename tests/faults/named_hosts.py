@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sirtaki.rendezvous.tcp_store import TcpStoreServer
+from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
 
 _STARTED = ("HOROVOD_", "SIRTAKI_", "OMPI_", "PMI", "SLURM")
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 START = """
 import threading, torch
 import sirtaki.torch as hvd
-from sirtaki.core import state
+from sirtaki.core.world import state
 from sirtaki.torch.device import routes
 from tests.parallel.device.fake_device import FakeDevice
 torch.set_num_threads(1)

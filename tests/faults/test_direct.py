@@ -16,7 +16,7 @@ import os, signal, sys, threading, time
 import numpy as np
 import sirtaki as hvd
 from sirtaki import _core
-from sirtaki.core.state import current_world
+from sirtaki.core.world.state import current_world
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 hvd.init()

@@ -29,7 +29,7 @@ PRELUDE = """
 import os, signal, threading, time
 import numpy as np
 import sirtaki as hvd
-from sirtaki.core import links, state
+from sirtaki.core.world import lifecycle, links
 
 met = []
 join_world = links.join_world
@@ -119,11 +119,11 @@ def test_a_forked_child_leaves_its_parents_links_alone(
     code = """
 live(1)
 end()
-kept = state._Process.links
+kept = lifecycle._Process.links
 if os.fork() == 0:
-    used = kept.renew(kept._plan)
+    used = kept.renew(kept._settings)
     kept.core.close()
-    state._leave()
+    lifecycle._leave()
     os._exit(3 if used else 0)
 assert os.wait()[1] == 0
 live(2)
@@ -141,7 +141,7 @@ print(len(met))
 @pytest.mark.parametrize(
     "change",
     [
-        "state._Process.links.close(); state._Process.links = None",
+        "lifecycle._Process.links.close(); lifecycle._Process.links = None",
         "os.environ['SIRTAKI_SOCKETS_PER_PEER'] = '2'",
         "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])",
     ],
@@ -264,15 +264,15 @@ if launched == size - 1:
 @WORLDS
 def test_a_lost_world_leaves_no_links(tmp_path: Path, host_of: Sequence[int]) -> None:
     code = """
-live(1)
-if launched == 1:
-    die()
 try:
+    live(1)
+    if launched == 1:
+        die()
     while True:
         hvd.allreduce(np.ones(10))
 except hvd.PeerLostError:
     end()
-    print(state._Process.links)
+    print(lifecycle._Process.links)
 """
     printed, errors = run(code, tmp_path, host_of)
     assert [text for rank, text in enumerate(printed) if rank != 1] == ["None"] * (

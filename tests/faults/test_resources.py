@@ -54,7 +54,7 @@ def test_a_thousand_worlds_leak_no_memory_descriptor_or_thread(
 def test_init_and_use_add_little_memory(job: Job) -> None:
     code = """
 values = np.ones(1 << 20, np.float32)
-import sirtaki.core.world, sirtaki.numpy_ops  # imported before the measurement
+import sirtaki.core.world.world, sirtaki.numpy.ops  # imported before the measurement
 before = resident_kib()
 hvd.init()
 for _ in range(3):

@@ -3,7 +3,7 @@
 # ruff: noqa: E501, a signature stands in one line
 from __future__ import annotations
 
-from tests.single.api_names import LIFECYCLE, Group
+from tests.single.repository.api_names import LIFECYCLE, Group
 
 RANKS = "tests/frameworks/tensorflow/ranks"
 KERAS_RANKS = "tests/frameworks/keras/ranks"
@@ -31,14 +31,14 @@ GROUPS = [
     Group(
         "TensorFlow: lifecycle",
         TENSORFLOW,
-        "sirtaki.core.state",
+        "sirtaki.core.world.state",
         "tests/single/test_lifecycle.py",
         LIFECYCLE + "\nis_homogeneous()",
     ),
     Group(
         "TensorFlow: values in graphs",
         TENSORFLOW,
-        "sirtaki.tensorflow.graph_values",
+        "sirtaki.tensorflow.ops.graph_values",
         f"{RANKS}/test_graphs.py",
         """size_op(process_set_id=0, name=None)
         rank_op(name=None)
@@ -49,7 +49,7 @@ GROUPS = [
     Group(
         "TensorFlow: reductions",
         TENSORFLOW,
-        "sirtaki.tensorflow.collectives",
+        "sirtaki.tensorflow.ops.collectives",
         "tests/frameworks/cases.py",
         f"""allreduce(tensor, average=None, {DEVICES}, {COMPRESSION}, op=None, {SCALES}, name=None, {PS}, ignore_name_scope=False)
         grouped_allreduce(tensors, average=None, {DEVICES}, {COMPRESSION}, op=None, {SCALES}, {PS}, ignore_name_scope=False, name=None)
@@ -58,14 +58,14 @@ GROUPS = [
     Group(
         "TensorFlow: reductions of groups",
         TENSORFLOW,
-        "sirtaki.tensorflow.collectives",
+        "sirtaki.tensorflow.ops.collectives",
         f"{RANKS}/test_training.py",
         f"grouped_reducescatter(tensors, device_dense='', {COMPRESSION}, op=Average, {PS}, {SCALES})",
     ),
     Group(
         "TensorFlow: the other collectives",
         TENSORFLOW,
-        "sirtaki.tensorflow.dense_ops",
+        "sirtaki.tensorflow.ops.dense",
         "tests/frameworks/cases.py",
         f"""allgather(tensor, name=None, ignore_name_scope=False, {PS})
         grouped_allgather(tensors, name=None, ignore_name_scope=False, {PS})
@@ -75,7 +75,7 @@ GROUPS = [
     Group(
         "TensorFlow: uneven data",
         TENSORFLOW,
-        "sirtaki.tensorflow.dense_ops",
+        "sirtaki.tensorflow.ops.dense",
         f"{RANKS}/test_training.py",
         "join()",
     ),

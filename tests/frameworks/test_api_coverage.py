@@ -8,8 +8,8 @@ import re
 import pytest
 
 from tests.frameworks.api_names import GROUPS
-from tests.single.api_names import Group, name_of
-from tests.single.test_api_coverage import (
+from tests.single.repository.api_names import Group, name_of
+from tests.single.repository.test_api_coverage import (
     ROOT,
     actual_parameters,
     expected_parameters,

@@ -11,12 +11,14 @@
 #include "backends/immediate.h"
 #include "base/frames.h"
 #include "engine/control/host_aggregator.h"
-#include "engine/control/relay.h"
+#include "engine/control/leader_relay.h"
+#include "engine/control/sequencer_relay.h"
 #include "engine/engine.h"
 #include "engine/requests/checks.h"
 #include "engine/sequencer/sequencer.h"
 #include "pairs/pairs.h"
 #include "transport/memory/byte_ring.h"
+#include "transport/network/tcp_channel.h"
 
 // A coverage-guided search for bytes from peers that know the secret and lie: what the core makes
 // of them is an error or an operation that stays inside its memory, never a crash or a hang.
@@ -66,7 +68,7 @@ Request some_request(Data& data) {
   request.kind = static_cast<Kind>(data.ConsumeIntegralInRange(0, 14));
   request.dtype = static_cast<Dtype>(data.ConsumeIntegralInRange(0, 10));
   request.reduce = static_cast<ReduceOp>(data.ConsumeIntegralInRange(0, kReduceOpCount));
-  request.wire = static_cast<WireFormat>(data.ConsumeIntegralInRange(0, kWireCount));
+  request.codec = static_cast<CodecId>(data.ConsumeIntegralInRange(0, kCodecCount));
   request.root = data.ConsumeIntegralInRange(-1, 4);
   request.set = data.ConsumeIntegralInRange(-1, 3);
   request.name = data.PickValueInArray(kNames);
@@ -249,7 +251,7 @@ void relay(Data& data) {
   require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
   const Fd peer(pair[1]);
   std::vector<HostLink> links;
-  links.emplace_back(Link{1 - rank, Fd(pair[0])});
+  links.emplace_back(std::make_unique<TcpChannel>(1 - rank, Fd(pair[0])));
   links.back().begin(kFirstGeneration);
   FrameSealer sealer({});  // with the key that the link has
   const auto lost = [&](const Loss& loss) {
@@ -274,10 +276,7 @@ void relay(Data& data) {
       may_throw([&] { region->up(1).write(frame); });
     }
     if (send(peer.get(), stream.data(), stream.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
-    std::vector<pollfd> polled;
-    relay->prepare(polled);
-    for (pollfd& entry : polled) entry.revents = POLLIN;
-    relay->serve(polled);
+    relay->step(now_ns());
     if (leads) continue;
     static_cast<SequencerRelay&>(*relay).receive_up(
         [](const Reporters&, std::string_view text) { require(!text.empty()); });
@@ -293,7 +292,7 @@ class Toucher : public Backend {
   WorkPtr start(const Op& op, const Streams& in, const Streams& out) override {
     return immediately([this, &op, &in, &out] { touch(op, in, out); });
   }
-  int lane_of(int32_t) const override { return 0; }
+  int track_of(int32_t) const override { return 0; }
   WorkPtr add_set(int32_t set, const std::vector<int>& ranks) override {
     require(set > 0 && set < Region::kMaxSets && ranks.front() >= 0 && ranks.back() < members_);
     return immediately([] {});
@@ -325,7 +324,7 @@ class Toucher : public Backend {
 void engine(Data& data) {
   constexpr int64_t kLongNs = 20'000'000;
   const auto region = Region::anonymous(2);
-  const auto make = [](Endpoint&, const HostMap&, const Connect&) {
+  const auto make = [](Endpoint&, const HostMap&, const MakeNetwork&) {
     return std::make_unique<Toucher>(2);
   };
   EngineOptions options;
@@ -422,7 +421,7 @@ void pairs(Data& data) {
       if (data.ConsumeIntegralInRange(0, 15) == 0) pairs.forget(1);
     }
   });
-  (void)pairs.describe_pending();
+  (void)pairs.pending_of(nullptr);
   pairs.drop(Error(ErrorCode::kPeerLost, "the search is over"));
   require(open == 0);
   pairs.stop();

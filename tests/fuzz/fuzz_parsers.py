@@ -13,8 +13,10 @@ import sys
 import atheris
 
 with atheris.instrument_imports():
-    from sirtaki.launch import frames
-    from sirtaki.rendezvous import auth, records, sealing, wire
+    from sirtaki.launch.processes import frames
+    from sirtaki.rendezvous.stores import wire
+    from sirtaki.rendezvous.trust import auth, sealing
+    from sirtaki.rendezvous.world import records
 
 SECRET = bytes(32)
 IDENTITY = auth.own_identity("host")

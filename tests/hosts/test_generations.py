@@ -13,7 +13,7 @@ PRELUDE = """if True:
     import os
     import numpy as np
     import sirtaki as hvd
-    from sirtaki.core import links, state
+    from sirtaki.core.world import lifecycle, links
 
     met = []
     join_world = links.join_world
@@ -49,8 +49,8 @@ def test_all_hosts_meet_anew_when_a_rank_of_one_has_lost_its_links(bed: Bed) -> 
     code = f"""{PRELUDE}
     live(1)
     if os.environ["HOROVOD_RANK"] == "3":
-        state._Process.links.close()
-        state._Process.links = None
+        lifecycle._Process.links.close()
+        lifecycle._Process.links = None
     live(2)
     live(3)
     print("met", len(met), "times")

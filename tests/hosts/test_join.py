@@ -26,17 +26,16 @@ RANK = """if True:
     import os, socket
     from concurrent.futures import ThreadPoolExecutor
     from sirtaki.core.config import Config
-    from sirtaki.rendezvous.join import Settings, join_world
-    from sirtaki.rendezvous.meeting import Place, meet
+    from sirtaki.rendezvous.world.join import JoinSettings, join_world
+    from sirtaki.rendezvous.world.start import Place, meet
     config = Config.from_env()
     place = Place(config.start, config.rendezvous, config.secret_file, config.interfaces,
                   timeout=config.start_timeout)
     met = meet(place)
-    settings = Settings(config.hostname, config.start_timeout, met.secret,
-                        config.interfaces, config.host_id)
+    settings = JoinSettings(config.membership, config.topology, config.hostname,
+                        config.start_timeout, met.secret, config.interfaces, config.host_id)
     linked = lambda hosts, host: [near for near in (host - 1, host + 1) if 0 <= near < hosts]
-    world = join_world(
-        settings, config.topology, met.store, "world/1", lambda n: 4096 * n, linked)
+    world = join_world(settings, met.store, "world/1", lambda n: 4096 * n, linked)
     me = world.topology.rank
     others = [r for r, host in enumerate(world.host_of) if host != world.host_of[me]]
     def greet(peer):

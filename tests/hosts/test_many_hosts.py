@@ -23,7 +23,7 @@ def wide_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         yield bed
 
 
-# Sizes for each exchange: gathered, halved, round the ring.
+# Sizes for each exchange: gathered, halved, and halved in many chunks.
 COLLECTIVES = """
 import numpy as np, sirtaki as hvd
 hvd.init()

@@ -35,7 +35,7 @@ def step():
 try:
 {work}
 except hvd.HorovodInternalError as error:
-    print("told:", error, flush=True)
+    print("told:", *str(error).splitlines(), flush=True)
 """
 
 CONNECTED = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sirtaki.launch.binding import describe_share, shares_here
+from sirtaki.launch.cores.binding import describe_share, shares_here
 from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import RUN, python, run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sirtaki.launch.frames import SILENCE_SECONDS
+from sirtaki.launch.processes.frames import SILENCE_SECONDS
 from tests.hosts.bed import SSH_PORT, Bed, signal_to
 from tests.hosts.jobs import GRACE, RUN, SLEEP, python, run, running
 
@@ -141,7 +141,7 @@ def test_a_connection_that_stands_still_is_noticed_at_both_ends(bed: Bed) -> Non
 def test_a_killed_agent_ends_the_job_and_its_ranks(bed: Bed) -> None:
     with running(bed, *python(SLEEP)) as process:
         found = bed.hosts[1].processes().items()
-        (agent,) = [pid for pid, command in found if "-m sirtaki.launch.agent" in command]
+        (agent,) = [pid for pid, command in found if "-m sirtaki.launch.processes.agent" in command]
         os.kill(agent, signal.SIGKILL)
         output = output_of(process)
         assert process.returncode == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sirtaki.launch.topology import format_cpus
+from sirtaki.launch.cores.processors import format_cpus
 
 
 def machine(

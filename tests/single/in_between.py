@@ -44,10 +44,12 @@ def _relay(target: Any, alter: Callable[[bytes], bytes]) -> Any:
     return listener.getsockname()
 
 
-def _pump(source: socket.socket, sink: socket.socket, alter: Callable[[bytes], bytes]) -> None:
+def _pump(
+    source: socket.socket, destination: socket.socket, alter: Callable[[bytes], bytes]
+) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
-            sink.sendall(alter(data))
-    for sock in (source, sink):
+            destination.sendall(alter(data))
+    for sock in (source, destination):
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)

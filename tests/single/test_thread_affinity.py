@@ -11,14 +11,22 @@ from tests.single.launching import Job, python
 
 CPUS = sorted(os.sched_getaffinity(0))
 TELL = """
-import os
+import os, time
 import sirtaki as hvd
 
 before = set(os.listdir("/proc/self/task"))
 own = sorted(os.sched_getaffinity(0))
 hvd.init()
-started = set(os.listdir("/proc/self/task")) - before
-found = {tuple(sorted(os.sched_getaffinity(int(thread)))) for thread in started}
+# Threads that only bring ranks together may still be ending.
+for _ in range(100):
+    started = set(os.listdir("/proc/self/task")) - before
+    try:
+        found = {tuple(sorted(os.sched_getaffinity(int(thread)))) for thread in started}
+    except ProcessLookupError:
+        continue
+    if len(found) == 1:
+        break
+    time.sleep(0.1)
 assert sorted(os.sched_getaffinity(0)) == own
 print(os.environ["HOROVOD_LOCAL_RANK"], *sorted(found))
 hvd.barrier()

@@ -6,7 +6,7 @@ import queue
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,10 +21,16 @@ Report = Callable[[str, Mutant, bytes, str], None]
 
 
 class SourceCopy:
-    """A copy of the C++ sources and their tests, with a build of its own."""
+    """A copy of the C++ sources and their tests, with a build of its own.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where to make it.
+        choice: Which tests are run, as arguments of the test program.
+    """
+
+    def __init__(self, folder: Path, choice: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.choice = choice
         for name in ("cpp", "tests/cpp", "third_party"):
             shutil.copytree(ROOT / name, folder / name)
         shutil.copy(ROOT / "CMakeLists.txt", folder)
@@ -51,7 +57,7 @@ class SourceCopy:
     def test(self) -> tuple[bool, str]:
         """Run the tests until one fails."""
         program = str(self.folder / "build" / "sirtaki_tests")
-        return finished([program, "--abort-after=1"], TEST_SECONDS)
+        return finished([program, "--abort-after=1", *self.choice], TEST_SECONDS)
 
     def fate(self, mutant: Mutant) -> str | None:
         """Plant a fault; returns whether the tests notice it, None where it cannot be compiled."""

@@ -81,20 +81,19 @@ SINGLE = Suite(
     (
         "tests/single/test_e*.py",
         "tests/single/test_l[ei]*.py",
-        "tests/single/test_rendezvous_*.py",
-        "tests/single/test_vouching.py",
-        "tests/single/test_torch_*.py",
+        "tests/single/rendezvous/**/test_*.py",
+        "tests/single/test_unpickling.py",
+        "tests/single/torch/test_*.py",
     ),
 )
 LAUNCH = Suite(
     "launch",
     (
-        "tests/single/test_launch_*.py",
-        "tests/single/test_failing_ranks.py",
+        "tests/single/launch/**/test_*.py",
         "tests/single/mpi/test_mpirun.py",
         "tests/faults/test_launcher_*.py",
     ),
-    unseen=("launch/agent.py", "launch/guardian.py"),
+    unseen=("launch/processes/agent.py", "launch/processes/guardian.py"),
 )
 PARALLEL = of_ranks("parallel", "tests/parallel/**/test_*.py")
 DISTRIBUTED = Suite("distributed", ("tests/distributed/ranks/test_*.py",), _TORCHRUN)
@@ -110,10 +109,10 @@ CAFFE = Suite("caffe", ("tests/caffe/**/test_*.py",), marks="not job")
 
 # The files of a part, below python/sirtaki, and the suites that should notice.
 PARTS: dict[str, tuple[tuple[str, ...], tuple[Suite, ...]]] = {
-    "core": (("core/*.py", "numpy_*.py"), (SINGLE, PARALLEL)),
+    "core": (("core/**/*.py", "numpy/*.py"), (SINGLE, PARALLEL)),
     "torch": (("torch/**/*.py",), (SINGLE, PARALLEL, DISTRIBUTED)),
-    "rendezvous": (("rendezvous/*.py",), (SINGLE,)),
-    "launch": (("launch/*.py",), (LAUNCH,)),
+    "rendezvous": (("rendezvous/**/*.py",), (SINGLE,)),
+    "launch": (("launch/**/*.py",), (LAUNCH,)),
     "tensorflow": (
         ("tensorflow/**/*.py",),
         (TENSORFLOW, KERAS, TENSORFLOW_DATA, TENSORFLOW_JOBS),

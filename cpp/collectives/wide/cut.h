@@ -4,7 +4,7 @@
 
 #include "collectives/op.h"
 #include "collectives/plan.h"
-#include "transport/wide_group.h"
+#include "collectives/wide/lanes.h"
 
 namespace sirtaki {
 
@@ -37,8 +37,6 @@ class Cut {
   /// The member of this host that deals with a part.
   virtual int dealer(int part) const = 0;
   virtual Part part(uint32_t q, int part) const = 0;
-  /// Whether a chunk is one that the members of this host add up.
-  virtual bool gives(uint32_t) const { return true; }
   /// Whether this member takes the result of a part from the slots of its dealer.
   virtual bool takes(uint32_t q, int part) const = 0;
 
@@ -58,9 +56,6 @@ class Cut {
 
   static size_t whole_lines(size_t bytes) { return bytes / kSliceAlign * kSliceAlign; }
   static size_t ceil(size_t a, size_t b) { return (a + b - 1) / b; }
-  static Range within(const Range& range, const Range& slice) {
-    return {range.begin + slice.begin, range.begin + slice.end};
-  }
 
  private:
   uint32_t ahead_;
@@ -76,14 +71,16 @@ class MemberCut final : public Cut {
   static constexpr uint32_t kPhases = 2;
 
   /// `bytes`: of the stream, or of the longest if each member has one of its own (`blocks`).
+  /// `encoded`: they are to be decoded.
   MemberCut(const WideGroup& group, const Streams& in, size_t bytes, size_t chunk_bytes,
-            bool blocks)
+            bool blocks, bool encoded = false)
       // Shared memory is scarce; else so much is under way that nobody stops when a peer does for a
       // moment.
       : Cut(group, kPhases, is_shared(group) ? 2 : 8, is_shared(group), 2),
         group_(group),
         in_(in),
-        blocks_(blocks) {
+        blocks_(blocks),
+        encoded_(encoded) {
     const auto n = static_cast<size_t>(group.size());
     const size_t few = (blocks ? bytes : bytes / n) / 8;
     const size_t slice = std::min(std::clamp(few, kLeastSlice, kMostSlice), chunk_bytes);
@@ -115,10 +112,12 @@ class MemberCut final : public Cut {
     }
     const Range chunk = pieces_.range(q);
     const Range slice = slice_of(chunk.bytes(), group_.size(), part);
-    return {0, within(chunk, slice), slice.begin};
+    return {0, {chunk.begin + slice.begin, chunk.begin + slice.end}, slice.begin};
   }
-  /// Of its own part a member has the result already.
-  bool takes(uint32_t, int part) const override { return !blocks_ && part != group_.rank(); }
+  /// Of its own part a member has the result already, unless it is encoded.
+  bool takes(uint32_t, int part) const override {
+    return !blocks_ && (encoded_ || part != group_.rank());
+  }
 
  private:
   static constexpr size_t kLeastSlice = 32 << 10;
@@ -129,10 +128,50 @@ class MemberCut final : public Cut {
   const WideGroup& group_;
   const Streams& in_;
   bool blocks_;
+  bool encoded_;
   Chunks pieces_{0, 1};  ///< of the stream, or of each block
   size_t part_bytes_ = 0;
   size_t block_ = 0;
   size_t windows_ = 1;  ///< a chunk has room for every so many-th member's block only
+};
+
+/// Each lane has a slice of a chunk.
+class LaneCut : public Cut {
+ public:
+  /// `bytes`: to be cut. Of what a chunk has, so many times as much is in memory.
+  LaneCut(const WideGroup& group, size_t bytes, size_t chunk_bytes, uint32_t phases, size_t times)
+      : Cut(group, phases, 1, group.size() > group.hosts(), times), group_(group), lanes_(group) {
+    const auto lanes = static_cast<size_t>(lanes_.count());
+    const size_t fine = std::min(std::max(bytes / lanes / kMany, kLeast), chunk_bytes);
+    const size_t chunk = whole_lines(std::min(fine * lanes, most()));
+    lane_bytes_ = ceil(chunk / kSliceAlign, lanes) * kSliceAlign;
+    pieces_ = Chunks(bytes, chunk);
+    set(pieces_.count(), chunk);
+  }
+
+  const Lanes& lanes() const { return lanes_; }
+  /// No slice is longer.
+  size_t lane_bytes() const { return lane_bytes_; }
+
+  int parts() const override { return lanes_.count(); }
+  int dealer(int part) const override { return lanes_.member(part, group_.host()); }
+  Part part(uint32_t q, int part) const override {
+    const Range chunk = pieces_.range(q);
+    const Range slice = slice_of(chunk.bytes(), lanes_.count(), part);
+    return {0, {chunk.begin + slice.begin, chunk.begin + slice.end}, slice.begin};
+  }
+  bool takes(uint32_t, int) const override { return true; }
+
+ protected:
+  /// Chunks, of which the network is busy with some: filling and emptying these phases is to take
+  /// little time beside them.
+  static constexpr size_t kMany = 64;
+  static constexpr size_t kLeast = 32 << 10;
+
+  const WideGroup& group_;
+  Lanes lanes_;
+  Chunks pieces_{0, 1};  ///< of the stream, or of each block
+  size_t lane_bytes_ = 0;
 };
 
 }  // namespace sirtaki

@@ -13,8 +13,8 @@ namespace sirtaki {
 ///
 /// A chunk goes through phases; `run` begins each once `awaited` has moved, and the chunk is done
 /// when what is awaited after the last has. Another way between hosts differs in nothing but such a
-/// class and how it cuts. What it sends and receives goes through one function each, in the dtype
-/// of the operation.
+/// class and how it cuts. What it sends and receives goes through one function each, in the form
+/// that the operation's numbers travel in.
 class DirectExchange {
  public:
   static uint32_t phases() { return MemberCut::kPhases; }
@@ -22,7 +22,7 @@ class DirectExchange {
   DirectExchange(WideGroup& group, const Op& op, const Target& target, const MemberCut& cut,
                  HostStage& stage)
       : group_(group),
-        net_(group.sockets()),
+        net_(group.net()),
         target_(target),
         cut_(cut),
         stage_(stage),
@@ -36,18 +36,11 @@ class DirectExchange {
 
   Task open(const Greeting& greeting) {
     std::vector<int> peers(group_.wards());
-    group_.for_other_hosts([&](int host) {
-      const int agent = group_.agent(host, group_.rank());
-      if (std::find(peers.begin(), peers.end(), agent) == peers.end()) peers.push_back(agent);
-    });
-    co_await sirtaki::open(group_, peers);
-    for (int peer : peers) {
-      net_.greet(group_.world_rank(peer), greeting);
-      net_.expect(group_.world_rank(peer), greeting);
-    }
+    group_.for_other_hosts([&](int host) { peers.push_back(group_.agent(host, group_.rank())); });
+    co_await sirtaki::open(group_, peers, peers, greeting);
   }
 
-  const std::vector<Mark>& awaited(uint32_t q, uint32_t phase) const {
+  const std::vector<Ticket>& awaited(uint32_t q, uint32_t phase) const {
     const Flight& flight = flights_[q % cut_.depth()];
     if (phase == 0) return flight.sent;
     return phase == 1 ? flight.sums : flight.results;
@@ -57,7 +50,7 @@ class DirectExchange {
  private:
   /// What waits for the network in one of the chunks under way.
   struct Flight {
-    std::vector<Mark> sent, sums, results;
+    std::vector<Ticket> sent, sums, results;
   };
 
   Flight& flight(uint32_t q) { return flights_[q % cut_.depth()]; }
@@ -79,7 +72,7 @@ class DirectExchange {
       const Part part = cut_.part(q, member);
       stage_.sum(q, part);
       if (member == group_.rank()) continue;
-      send(flight, member, stage_.sum_place(q, part), part.range);
+      send(group_, member, stage_.sum_place(q, part), part.range, flight.sent);
       net_.start();
     }
     const size_t own = cut_.part(q, group_.rank()).range.bytes();
@@ -96,15 +89,13 @@ class DirectExchange {
     group_.for_other_hosts([&](int host) {
       if (!gets_results(host)) return;
       const int agent = group_.agent(host, group_.rank());
-      send(flight, agent, stage_.result_place(q, part), part.range);
+      send(group_, agent, stage_.result_place(q, part), part.range, flight.sent);
     });
     net_.start();
     if (!gets_results(group_.host())) return;
     for (int member : group_.wards()) {
       const Part ward = cut_.part(q, member);
-      stage_.result_place(q, ward).walk(ward.range, [&](std::byte* to, size_t bytes, size_t) {
-        flight.results.push_back(net_.receive(group_.world_rank(member), to, bytes));
-      });
+      receive(group_, member, stage_.result_place(q, ward), ward.range, flight.results);
     }
   }
 
@@ -117,14 +108,8 @@ class DirectExchange {
     reduce_.run(part.range, sum, group_.host(), result, source, stage_.own_copy(q, part));
   }
 
-  void send(Flight& flight, int member, const Place& place, Range range) {
-    place.walk(range, [&](const std::byte* from, size_t bytes, size_t) {
-      flight.sent.push_back(net_.send(group_.world_rank(member), from, bytes));
-    });
-  }
-
   WideGroup& group_;
-  Sockets& net_;
+  WideNet& net_;
   Target target_;
   const MemberCut& cut_;
   HostStage& stage_;

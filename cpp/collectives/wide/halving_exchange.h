@@ -5,36 +5,29 @@
 #include <vector>
 
 #include "collectives/wide/cut.h"
+#include "collectives/wide/exchange_plan.h"
 #include "collectives/wide/host_stage.h"
-#include "collectives/wide/lanes.h"
 
 namespace sirtaki {
 
 /// Each lane has a slice of a chunk, and each host a block of that.
-class HalvingCut final : public Cut {
+class HalvingCut final : public LaneCut {
  public:
   /// `bytes` and `blocks` as those of MemberCut.
   HalvingCut(const WideGroup& group, const Streams& in, size_t bytes, size_t chunk_bytes,
              bool blocks)
-      : Cut(group, phases_of(group, blocks), 1, group.size() > group.hosts(), 3),
-        group_(group),
+      : LaneCut(group, blocks ? bytes * static_cast<size_t>(group.hosts()) : bytes, chunk_bytes,
+                phases_of(group, blocks), 3),
         in_(in),
         blocks_(blocks),
         steps_(halving_steps(group.hosts())),
-        phases_(phases_of(group, blocks)),
-        lanes_(group) {
+        phases_(phases_of(group, blocks)) {
+    if (!blocks) return;
     const auto lanes = static_cast<size_t>(lanes_.count());
-    const size_t chunk = whole_lines(std::min(chunk_bytes * lanes, most()));
-    if (!blocks) {
-      lane_bytes_ = ceil(chunk / kSliceAlign, lanes) * kSliceAlign;
-      pieces_ = Chunks(bytes, chunk);
-      set(pieces_.count(), chunk);
-      return;
-    }
     const auto hosts = static_cast<size_t>(group.hosts());
-    windows_ = ceil(hosts, chunk / kSliceAlign / lanes);
+    windows_ = ceil(hosts, this->chunk_bytes() / kSliceAlign / lanes);
     const size_t in_window = ceil(hosts, windows_);
-    block_ = whole_lines(chunk / lanes / in_window);
+    block_ = whole_lines(this->chunk_bytes() / lanes / in_window);
     lane_bytes_ = in_window * block_;
     pieces_ = Chunks(bytes, block_);
     set(static_cast<uint32_t>(lanes_.rows() * windows_) * pieces_.count(), lanes * lane_bytes_);
@@ -42,31 +35,24 @@ class HalvingCut final : public Cut {
 
   const std::vector<HalvingStep>& steps() const { return steps_; }
   uint32_t phases() const { return phases_; }
-  const Lanes& lanes() const { return lanes_; }
-  /// No slice is longer.
-  size_t lane_bytes() const { return lane_bytes_; }
   /// What is a host's of the lane's slice of a chunk.
   Part block(uint32_t q, int lane, int host) const {
     if (blocks_) return part(q, lane * group_.hosts() + host);
-    const Part slice = part(q, lane);
-    const Range range = slice_of(slice.range.bytes(), group_.hosts(), host);
-    return {0, within(slice.range, range), slice.offset + range.begin};
+    const Part slice = LaneCut::part(q, lane);
+    const Range range = slice_of(slice.range, group_.hosts(), host);
+    return {0, range, slice.offset + (range.begin - slice.range.begin)};
   }
   /// Where the slice begins in a chunk.
   size_t lane_begin(uint32_t q, int lane) const {
-    return blocks_ ? static_cast<size_t>(lane) * lane_bytes_ : part(q, lane).offset;
+    return blocks_ ? static_cast<size_t>(lane) * lane_bytes_ : LaneCut::part(q, lane).offset;
   }
 
   int parts() const override { return lanes_.count() * (blocks_ ? group_.hosts() : 1); }
   int dealer(int part) const override {
-    return lanes_.member(blocks_ ? part / group_.hosts() : part, group_.host());
+    return LaneCut::dealer(blocks_ ? part / group_.hosts() : part);
   }
   Part part(uint32_t q, int part) const override {
-    if (!blocks_) {
-      const Range chunk = pieces_.range(q);
-      const Range slice = slice_of(chunk.bytes(), lanes_.count(), part);
-      return {0, within(chunk, slice), slice.begin};
-    }
+    if (!blocks_) return LaneCut::part(q, part);
     const int lane = part / group_.hosts();
     const int host = part % group_.hosts();
     const auto place = static_cast<size_t>(host);
@@ -92,14 +78,10 @@ class HalvingCut final : public Cut {
     return blocks ? steps + 1 : 2 * steps;
   }
 
-  const WideGroup& group_;
   const Streams& in_;
   bool blocks_;
   std::vector<HalvingStep> steps_;
   uint32_t phases_;
-  Lanes lanes_;
-  Chunks pieces_{0, 1};  ///< of the stream, or of each block
-  size_t lane_bytes_ = 0;
   size_t block_ = 0;
   size_t windows_ = 1;  ///< a chunk has room for every so many-th host's block only
 };
@@ -112,7 +94,7 @@ class HalvingExchange {
   HalvingExchange(WideGroup& group, const Op& op, const Target& target, const HalvingCut& cut,
                   HostStage& stage)
       : group_(group),
-        net_(group.sockets()),
+        net_(group.net()),
         cut_(cut),
         stage_(stage),
         lane_(cut.lanes().own()),
@@ -135,21 +117,14 @@ class HalvingExchange {
       to.push_back(member(step.kept));
       from.push_back(member(-step.kept));
     }
-    std::vector<int> peers(to);
-    peers.insert(peers.end(), from.begin(), from.end());
-    std::sort(peers.begin(), peers.end());
-    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-    co_await sirtaki::open(group_, peers);
-    const auto has = [](const std::vector<int>& list, int peer) {
-      return std::find(list.begin(), list.end(), peer) != list.end();
-    };
-    for (int peer : peers) {
-      if (!scattered_ || has(to, peer)) net_.greet(group_.world_rank(peer), greeting);
-      if (!scattered_ || has(from, peer)) net_.expect(group_.world_rank(peer), greeting);
+    if (!scattered_) {  // then doubling goes the other way
+      to.insert(to.end(), from.begin(), from.end());
+      from = to;
     }
+    co_await sirtaki::open(group_, to, from, greeting);
   }
 
-  const std::vector<Mark>& awaited(uint32_t q, uint32_t phase) const {
+  const std::vector<Ticket>& awaited(uint32_t q, uint32_t phase) const {
     const Flight& flight = flights_[q % cut_.depth()];
     return phase == 0 ? flight.sent : flight.received;
   }
@@ -176,7 +151,7 @@ class HalvingExchange {
  private:
   /// What waits for the network in one of the chunks under way.
   struct Flight {
-    std::vector<Mark> sent, received;
+    std::vector<Ticket> sent, received;
   };
 
   int host_at(int distance) const {
@@ -233,26 +208,17 @@ class HalvingExchange {
     }
   }
 
-  void send(uint32_t q, int distance, const Place& place, const Part& part) {
-    const int rank = group_.world_rank(member(distance));
-    place.walk(part.range, [&](const std::byte* from, size_t bytes, size_t) {
-      note(flights_[q % cut_.depth()].sent, net_.send(rank, from, bytes));
-    });
+  void send(uint32_t q, int distance, const Place& from, const Part& part) {
+    Flight& flight = flights_[q % cut_.depth()];
+    sirtaki::send(group_, member(distance), from, part.range, flight.sent);
   }
-  void receive(uint32_t q, int distance, const Place& place, const Part& part) {
-    const int rank = group_.world_rank(member(distance));
-    place.walk(part.range, [&](std::byte* to, size_t bytes, size_t) {
-      note(flights_[q % cut_.depth()].received, net_.receive(rank, to, bytes));
-    });
-  }
-  /// The last mark of a flow stands for those before.
-  static void note(std::vector<Mark>& marks, const Mark& mark) {
-    if (!marks.empty() && marks.back().flow == mark.flow) marks.pop_back();
-    marks.push_back(mark);
+  void receive(uint32_t q, int distance, const Place& to, const Part& part) {
+    Flight& flight = flights_[q % cut_.depth()];
+    sirtaki::receive(group_, member(distance), to, part.range, flight.received);
   }
 
   WideGroup& group_;
-  Sockets& net_;
+  WideNet& net_;
   const HalvingCut& cut_;
   HostStage& stage_;
   int lane_;

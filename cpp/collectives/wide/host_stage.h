@@ -1,16 +1,36 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <vector>
 
-#include "collectives/place.h"
+#include "collectives/coded.h"
+#include "collectives/cursor.h"
 #include "collectives/range_reduce.h"
 #include "collectives/wide/cut.h"
 #include "collectives/wide/wide.h"
 
 namespace sirtaki {
+
+/// The last ticket of a flow stands for those before.
+inline void note(std::vector<Ticket>& noted, const Ticket& ticket) {
+  if (!noted.empty() && noted.back().flow == ticket.flow) noted.pop_back();
+  noted.push_back(ticket);
+}
+
+/// Notes what lies, or is to lie, in a place to be sent to or received from a member.
+inline void send(WideGroup& group, int member, const Place& from, Range range,
+                 std::vector<Ticket>& noted) {
+  from.walk(range, [&](const std::byte* data, size_t bytes, size_t) {
+    note(noted, group.net().send(group.world_rank(member), data, bytes));
+  });
+}
+inline void receive(WideGroup& group, int member, const Place& to, Range range,
+                    std::vector<Ticket>& noted) {
+  to.walk(range, [&](std::byte* data, size_t bytes, size_t) {
+    note(noted, group.net().receive(group.world_rank(member), data, bytes));
+  });
+}
 
 /// Where the results of a reduction go.
 struct Target {
@@ -27,17 +47,22 @@ class HostStage {
       : group_(group),
         local_(group.local()),
         cut_(cut),
+        form_(op),
         reduce_(op, scales_of(op).on_host, group.local().size()),
         shares_(group.shares()),
         writes_(target.out != nullptr),
+        in_place_(writes_ && !form_.encodes()),
         scattered_(target.scattered),
         sources_(in.begin(), in.end()),
-        out_(writes_ ? *target.out : kNothing) {
+        out_(writes_ ? *target.out : kNothing),
+        encoded_(form_, in[0]),
+        decoded_(form_, writes_ ? *target.out : kNothing) {
     const Scale scale = scales_of(op).on_host;
-    reads_input_ =
-        !shares_ && (op.dtype == Dtype::kBool || (scale.pre == 1.0 && scale.post == 1.0));
+    const bool scales = scale.pre != 1.0 || scale.post != 1.0;
+    is_sum_ = !shares_ && (op.dtype == Dtype::kBool || !scales);
+    reads_input_ = is_sum_ && !form_.encodes();
     sums_bytes_ = reads_input_ ? 0 : cut.chunk_bytes();
-    results_bytes_ = shares_ || writes_ ? 0 : cut.chunk_bytes();
+    results_bytes_ = shares_ || in_place_ ? 0 : cut.chunk_bytes();
     // Not value-initialised: the pages are touched when they are used.
     buffer_ = std::unique_ptr<std::byte[]>(new std::byte[cut.depth() * chunk_memory()]);
   }
@@ -47,12 +72,10 @@ class HostStage {
     if (!shares_) co_return;
     if (q >= cut_.depth()) co_await local_.all_consumed(q + 1 - cut_.depth());
     std::byte* slot = input_slot(local_.rank(), q);
-    for (int p = 0; p < cut_.parts() && cut_.gives(q); ++p) {
-      if (cut_.dealer(p) == group_.rank()) continue;
+    for (int p = 0; p < cut_.parts(); ++p) {
+      if (cut_.dealer(p) == group_.rank() && !form_.encodes()) continue;
       const Part part = cut_.part(q, p);
-      sources_[part.stream].walk(part.range, [&](const std::byte* from, size_t bytes, size_t at) {
-        std::memcpy(slot + part.offset + (at - part.range.begin), from, bytes);
-      });
+      give(slot + part.offset, part);
     }
     local_.publish();
   }
@@ -61,33 +84,41 @@ class HostStage {
   void sum(uint32_t q, const Part& part) {
     if (reads_input_) return;
     const Place to = sum_place(q, part);
-    reduce_.run(part.range, sources_[part.stream], local_.rank(), to, [&](int m, size_t at) {
+    const auto source = [&](int m, size_t at) {
       return input_slot(m, q) + part.offset + (at - part.range.begin);
-    });
+    };
+    if (!form_.encodes()) {
+      return reduce_.run(part.range, sources_[part.stream], local_.rank(), to, source);
+    }
+    if (!shares_) give(chunk_memory(q) + part.offset, part);
+    if (is_sum_) return;
+    const Place own =
+        shares_ ? Place(source(local_.rank(), part.range.begin), part.range.begin) : to;
+    reduce_.run(part.range, own, local_.rank(), to, source);
   }
-  Place sum_place(uint32_t q, const Part& part) const {
+  Place sum_place(uint32_t q, const Part& part) {
     if (reads_input_) return Place(sources_[part.stream]);
     return Place(chunk_memory(q) + part.offset, part.range.begin);
   }
 
   /// Where the result of a part is received, and sent from.
-  Place result_place(uint32_t q, const Part& part) const {
+  Place result_place(uint32_t q, const Part& part) {
     if (shares_) return Place(result_slot(local_.rank(), q) + part.offset, part.range.begin);
-    if (writes_) return Place(out_);
-    return Place(chunk_memory(q) + sums_bytes_ + part.offset, part.range.begin);
+    if (in_place_) return Place(out_);
+    return Place(result_memory(q) + part.offset, part.range.begin);
   }
   /// Where a result is that this member has for itself, or for all members of the host.
-  Place end_place(uint32_t q, const Part& part) const {
+  Place end_place(uint32_t q, const Part& part) {
     const bool own = scattered_ && part.stream == static_cast<size_t>(group_.rank());
     return own ? Place(out_) : result_place(q, part);
   }
   /// Where the result of the own part is computed, and is needed again.
-  Place own_place(uint32_t q, const Part& part) const {
-    return writes_ ? Place(out_) : result_place(q, part);
+  Place own_place(uint32_t q, const Part& part) {
+    return in_place_ ? Place(out_) : result_place(q, part);
   }
   std::byte* own_copy(uint32_t q, const Part& part) const {
-    return shares_ && writes_ && !scattered_ ? result_slot(local_.rank(), q) + part.offset
-                                             : nullptr;
+    return shares_ && in_place_ && !scattered_ ? result_slot(local_.rank(), q) + part.offset
+                                               : nullptr;
   }
 
   /// All results that this member has for the others are there.
@@ -95,26 +126,34 @@ class HostStage {
     if (shares_) local_.consume();
   }
   Task copy_in(uint32_t q) {
-    if (!shares_ || !writes_) co_return;
+    if (!writes_ || (!shares_ && in_place_)) co_return;
     for (int p = 0; p < cut_.parts(); ++p) {
       if (!cut_.takes(q, p)) continue;
       const int dealer = group_.index_of(cut_.dealer(p));
       if (dealer != local_.rank()) co_await local_.consumed(dealer, q + 1);
       const Part part = cut_.part(q, p);
-      const std::byte* from = result_slot(dealer, q) + part.offset;
-      out_.walk(part.range, [&](std::byte* to, size_t bytes, size_t at) {
-        std::memcpy(to, from + (at - part.range.begin), bytes);
-      });
+      take((shares_ ? result_slot(dealer, q) : result_memory(q)) + part.offset, part);
     }
   }
 
  private:
   static inline const Segments kNothing;
 
+  /// Copies a part of the input out, and a part of the result in.
+  void give(std::byte* to, const Part& part) {
+    if (form_.encodes()) return encoded_.copy_to(to, part.range);
+    sources_[part.stream].copy_to(to, part.range);
+  }
+  void take(const std::byte* from, const Part& part) {
+    if (form_.encodes()) return decoded_.copy_from(from, part.range);
+    out_.copy_from(from, part.range);
+  }
+
   size_t chunk_memory() const { return sums_bytes_ + results_bytes_; }
   std::byte* chunk_memory(uint32_t q) const {
     return buffer_.get() + q % cut_.depth() * chunk_memory();
   }
+  std::byte* result_memory(uint32_t q) const { return chunk_memory(q) + sums_bytes_; }
   std::byte* input_slot(int local_member, uint32_t q) const {
     return local_.stream_slots(local_member) + q % cut_.depth() * cut_.chunk_bytes();
   }
@@ -125,13 +164,17 @@ class HostStage {
   WideGroup& group_;
   Group& local_;
   const Cut& cut_;
+  Form form_;
   RangeReduce reduce_;
   bool shares_;
   bool writes_;
+  bool in_place_;  ///< results come where they belong at once, and need not be decoded
   bool scattered_;
-  bool reads_input_ = false;  ///< the input is this host's sum already
-  std::vector<Locator> sources_;
-  Locator out_;
+  bool is_sum_ = false;       ///< what this member gives is this host's sum already
+  bool reads_input_ = false;  ///< and so is the input
+  std::vector<Cursor> sources_;
+  Cursor out_;
+  CodedCursor encoded_, decoded_;  ///< the same with a codec
   size_t sums_bytes_ = 0;
   size_t results_bytes_ = 0;
   std::unique_ptr<std::byte[]> buffer_;

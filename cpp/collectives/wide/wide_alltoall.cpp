@@ -35,15 +35,12 @@ std::vector<int> peers_of(const WideGroup& group, const Op& op, int turn) {
 /// Every pair of members on two hosts has a connection of its own, over which their streams pass
 /// each other.
 Task exchange(WideGroup& group, const Op& op, const Streams& in, const Streams& out, int turn) {
-  Sockets& net = group.sockets();
+  WideNet& net = group.net();
   const std::vector<int> peers = peers_of(group, op, turn);
-  co_await open(group, peers);
-  const Greeting greeting = greeting_of(op, op.longest);
+  co_await open(group, peers, peers, greeting_of(op, op.longest));
   for (int peer : peers) {
     const auto member = static_cast<size_t>(peer);
     const int rank = group.world_rank(peer);
-    net.greet(rank, greeting);
-    net.expect(rank, greeting);
     send_stream(net, rank, in[member]);
     receive_stream(net, rank, out[member]);
   }
@@ -52,18 +49,20 @@ Task exchange(WideGroup& group, const Op& op, const Streams& in, const Streams& 
 
 }  // namespace
 
-Task alltoall(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
+Task wide_alltoall(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
   co_await exchange(group, op, in, out, 0);
   // Meanwhile those of one host exchange theirs through shared memory.
   if (!is_rooted(op) || group.host_of(op.root) == group.host()) {
     const Streams sent = of_this_host(group, in);
     const Streams received = of_this_host(group, out);
-    co_await alltoall(group.local(), op, sent, received);
+    Op here = op;
+    here.kind = Kind::kAlltoall;
+    co_await carry_out(group.local(), here, sent, received);
   }
-  co_await group.sockets().idle();
+  co_await group.net().idle();
   for (int turn = 1; turn < turns_of(group); ++turn) {
     co_await exchange(group, op, in, out, turn);
-    co_await group.sockets().idle();
+    co_await group.net().idle();
   }
 }
 

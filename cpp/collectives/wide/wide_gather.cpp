@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <set>
 #include <vector>
 
 #include "collectives/cursor.h"
-#include "collectives/slots/slots.h"
+#include "collectives/slots/stream_slots.h"
 #include "collectives/wide/wide.h"
 
 namespace sirtaki {
@@ -15,7 +14,7 @@ namespace {
 class WideGather {
  public:
   WideGather(WideGroup& group, const Op& op, const Segments& in, const Streams& out)
-      : group_(group), local_(group.local()), net_(group.sockets()), op_(op), in_(in), out_(out) {}
+      : group_(group), local_(group.local()), net_(group.net()), op_(op), in_(in), out_(out) {}
 
   Task run() {
     co_await exchange();
@@ -28,18 +27,19 @@ class WideGather {
   /// A member of another host whose stream arrives here.
   struct Arrival {
     size_t member;
-    Mark begin;
-    Mark end(size_t bytes) const { return {begin.flow, begin.until + bytes}; }
+    Ticket begin;
+    Ticket end(size_t bytes) const { return {begin.flow, begin.until + bytes}; }
   };
 
   Task exchange() {
-    return group_.hosts() <= group_.rules().direct_hosts ? send_to_all() : pass_round();
+    const Algorithm algorithm = algorithm_for(problem_of(group_, op_));
+    return algorithm == Algorithm::kDirect ? send_to_all() : pass_round();
   }
 
   Task send_to_all() {
     std::vector<int> agents;
     group_.for_other_hosts([&](int host) { agents.push_back(group_.agent(host, group_.rank())); });
-    co_await open(agents, group_.wards());
+    co_await open(group_, agents, group_.wards(), greeting_of(op_, op_.longest));
     for (int agent : agents) send_stream(net_, group_.world_rank(agent), in_);
     for (int ward : group_.wards()) receive(ward, ward);
     net_.start();
@@ -57,14 +57,14 @@ class WideGather {
         if (turn + 1 < hosts) to.push_back(group_.agent(behind, member));
       }
     }
-    co_await open(to, from);
+    co_await open(group_, to, from, greeting_of(op_, op_.longest));
     for (int turn = 1; turn < hosts; ++turn) {
       for (int ward : dealt_with(group_.host() - turn)) receive(ward, group_.agent(before, ward));
     }
     for (int turn = 0; turn + 1 < hosts; ++turn) {
       for (int member : dealt_with(group_.host() - turn)) {
         const auto stream = static_cast<size_t>(member);
-        if (turn > 0) co_await net_.reached(end_of(stream), 0);
+        if (turn > 0) co_await net_.done(end_of(stream), 0);
         const int next = group_.world_rank(group_.agent(behind, member));
         send_stream(net_, next, turn > 0 ? out_[stream] : in_);
       }
@@ -83,17 +83,6 @@ class WideGather {
     return result;
   }
 
-  Task open(const std::vector<int>& to, const std::vector<int>& from) {
-    std::vector<int> peers(to);
-    peers.insert(peers.end(), from.begin(), from.end());
-    co_await sirtaki::open(group_, peers);
-    const Greeting greeting = greeting_of(op_, op_.longest);
-    for (int peer : std::set(to.begin(), to.end())) net_.greet(group_.world_rank(peer), greeting);
-    for (int peer : std::set(from.begin(), from.end())) {
-      net_.expect(group_.world_rank(peer), greeting);
-    }
-  }
-
   void receive(int member, int from) {
     const int rank = group_.world_rank(from);
     const auto stream = static_cast<size_t>(member);
@@ -101,7 +90,7 @@ class WideGather {
     receive_stream(net_, rank, out_[stream]);
   }
 
-  Mark end_of(size_t stream) const {
+  Ticket end_of(size_t stream) const {
     const auto is_its = [&](const Arrival& arrival) { return arrival.member == stream; };
     return std::find_if(arrivals_.begin(), arrivals_.end(), is_its)->end(out_[stream].bytes());
   }
@@ -166,13 +155,13 @@ class WideGather {
     }
     const Arrival& arrival = arrivals_[index - 1];
     const Range range = chunks.range(q, out_[arrival.member].bytes());
-    co_await net_.reached(arrival.end(range.end), q);
+    co_await net_.done(arrival.end(range.end), q);
     cursors_[arrival.member].copy_to(slot, range);
   }
 
   WideGroup& group_;
   Group& local_;
-  Sockets& net_;
+  WideNet& net_;
   const Op& op_;
   const Segments& in_;
   const Streams& out_;
@@ -184,8 +173,8 @@ class WideGather {
 
 }  // namespace
 
-Task allgather(WideGroup& group, const Op& op, const Segments& in, const Streams& out) {
-  WideGather gather(group, op, in, out);
+Task wide_allgather(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
+  WideGather gather(group, op, in[0], out);
   co_await gather.run();
 }
 

@@ -1,8 +1,8 @@
-#include "collectives/rounded_sum.h"
+#include "collectives/coded.h"
+#include "collectives/wide/chain_exchange.h"
 #include "collectives/wide/direct_exchange.h"
 #include "collectives/wide/halving_exchange.h"
 #include "collectives/wide/host_stage.h"
-#include "collectives/wide/ring_exchange.h"
 #include "collectives/wide/wide.h"
 
 namespace sirtaki {
@@ -18,7 +18,7 @@ Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, const 
   HostStage stage(group, op, in, target, cut);
   Exchange exchange(group, op, target, cut, stage);
   Group& local = group.local();
-  Sockets& net = group.sockets();
+  WideNet& net = group.net();
   co_await exchange.open(greeting_of(op, bytes));
   if (group.shares()) co_await local.begin_stream();
   const uint32_t phases = exchange.phases();
@@ -30,7 +30,7 @@ Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, const 
       const uint32_t lag = 1 + phase * cut.ahead();
       if (step < lag || step - lag >= count) continue;
       const uint32_t q = step - lag;
-      co_await net.all_reached(exchange.awaited(q, phase), q);
+      co_await net.all_done(exchange.awaited(q, phase), q);
       if (phase == 0 && group.shares()) co_await local.all_published(q + 1);
       phase < phases ? exchange.run(q, phase) : stage.finish();
     }
@@ -41,55 +41,47 @@ Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, const 
 }
 
 Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, const Target& target,
-         Exchange exchange) {
-  if (exchange == Exchange::kDirect) {
-    const MemberCut cut(group, in, bytes, op.chunk_bytes, target.scattered);
+         Algorithm algorithm) {
+  if (algorithm == Algorithm::kDirect) {
+    const bool encoded = op.codec != CodecId::kNone;
+    const MemberCut cut(group, in, bytes, op.chunk_bytes, target.scattered, encoded);
     co_await run<DirectExchange>(group, op, bytes, in, target, cut);
-  } else if (exchange == Exchange::kHalving) {
+  } else if (algorithm == Algorithm::kHalving) {
     const HalvingCut cut(group, in, bytes, op.chunk_bytes, target.scattered);
     co_await run<HalvingExchange>(group, op, bytes, in, target, cut);
   } else {
-    const RingCut cut(group, in, bytes, op.chunk_bytes, target.scattered, target.root);
-    co_await run<RingExchange>(group, op, bytes, in, target, cut);
+    const LaneCut cut(group, bytes, op.chunk_bytes, ChainExchange::kPhases, ChainExchange::kTimes);
+    co_await run<ChainExchange>(group, op, bytes, in, target, cut);
   }
 }
 
-Task reduce_to(WideGroup& group, const Op& op, const Segments& in, const Segments* out, int root) {
-  if (in.bytes() == 0) co_return;
-  const Exchange exchange =
-      exchange_for(group.rules(), shape_of(group), in.bytes(), rounds(op.dtype, op.reduce));
-  if (exchange == Exchange::kGathered) {
-    co_await reduce_at_once(group, op, in, out);
+Task reduce_to(WideGroup& group, const Op& op, const Streams& in, const Segments* out, int root) {
+  if (op.longest == 0) co_return;
+  Problem problem = problem_of(group, op);
+  problem.bytes = bytes_on_way(op, in);
+  const Algorithm algorithm = algorithm_for(problem);
+  if (algorithm == Algorithm::kAtOnce || algorithm == Algorithm::kDoubling) {
+    co_await reduce_at_once(group, op, in[0], out, algorithm);
   } else {
-    const Streams stream{in};
     const Target target{out, false, root};
-    co_await run(group, op, in.bytes(), stream, target, exchange);
+    co_await run(group, op, problem.bytes, in, target, algorithm);
   }
-}
-
-Task reduce_rounded(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
-  const RoundedSum sum(op, in);
-  co_await allreduce(group, sum.op(), sum.stream(), sum.stream());
-  sum.deliver(out);
 }
 
 }  // namespace
 
-Task allreduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
-  if (op.wire != WireFormat::kOwn) return reduce_rounded(group, op, in, out);
-  return reduce_to(group, op, in, &out, -1);
+Task wide_allreduce(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
+  return reduce_to(group, op, in, &out[0], -1);
 }
 
-Task reduce(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
-  return reduce_to(group, op, in, group.rank() == op.root ? &out : nullptr, op.root);
+Task wide_reduce(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
+  return reduce_to(group, op, in, group.rank() == op.root ? &out[0] : nullptr, op.root);
 }
 
-Task reducescatter(WideGroup& group, const Op& op, const Streams& in, const Segments& out) {
+Task wide_reducescatter(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
   if (op.longest == 0) co_return;
-  const Target target{&out, true, -1};
-  const Exchange exchange =
-      exchange_for_streams(group.rules(), shape_of(group), op.longest, rounds(op.dtype, op.reduce));
-  co_await run(group, op, op.longest, in, target, exchange);
+  const Target target{&out[0], true, -1};
+  co_await run(group, op, op.longest, in, target, algorithm_for(problem_of(group, op)));
 }
 
 }  // namespace sirtaki

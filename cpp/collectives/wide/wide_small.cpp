@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <vector>
 
+#include "collectives/coded.h"
 #include "collectives/cursor.h"
-#include "collectives/place.h"
 #include "collectives/range_reduce.h"
+#include "collectives/wide/exchange_plan.h"
 #include "collectives/wide/wide.h"
 
 namespace sirtaki {
@@ -13,28 +16,32 @@ namespace {
 /// their first members, adds them, and hands out the result.
 class Leaders {
  public:
-  Leaders(WideGroup& group, const Op& op, size_t bytes)
+  Leaders(WideGroup& group, const Op& op, size_t bytes, Algorithm algorithm)
       : group_(group),
-        net_(group.sockets()),
+        local_(group.local()),
+        net_(group.net()),
         op_(op),
+        form_(op),
         scales_(scales_of(op)),
         bytes_(bytes),
-        stage_(group, bytes) {}
+        algorithm_(algorithm) {}
 
   Task run(const Segments& in, const Segments* out) {
-    co_await stage_.begin();
-    if (group_.local().rank() == 0) {
+    if (group_.shares()) which_ = co_await local_.begin_small();
+    if (local_.rank() == 0) {
       co_await lead(in, out);
     } else {
-      stage_.give(&in);
-      co_await stage_.take(0, out);
+      CodedCursor(form_, in).copy_to(slot(local_.rank()), {0, bytes_});
+      local_.publish();
+      co_await local_.published(0, 1);
+      if (out != nullptr) CodedCursor(form_, *out).copy_from(slot(0), {0, bytes_});
     }
-    stage_.end();
+    if (group_.shares()) local_.end();
   }
 
  private:
   Task lead(const Segments& in, const Segments* out) {
-    if (group_.shares()) co_await stage_.all_have_given();
+    if (group_.shares()) co_await local_.all_published(1);
     const auto hosts = static_cast<size_t>(group_.hosts());
     // Each host's sum, then the result.
     std::vector<std::byte> sums((hosts + 1) * bytes_);
@@ -42,18 +49,26 @@ class Leaders {
     if (bytes_ > 0) sum_host(in, sums.data());
     co_await exchange(sums.data());
     if (bytes_ > 0) sum_hosts(sums, result);
-    Segments sum;
-    sum.add(result, bytes_);
-    if (out != nullptr) copy_stream(sum, *out);
-    stage_.give(&sum);
+    if (out != nullptr) CodedCursor(form_, *out).copy_from(result, {0, bytes_});
+    if (!group_.shares()) co_return;
+    std::copy_n(result, bytes_, slot(local_.rank()));
+    local_.publish();
   }
 
+  std::byte* slot(int local_member) const { return local_.small_slot(local_member, which_); }
+
   void sum_host(const Segments& in, std::byte* to) {
-    Cursor own(in);
     const Place target(to, 0);
-    const auto slot = [&](int m, size_t at) { return stage_.slot(m) + at; };
-    RangeReduce reduce(op_, scales_.on_host, group_.local().size());
-    reduce.run({0, bytes_}, own, 0, target, slot);
+    const auto source = [&](int m, size_t at) { return slot(m) + at; };
+    RangeReduce reduce(op_, scales_.on_host, local_.size());
+    if (!form_.encodes()) {
+      Cursor own(in);
+      return reduce.run({0, bytes_}, own, 0, target, source);
+    }
+    CodedCursor(form_, in).copy_to(to, {0, bytes_});
+    const Scale& scale = scales_.on_host;
+    const bool is_sum = !group_.shares() && scale.pre == 1.0 && scale.post == 1.0;
+    if (!is_sum) reduce.run({0, bytes_}, target, 0, target, source);
   }
 
   /// The sum of each host, behind one another; this one's comes first, the others' behind it as
@@ -65,50 +80,46 @@ class Leaders {
   int leader(int host) const { return group_.members_on(host % group_.hosts())[0]; }
 
   Task exchange(std::byte* sums) {
-    return group_.hosts() <= group_.rules().direct_hosts ? exchange_directly(sums)
-                                                         : exchange_doubling(sums);
+    return algorithm_ == Algorithm::kAtOnce ? exchange_directly(sums) : exchange_doubling(sums);
   }
 
   Task exchange_directly(std::byte* sums) {
     std::vector<int> leaders;
     for (int i = 1; i < group_.hosts(); ++i) leaders.push_back(leader(group_.host() + i));
-    co_await open(group_, leaders);
+    co_await open(group_, leaders, leaders, greeting_of(op_, bytes_));
     for (size_t i = 1; i <= leaders.size(); ++i) {
-      send(leaders[i - 1], sums, bytes_);
-      receive(leaders[i - 1], sums + i * bytes_, bytes_);
+      const int rank = group_.world_rank(leaders[i - 1]);
+      net_.send(rank, sums, bytes_);
+      net_.receive(rank, sums + i * bytes_, bytes_);
     }
     co_await net_.idle();
   }
 
-  /// In each step all hosts that this one knows are passed on, so that it knows twice as many.
+  /// In each step all hosts that this one knows are passed on, so that it knows twice as many. A
+  /// barrier moves no bytes: each step has a greeting of its own.
   Task exchange_doubling(std::byte* sums) {
     std::vector<HalvingStep> steps = halving_steps(group_.hosts());
     std::reverse(steps.begin(), steps.end());
     const auto before = [&](int distance) {
-      return leader(group_.host() + group_.hosts() - distance);
+      return group_.world_rank(leader(group_.host() + group_.hosts() - distance));
     };
-    const auto behind = [&](int distance) { return leader(group_.host() + distance); };
-    std::vector<int> leaders;
+    const auto behind = [&](int distance) {
+      return group_.world_rank(leader(group_.host() + distance));
+    };
+    std::set<int> peers;
+    for (const HalvingStep& step : steps) peers.insert({before(step.kept), behind(step.kept)});
+    co_await net_.open(std::vector<int>(peers.begin(), peers.end()));
+    const Greeting greeting = greeting_of(op_, bytes_);
     for (const HalvingStep& step : steps) {
-      leaders.push_back(before(step.kept));
-      leaders.push_back(behind(step.kept));
-    }
-    co_await open(group_, leaders);
-    for (const HalvingStep& step : steps) {
-      const size_t bytes = static_cast<size_t>(step.moved()) * bytes_;
-      send(before(step.kept), sums, bytes);
-      receive(behind(step.kept), sums + static_cast<size_t>(step.kept) * bytes_, bytes);
+      const int to = before(step.kept);
+      const int from = behind(step.kept);
+      net_.greet(to, greeting);
+      net_.expect(from, greeting);
+      net_.send(to, sums, static_cast<size_t>(step.moved()) * bytes_);
+      net_.receive(from, sums + static_cast<size_t>(step.kept) * bytes_,
+                   static_cast<size_t>(step.moved()) * bytes_);
       co_await net_.idle();
     }
-  }
-
-  void send(int member, const std::byte* from, size_t bytes) {
-    net_.greet(group_.world_rank(member), greeting_of(op_, bytes_));
-    net_.send(group_.world_rank(member), from, bytes);
-  }
-  void receive(int member, std::byte* to, size_t bytes) {
-    net_.expect(group_.world_rank(member), greeting_of(op_, bytes_));
-    net_.receive(group_.world_rank(member), to, bytes);
   }
 
   /// In the order of hosts.
@@ -120,11 +131,14 @@ class Leaders {
   }
 
   WideGroup& group_;
-  Sockets& net_;
+  Group& local_;
+  WideNet& net_;
   const Op& op_;
+  Form form_;
   HostScales scales_;
-  size_t bytes_;
-  SmallStage stage_;
+  size_t bytes_;  ///< in that form
+  Algorithm algorithm_;
+  int which_ = 0;
 };
 
 }  // namespace
@@ -133,65 +147,68 @@ Greeting greeting_of(const Op& op, size_t bytes) {
   return {static_cast<uint8_t>(op.kind),
           static_cast<uint8_t>(op.dtype),
           static_cast<uint8_t>(op.reduce),
-          0,
+          static_cast<uint8_t>(op.codec),
           op.set,
           bytes};
 }
 
-void send_stream(Sockets& net, int rank, const Segments& stream) {
+void send_stream(WideNet& net, int rank, const Segments& stream) {
   for (const Segment& piece : stream.list()) net.send(rank, piece.data, piece.bytes);
 }
 
-void receive_stream(Sockets& net, int rank, const Segments& stream) {
+void receive_stream(WideNet& net, int rank, const Segments& stream) {
   for (const Segment& piece : stream.list()) net.receive(rank, piece.data, piece.bytes);
 }
 
 HostScales scales_of(const Op& op) {
   const bool sums = op.reduce == ReduceOp::kSum || op.reduce == ReduceOp::kAverage;
+  const Codec* const codec = find_codec(op.codec);
   // A sum that is to become an average might not fit into 16 bits.
-  if (is_half(op.dtype) && sums && op.scale.post < 1.0) return {op.scale, {}};
+  const bool is_short = is_half(codec != nullptr ? codec->dtype : op.dtype);
+  if (is_short && sums && op.scale.post < 1.0) return {op.scale, {}};
   return {{op.scale.pre, 1.0}, {1.0, op.scale.post}};
 }
 
-Task SmallStage::begin() {
-  if (shares_) which_ = co_await local_.begin_small();
+Task open(WideGroup& group, const std::vector<int>& to, const std::vector<int>& from,
+          Greeting greeting) {
+  const auto ranks_of = [&](const std::vector<int>& members) {
+    std::vector<int> ranks;
+    for (int member : members) ranks.push_back(group.world_rank(member));
+    std::ranges::sort(ranks);
+    ranks.erase(std::unique(ranks.begin(), ranks.end()),
+                ranks.end());  // Clang 14 has no ranges::unique
+    return ranks;
+  };
+  const std::vector<int> takers = ranks_of(to);
+  const std::vector<int> givers = ranks_of(from);
+  std::vector<int> peers;
+  std::ranges::set_union(takers, givers, std::back_inserter(peers));
+  co_await group.net().open(std::move(peers));
+  for (int rank : takers) group.net().greet(rank, greeting);
+  for (int rank : givers) group.net().expect(rank, greeting);
 }
 
-void SmallStage::give(const Segments* in) {
-  if (!shares_) return;
-  if (in != nullptr) Cursor(*in).copy_to(slot(local_.rank()), {0, bytes_});
-  local_.publish();
+Problem problem_of(const WideGroup& group, const Op& op) {
+  return {.kind = op.kind,
+          .bytes = op.longest,
+          .rounds = rounds(op.dtype, op.reduce),
+          .members = group.size(),
+          .hosts = group.hosts(),
+          .lanes = group.lanes(),
+          .slots = group.stream_bytes(),
+          .chunk_bytes = op.chunk_bytes,
+          .rules = group.rules()};
 }
 
-Task SmallStage::take(int local_member, const Segments* out) {
-  co_await local_.published(local_member, 1);
-  if (out != nullptr) Cursor(*out).copy_from(slot(local_member), {0, bytes_});
-}
-
-void SmallStage::end() {
-  if (shares_) local_.end();
-}
-
-Task open(WideGroup& group, const std::vector<int>& members) {
-  std::vector<int> ranks;
-  for (int member : members) ranks.push_back(group.world_rank(member));
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  return group.sockets().open(std::move(ranks));
-}
-
-HostShape shape_of(const WideGroup& group) { return {group.hosts(), group.lanes()}; }
-
-Task reduce_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments* out) {
-  Leaders leaders(group, op, in.bytes());
+Task reduce_at_once(WideGroup& group, const Op& op, const Segments& in, const Segments* out,
+                    Algorithm algorithm) {
+  Leaders leaders(group, op, Form(op).bytes(in), algorithm);
   co_await leaders.run(in, out);
 }
 
-Task barrier(WideGroup& group) {
-  Op op;
-  op.set = group.set();
+Task wide_barrier(WideGroup& group, const Op& op, const Streams&, const Streams&) {
   const Segments nothing;
-  co_await reduce_at_once(group, op, nothing, nullptr);
+  co_await reduce_at_once(group, op, nothing, nullptr, algorithm_for(problem_of(group, op)));
 }
 
 }  // namespace sirtaki

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/control/relay.h"
+#include "engine/control/leader_relay.h"
+#include "engine/control/sequencer_relay.h"
 #include "transport/hosts.h"
 #include "transport/memory/doorbell.h"
 
@@ -27,14 +27,14 @@ class Control {
     std::function<void()> wake;           ///< wakes that leader, on the other ranks of its host
   };
 
-  Control(const HostMap& hosts, int rank, std::shared_ptr<Region> region, const Doorbell& doorbell);
+  Control(const HostMap& hosts, int rank, std::shared_ptr<Region> region, const Doorbell& doorbell,
+          Relays relays);
 
-  /// Before the first message.
-  void use(Relays relays) { relays_ = std::move(relays); }
+  const Relays& relays() const { return relays_; }
 
   /// `urgent`: wake rank 0's engine even if it does not expect requests.
   void send_up(std::string_view message, bool urgent);
-  /// Rank 0 itself gets its copy once the others' are in their rings: it must not begin an
+  /// Rank 0 keeps its own copy, until the others' are in their rings: it must not begin an
   /// operation of which a peer, with its ring full, does not know yet.
   void send_down(const Recipients& to, std::string_view message);
 
@@ -56,7 +56,9 @@ class Control {
     if (relays_.sequencer != nullptr) relays_.sequencer->receive_up(receive);
   }
 
-  bool has_down() const { return !region_->down(place_).empty(); }
+  bool has_down() const { return rank_ == 0 ? has_own() : !region_->down(place_).empty(); }
+  /// Rank 0 has something for itself, of which nobody else tells its driver.
+  bool has_own() const { return has_own_.load(); }
   bool has_up() const;
   /// One of the messages that `has_up` tells of must be received soon; rank 0 only.
   bool has_urgent() const { return rank_ == 0 && region_->leader().urgent.load() != 0; }
@@ -64,36 +66,28 @@ class Control {
   void forget_urgent() {
     if (has_urgent()) region_->leader().urgent.exchange(0);
   }
+  /// Takes what has come from other hosts, if the relay's thread does not do so just now.
+  void look() const;
 
  private:
-  /// A stream to one ring.
-  struct Outgoing {
-    std::string waiting;
-    uint64_t framed = 0;  ///< bytes handed to it since the beginning
-    uint64_t pushed() const { return framed - waiting.size(); }
-  };
-  /// A message of rank 0 to itself, and how much of the other streams comes before or with it.
-  struct Own {
-    std::string message;
-    std::vector<uint64_t> others;
-  };
-
-  std::vector<int> places_here(const Recipients& to) const;
-  void push(ByteRing& ring, Outgoing& outgoing);
-  void push_own();
+  template <class Send>
+  void for_places_here(const Recipients& to, Send send) const;
+  void push_down(int place);
   void note_backlog();
   void tell_receiver(bool urgent) const;
-  void frame(Outgoing& out, std::string_view message) const;
+  void frame(std::string& stream, std::string_view message) const;
 
   const HostMap& hosts_;
   std::shared_ptr<Region> region_;
   int rank_;
   int place_;
   const Doorbell& doorbell_;
-  Relays relays_;
-  Outgoing up_out_;
-  std::vector<Outgoing> down_out_;
-  std::deque<Own> own_;
+  const Relays relays_;
+  std::string up_out_;                 ///< what the ring up did not take
+  std::vector<std::string> down_out_;  ///< by place: the same of the rings down
+  std::string own_;                    ///< rank 0: to itself
+  std::string held_;                   ///< the same, behind what other rings did not take
+  std::atomic<bool> has_own_{false};
   std::atomic<bool> backlog_{false};  ///< written under the engine's lock
   std::string down_in_;
   std::vector<std::string> up_in_;

@@ -136,6 +136,7 @@ void HostAggregator::receive_down(std::string_view message) {
     case Down::kTune:
     case Down::kShutdown:
     case Down::kMeet:
+    case Down::kTell:
       return;
   }
 }

@@ -12,7 +12,6 @@
 #include "engine/requests/messages.h"
 #include "engine/requests/process_sets.h"
 #include "engine/requests/request.h"
-#include "engine/sequencer/reporters.h"
 #include "engine/sequencer/roster.h"
 
 namespace sirtaki {

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,11 +12,11 @@
 #include "base/clock.h"
 #include "base/frames.h"
 #include "engine/control/host_aggregator.h"
-#include "engine/observe/rank_states.h"
-#include "engine/sequencer/recipients.h"
+#include "engine/sequencer/roster.h"
 #include "transport/hosts.h"
 #include "transport/memory/doorbell.h"
 #include "transport/network/host_link.h"
+#include "transport/network/watcher.h"
 
 namespace sirtaki {
 
@@ -29,9 +27,12 @@ enum class Hop : uint8_t {
   kHeartbeat,  ///< nothing: the host is alive
   kLost,       ///< a rank that is gone, who reports it and why; the world ends
   kAsk,        ///< ranks: rank 0 wants to know what they are doing
-  kTell,       ///< what each of some ranks is doing, in words
+  kTell,       ///< what each of some ranks is doing
   kBye,        ///< nothing more will be run on this host and those below it
 };
+
+/// A message of leaders.
+std::string framed(Hop hop, std::string_view body);
 
 /// Carries control messages between hosts, along their tree; runs in the watcher's thread of each
 /// host's leader, so that it does not depend on what the leader itself is doing.
@@ -50,24 +51,32 @@ class Relay : public Watcher::Service {
   /// How the relay's thread is woken.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
 
-  /// Returns once no other host needs this one any more, or the world has ended by a loss.
+  /// No other host needs this one any more, or the world has ended by a loss.
+  bool left();
+  /// Returns once that is so.
   void await_farewell();
 
   /// Takes what has arrived, if the thread does not do so just now: saves a driver that polls
   /// anyway the time that waking the thread takes.
   void look();
 
-  int prepare(std::vector<pollfd>& polled) final;
-  void serve(std::span<const pollfd> polled) final;
+  /// For a scheduler in place of the thread: one round. Returns until when nothing needs to be done
+  /// unless something comes.
+  int64_t step(int64_t now_ns);
+
+  int prepare(Sleep& sleep) final;
+  void serve(const Sleep& sleep) final;
 
  protected:
   /// A link and what is known of its other end.
   struct Peer {
     HostLink& link;
     HostRange under;       ///< the hosts whose words come from there; none: it is above
-    int64_t heard_ns = 0;  ///< 0: never
+    int64_t heard_ns = 0;  ///< or will be for the first time at the latest; 0: not known yet
     bool bye = false;
-    std::string broken;  ///< why nothing it says is believed any more
+    std::string broken;      ///< why nothing it says is believed any more
+    size_t polled_from = 0;  ///< what the thread polls for it
+    size_t polled_to = 0;
   };
 
   /// A message from another host, under the lock.
@@ -106,8 +115,8 @@ class Relay : public Watcher::Service {
 
   std::mutex mutex_;  ///< guards what follows
   std::vector<Peer> peers_;
-  bool told_ = false;  ///< the others know of the loss
-  int64_t sleeps_until_ = 0;
+  bool told_ = false;         ///< the others know of the loss
+  int64_t sleeps_until_ = 0;  ///< unless something comes
 
  private:
   /// The thread is at work.
@@ -117,6 +126,8 @@ class Relay : public Watcher::Service {
     Relay& relay;
   };
 
+  void hear(Peer& peer);
+  void tell(int64_t now_ns);
   bool receive_from(Peer& peer);
   void receive_loss(Reader& in);
   void check_silence(int64_t now_ns);
@@ -129,77 +140,6 @@ class Relay : public Watcher::Service {
   int64_t beaten_ns_ = 0;
   int64_t polled_ns_ = 0;
   std::condition_variable left_;
-};
-
-/// The relay beside the sequencer, on rank 0.
-class SequencerRelay final : public Relay {
- public:
-  using Receive = std::function<void(const Reporters& from, std::string_view message)>;
-
-  using Relay::Relay;
-
-  /// Sends a message of the sequencer to its recipients on other hosts.
-  void send_down(const Recipients& to, std::string_view message);
-
-  /// Asks the leaders of their hosts what ranks are doing; answers ring this rank's engine.
-  void ask(const std::vector<int>& ranks);
-  /// What is known of a rank since it was asked; empty: nothing yet.
-  RankState answer(int rank);
-
-  bool has_up() const { return has_up_.load(); }
-  /// Hands over the messages that came from other hosts.
-  void receive_up(const Receive& receive);
-
- private:
-  void receive(Peer& from, Hop hop, std::string_view body) override;
-  int64_t work(int64_t) override { return HostAggregator::kNever; }
-  bool has_news() const override { return false; }
-  bool may_leave() const override;
-
-  void receive_answers(const Peer& from, std::string_view body);
-  void receive_report(const Peer& from, std::string_view body);
-
-  std::map<int, RankState> answers_;
-  std::vector<HostAggregator::Report> up_;
-  std::atomic<bool> has_up_{false};
-};
-
-/// The relay on the leader of every other host. The first link leads up.
-class LeaderRelay final : public Relay {
- public:
-  LeaderRelay(const HostMap& hosts, int rank, std::shared_ptr<Region> region,
-              const Doorbell& doorbell, std::span<HostLink> links, double timeout_seconds,
-              Lost lost);
-
-  /// Sends a message of the leader itself to the sequencer.
-  void send_up(std::string_view message);
-
- private:
-  void receive(Peer& from, Hop hop, std::string_view body) override;
-  int64_t work(int64_t now_ns) override;
-  bool has_news() const override;
-  bool may_leave() const override;
-
-  HostLink& above() { return peers_[0].link; }
-  void report(const Reporters& from, std::string_view message);
-  void receive_orders(std::string_view body);
-  void receive_questions(std::string_view body);
-  void receive_answers(const Peer& from, std::string_view body);
-  void receive_report(const Peer& from, std::string_view body);
-  void read_rings(int64_t now_ns);
-  void push(int place);
-  void lose_liar(int place, const std::string& why) const;
-  void send_reports(int64_t now_ns);
-  bool is_here(int host) const { return host >= here_.begin && host < here_.end; }
-  void deliver(const Recipients& to, std::string_view message);
-  void deliver(int place, std::string_view message);
-  bool deliver_waiting();
-
-  const HostRange here_;  ///< this host and those below it
-  HostAggregator aggregator_;
-  std::vector<std::string> up_in_;     ///< by place: the beginning of a message
-  std::vector<std::string> down_out_;  ///< by place: what its ring did not take
-  bool said_bye_ = false;
 };
 
 }  // namespace sirtaki

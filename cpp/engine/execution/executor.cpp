@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "backends/immediate.h"
+#include "collectives/kinds.h"
 #include "engine/execution/row_exchange.h"
 #include "engine/requests/checks.h"
 
@@ -35,7 +36,7 @@ void* allocate(Entry& entry, size_t t, const Shape& shape, size_t bytes) {
     void* memory = entry.allocate(t, shape, bytes);
     if (memory != nullptr || bytes == 0) return memory;
   } catch (const std::exception& error) {
-    why = std::string(": ") + error.what();
+    why = std::string("\n  because ") + error.what();
   }
   entry.no_memory = "its caller has no memory for result " + std::to_string(t) + " of " +
                     std::to_string(bytes) + " bytes" + why;
@@ -58,28 +59,36 @@ const std::byte* input(const Entry& entry, size_t t) {
   return static_cast<const std::byte*>(entry.inputs[t]);
 }
 
-/// Which kinds have a stream for each member, as Backend says.
-bool gives_each(Kind kind) {
-  return kind == Kind::kScatter || kind == Kind::kAlltoall || kind == Kind::kReducescatter;
-}
-bool takes_each(Kind kind) {
-  return kind == Kind::kAllgather || kind == Kind::kGather || kind == Kind::kAlltoall;
-}
-
 /// Streams hold writable memory; inputs are never written through them.
 std::byte* readable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
+/// Adds to the members' streams their rows, which lie one member's behind another's.
+template <class RowsOf>
+void deal(Streams& streams, std::byte* at, size_t row_bytes, RowsOf rows_of_member) {
+  for (size_t m = 0; m < streams.size(); ++m) {
+    const size_t bytes = static_cast<size_t>(rows_of_member(m)) * row_bytes;
+    streams[m].add(at, bytes);
+    at += bytes;
+  }
+}
+
 }  // namespace
 
-Executor::Executor(Backend& backend, ProcessSets& sets, std::mutex& sets_mutex, Launches& launches,
-                   int rank)
-    : backend_(backend), sets_(sets), sets_mutex_(sets_mutex), launches_(launches), rank_(rank) {}
+Executor::Executor(Backend& backend, const ProcessSets& sets, Launches& launches,
+                   Recorder& recorder, int rank,
+                   std::function<void(const Request& change)> change_sets)
+    : backend_(backend),
+      sets_(sets),
+      launches_(launches),
+      recorder_(recorder),
+      rank_(rank),
+      change_sets_(std::move(change_sets)) {}
 
-int Executor::lane_of(const Batch& batch) const {
-  if (batch.last) return kAllLanes;
+int Executor::track_of(const Batch& batch) const {
+  if (batch.last) return kAllTracks;
   const Request& base = batch.items[0].response->base;
-  if (base.kind == Kind::kAddSet || base.kind == Kind::kRemoveSet) return kAllLanes;
-  return base.launched() ? kLaunchLane : backend_.lane_of(base.set);
+  if (base.kind == Kind::kAddSet || base.kind == Kind::kRemoveSet) return kAllTracks;
+  return base.launched() ? kLaunchTrack : backend_.track_of(base.set);
 }
 
 void Executor::start(Flight& flight) {
@@ -108,16 +117,9 @@ void Executor::start(Flight& flight) {
 void Executor::conclude(Flight& flight) {
   const Request& base = flight.base();
   Item& item = flight.items[0];
-  if (base.kind == Kind::kJoin) item.entry->handle->value = base.root;
-  if (base.kind == Kind::kAddSet) {
-    item.entry->handle->value = base.root;
-    const std::lock_guard lock(sets_mutex_);
-    sets_.add(base.root, {base.splits.begin(), base.splits.end()});
-  }
-  if (base.kind == Kind::kRemoveSet) {
-    const std::lock_guard lock(sets_mutex_);
-    sets_.remove(base.root);
-  }
+  const bool tells_root = base.kind == Kind::kJoin || base.kind == Kind::kAddSet;
+  if (tells_root) item.entry->handle->value = base.root;
+  if (changes_sets(base.kind)) change_sets_(base);
 }
 
 /// Hands a batch to who launches it; nothing of it is moved here.
@@ -125,7 +127,8 @@ void Executor::launch(const Flight& flight) {
   Launches::Batch batch;
   for (const Item& item : flight.items) {
     const int64_t number = item.entry != nullptr ? item.entry->number : Launch::kJoined;
-    batch.push_back({number, item.response, sets_.ranks(flight.base().set)});
+    recorder_.handed_over(item.record);  // before anybody can launch it
+    batch.push_back({number, item.response, sets_.ranks(flight.base().set), item.record});
   }
   launches_.add(std::move(batch));
 }
@@ -137,13 +140,13 @@ void Executor::add_streams(Flight& flight) {
   op.kind = base.kind;
   op.dtype = base.dtype;
   op.reduce = base.reduce;
-  op.wire = base.wire;
+  op.codec = base.codec;
   op.scale = base.scale;
   op.set = base.set;
   op.root = sets_.index(base.set, base.root);
   if (base.reduce == ReduceOp::kAverage) op.scale.post *= 1.0 / static_cast<double>(members);
-  flight.in.resize(gives_each(base.kind) ? members : 1);
-  flight.out.resize(takes_each(base.kind) ? members : 1);
+  flight.in.resize(traits_of(base.kind).gives_each ? members : 1);
+  flight.out.resize(traits_of(base.kind).takes_each ? members : 1);
   flight.zeros.reserve(flight.items.size());
   for (Item& item : flight.items) {
     switch (base.kind) {
@@ -198,23 +201,15 @@ void Executor::add_allgather(Flight& flight, Item& item) {
     auto& received = entry.handle->received_splits;
     received.insert(received.end(), rows, rows + members);
     std::byte* at = new_output(entry, t, std::accumulate(rows, rows + members, int64_t{0}));
-    for (size_t m = 0; m < members; ++m) {
-      const size_t bytes = static_cast<size_t>(rows[m]) * row_bytes(entry.request, t);
-      flight.out[m].add(at, bytes);
-      at += bytes;
-    }
+    deal(flight.out, at, row_bytes(entry.request, t), [&](size_t m) { return rows[m]; });
   }
 }
 
 WorkPtr Executor::exchange(Flight& flight) {
   const Entry& entry = *flight.items[0].entry;
   const size_t row = row_bytes(entry.request, 0);
-  const std::byte* from = input(entry, 0);
-  for (size_t m = 0; m < flight.in.size(); ++m) {
-    const size_t bytes = static_cast<size_t>(entry.request.splits[m]) * row;
-    flight.in[m].add(readable(from), bytes);
-    from += bytes;
-  }
+  deal(flight.in, readable(input(entry, 0)), row,
+       [&](size_t m) { return entry.request.splits[m]; });
   return std::make_unique<RowExchange>(
       backend_, flight.op, flight.in, flight.out,
       RowExchange::Plan{entry.request.splits, row, most_rows(entry.request.shapes[0]),
@@ -224,11 +219,7 @@ WorkPtr Executor::exchange(Flight& flight) {
 void Executor::receive_rows(Flight& flight, const std::vector<int64_t>& rows) {
   Entry& entry = *flight.items[0].entry;
   std::byte* to = new_output(entry, 0, std::accumulate(rows.begin(), rows.end(), int64_t{0}));
-  for (size_t m = 0; m < rows.size(); ++m) {
-    const size_t bytes = static_cast<size_t>(rows[m]) * row_bytes(entry.request, 0);
-    flight.out[m].add(to, bytes);
-    to += bytes;
-  }
+  deal(flight.out, to, row_bytes(entry.request, 0), [&](size_t m) { return rows[m]; });
   entry.handle->received_splits = rows;
 }
 
@@ -239,12 +230,8 @@ void Executor::add_reducescatter(Flight& flight, Item& item) {
   for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
     const int64_t rows = entry.request.shapes[t][0];
     const size_t row = row_bytes(entry.request, t);
-    const std::byte* from = input(entry, t);
-    for (int m = 0; m < members; ++m) {
-      const size_t bytes = static_cast<size_t>(rows_of(rows, members, m)) * row;
-      flight.in[static_cast<size_t>(m)].add(readable(from), bytes);
-      from += bytes;
-    }
+    deal(flight.in, readable(input(entry, t)), row,
+         [&](size_t m) { return rows_of(rows, members, static_cast<int>(m)); });
     const int64_t own_rows = rows_of(rows, members, own);
     flight.out[0].add(new_output(entry, t, own_rows), static_cast<size_t>(own_rows) * row);
   }

@@ -1,12 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "backends/backend.h"
 #include "engine/execution/flight.h"
 #include "engine/execution/launches.h"
+#include "engine/observe/recorder.h"
 #include "engine/requests/process_sets.h"
 
 namespace sirtaki {
@@ -15,16 +16,16 @@ namespace sirtaki {
 class Executor {
  public:
   /// Of batches beside which nothing else runs.
-  static constexpr int kAllLanes = -1;
+  static constexpr int kAllTracks = -1;
   /// Of what the caller launches on accelerators: in one order, whatever runs beside it.
-  static constexpr int kLaunchLane = -2;
+  static constexpr int kLaunchTrack = -2;
 
-  /// Only `conclude` changes `sets`, and holds `sets_mutex` while it does.
-  Executor(Backend& backend, ProcessSets& sets, std::mutex& sets_mutex, Launches& launches,
-           int rank);
+  /// `sets` change only where `conclude` calls `change_sets`.
+  Executor(Backend& backend, const ProcessSets& sets, Launches& launches, Recorder& recorder,
+           int rank, std::function<void(const Request& change)> change_sets);
 
-  /// The lane of the backend in which a batch runs.
-  int lane_of(const Batch& batch) const;
+  /// The track of the backend in which a batch runs.
+  int track_of(const Batch& batch) const;
   /// Gives the flight its work.
   void start(Flight& flight);
   /// Does what is left when the work is done; afterwards the handles' results are set.
@@ -42,10 +43,11 @@ class Executor {
   void find_longest(Flight& flight) const;
 
   Backend& backend_;
-  ProcessSets& sets_;
-  std::mutex& sets_mutex_;
+  const ProcessSets& sets_;
   Launches& launches_;
+  Recorder& recorder_;
   int rank_;
+  const std::function<void(const Request&)> change_sets_;
 };
 
 }  // namespace sirtaki

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "engine/requests/handle.h"
 #include "engine/requests/request.h"
+#include "engine/requests/submission.h"
 
 namespace sirtaki {
 
@@ -27,7 +27,7 @@ struct Batch {
 
 /// A batch under way.
 struct Flight {
-  Flight(Batch batch, int lane_number) : items(std::move(batch.items)), lane(lane_number) {
+  Flight(Batch batch, int track_number) : items(std::move(batch.items)), track(track_number) {
     op.chunk_bytes = batch.chunk_bytes;
   }
 
@@ -36,7 +36,7 @@ struct Flight {
   std::string describe() const { return sirtaki::describe(base(), items[0].ordinal); }
 
   std::vector<Item> items;
-  int lane;
+  int track;
   Op op;
   Streams in;
   Streams out;

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +22,7 @@ struct Launch {
   int64_t number = kJoined;  ///< the caller's; kJoined: this rank takes part with zeros
   std::shared_ptr<const Response> response;
   std::vector<int> ranks;  ///< the members
+  uint64_t record = 0;     ///< its number in the flight recorder
 };
 
 /// What is agreed on, for a thread of the caller's that launches it: in batches, in one order on
@@ -28,6 +30,10 @@ struct Launch {
 class Launches {
  public:
   using Batch = std::vector<Launch>;
+
+  /// `launched` is called with the record of what its caller has launched.
+  explicit Launches(std::function<void(uint64_t record)> launched)
+      : launched_(std::move(launched)) {}
 
   void add(Batch batch) {
     {
@@ -38,14 +44,19 @@ class Launches {
   }
 
   /// The next batch, once there is one; an empty one after the end. Throws what ended the world,
-  /// also where batches are left.
+  /// also where batches are left. Who takes it has launched the one before.
   Batch take() {
     std::unique_lock lock(mutex_);
+    if (!closed_) {
+      for (const uint64_t record : taken_) launched_(record);
+    }
+    taken_.clear();
     changed_.wait(lock, [&] { return closed_ || !batches_.empty(); });
     if (error_) throw Error(*error_);
     if (batches_.empty()) return {};
     Batch batch = std::move(batches_.front());
     batches_.pop_front();
+    for (const Launch& launch : batch) taken_.push_back(launch.record);
     return batch;
   }
 
@@ -68,9 +79,11 @@ class Launches {
   }
 
  private:
+  const std::function<void(uint64_t)> launched_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Batch> batches_;
+  std::vector<uint64_t> taken_;  ///< records of the latest batch
   bool closed_ = false;
   std::optional<Error> error_;
 };

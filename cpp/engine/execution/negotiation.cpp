@@ -13,11 +13,10 @@ Entry& Negotiation::add(std::unique_ptr<Entry> entry) {
   if (asked.name.empty()) entry->ordinal = ordinals_[asked.set];
   std::unique_ptr<Entry>& place = entries_[match_key(asked, entry->ordinal)];
   if (place != nullptr) {
-    throw Error(ErrorCode::kInvalid,
-                describe(asked, entry->ordinal) +
-                    ": a tensor with the same name as another tensor that is currently being "
-                    "processed; give every operation in flight a name of its own, or wait for "
-                    "the first");
+    throw invalid(describe(asked, entry->ordinal) +
+                  ": a tensor with the same name as another tensor that is currently being "
+                  "processed; give every operation in flight a name of its own, or wait for "
+                  "the first");
   }
   if (asked.name.empty()) ++ordinals_[asked.set];
   place = std::move(entry);
@@ -70,6 +69,8 @@ void Negotiation::receive(std::string_view message) {
       return events_.met(in.get<int32_t>());
     case Down::kShutdown:
       return events_.ended(in.get<int32_t>());
+    case Down::kTell:
+      return events_.told(in);
   }
   throw Error(ErrorCode::kInternal, "unknown control message");
 }
@@ -144,7 +145,7 @@ void Negotiation::receive_error(Reader& in) {
   const auto node = entries_.extract(in.get_string());
   const auto code = static_cast<ErrorCode>(in.get<uint8_t>());
   const std::string text = in.get_string();
-  if (!node.empty()) events_.refused(*node.mapped(), Error(code, text));
+  if (!node.empty()) events_.refused(*node.mapped(), Error(code, text, Scope::kAllMembers));
 }
 
 void Negotiation::receive_flush() {

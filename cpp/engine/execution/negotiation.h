@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "engine/execution/flight.h"
-#include "engine/requests/handle.h"
 #include "engine/requests/messages.h"
 #include "engine/requests/process_sets.h"
 #include "engine/requests/request.h"
+#include "engine/requests/submission.h"
 
 namespace sirtaki {
 
@@ -34,6 +34,8 @@ class Negotiation {
     std::function<void(int rank)> met;
     /// A rank left; nothing more will be run.
     std::function<void(int rank)> ended;
+    /// What ranks are doing, as was asked.
+    std::function<void(Reader& states)> told;
   };
 
   /// `sets` are those that this rank knows, at any time.

@@ -45,45 +45,43 @@ std::vector<Item> Runner::drop() {
   return items;
 }
 
-/// Each in its turn, as soon as its lane is free.
+/// Each in its turn, as soon as its track is free.
 bool Runner::begin_some() {
   if (queue_.empty() || held_up_) return false;
   bool begun = false;
-  std::vector<int> held;  // lanes for which an earlier batch waits
+  std::vector<int> held;  // tracks for which an earlier batch waits
   for (auto it = queue_.begin(); it != queue_.end();) {
-    const int lane = executor_.lane_of(*it);
-    if (!may_begin(lane, held)) {
-      held.push_back(lane);
+    const int track = executor_.track_of(*it);
+    if (!may_begin(track, held)) {
+      held.push_back(track);
       ++it;
       continue;
     }
     Batch batch = std::move(*it);
     it = queue_.erase(it);
-    begin(std::move(batch), lane);
+    begin(std::move(batch), track);
     begun = true;
   }
   held_up_ = !queue_.empty();
   return begun;
 }
 
-/// What concerns all lanes waits for everything before it and holds up everything behind it.
-bool Runner::may_begin(int lane, const std::vector<int>& held) const {
-  if (lane == Executor::kAllLanes) return flights_.empty() && held.empty();
-  const auto blocks = [&](int other) { return other == lane || other == Executor::kAllLanes; };
+/// What concerns all tracks waits for everything before it and holds up everything behind it.
+bool Runner::may_begin(int track, const std::vector<int>& held) const {
+  if (track == Executor::kAllTracks) return flights_.empty() && held.empty();
+  const auto blocks = [&](int other) { return other == track || other == Executor::kAllTracks; };
   return std::none_of(held.begin(), held.end(), blocks) &&
          std::none_of(flights_.begin(), flights_.end(),
-                      [&](const auto& flight) { return blocks(flight->lane); });
+                      [&](const auto& flight) { return blocks(flight->track); });
 }
 
-void Runner::begin(Batch batch, int lane) {
+void Runner::begin(Batch batch, int track) {
   if (batch.last) return events_.closed();
-  flights_.push_back(std::make_unique<Flight>(std::move(batch), lane));
+  flights_.push_back(std::make_unique<Flight>(std::move(batch), track));
   Flight& flight = *flights_.back();
   events_.begun(flight);
   try {
     executor_.start(flight);
-  } catch (const PeerLost&) {
-    throw;
   } catch (const Error& error) {
     fail(flight, error);
     flights_.pop_back();
@@ -95,8 +93,6 @@ bool Runner::go_on(Flight& flight) {
   if (flight.waits_since_ns != 0) events_.goes_on(flight);
   try {
     if (!flight.work->advance()) return false;
-  } catch (const PeerLost&) {
-    throw;
   } catch (const Error& error) {
     fail(flight, error);
     return true;
@@ -107,11 +103,14 @@ bool Runner::go_on(Flight& flight) {
   return true;
 }
 
-/// All members find such an error before they exchange anything: the world goes on.
+/// The world goes on after what all members have found. What one alone has seen ends it, for the
+/// others wait for this rank's part.
 void Runner::fail(Flight& flight, const Error& error) {
-  if (error.code == ErrorCode::kPeerLost) throw Error(error);  // the peers wait for this rank
+  if (error.scope != Scope::kAllMembers) throw;
   flight.work.reset();
-  events_.done(flight, Error(error.code, flight.describe() + ": " + error.what()));
+  events_.done(
+      flight,
+      Error(error.code, flight.describe() + " has failed", error.scope).because(error.what()));
 }
 
 void Runner::remove(size_t index) {

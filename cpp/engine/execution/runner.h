@@ -11,7 +11,7 @@
 
 namespace sirtaki {
 
-/// Keeps batches under way: one in each lane of the backend, in the order in which they came. Only
+/// Keeps batches under way: one in each track of the backend, in the order in which they came. Only
 /// the driver calls it.
 class Runner {
  public:
@@ -30,7 +30,7 @@ class Runner {
 
   void add(Batch batch) {
     queue_.push_back(std::move(batch));
-    held_up_ = false;  // its lane may be free
+    held_up_ = false;  // its track may be free
   }
 
   /// Nothing is left to do.
@@ -50,8 +50,8 @@ class Runner {
 
  private:
   bool begin_some();
-  bool may_begin(int lane, const std::vector<int>& held) const;
-  void begin(Batch batch, int lane);
+  bool may_begin(int track, const std::vector<int>& held) const;
+  void begin(Batch batch, int track);
   bool go_on(Flight& flight);
   void fail(Flight& flight, const Error& error);
   void remove(size_t index);

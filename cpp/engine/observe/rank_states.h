@@ -3,51 +3,30 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "engine/observe/recorder.h"
+#include "engine/observe/rank_state.h"
 #include "transport/hosts.h"
 
 namespace sirtaki {
 
 class SequencerRelay;
 
-/// `for rank 1 to write chunk 5`, where `who` is rank 1; not of Phase::kNone.
-std::string wait_text(const Awaited& awaited, const std::string& who);
-
-/// How the state of a rank begins that no collective occupies.
-inline constexpr std::string_view kNoOperation = "in no operation";
-
-/// What a rank is doing, for people.
-struct RankState {
-  std::string text{};
-  /// For so long its process has been blocked in our calls; it has no thread that could go on.
-  double blocked_seconds = 0;
-};
-
-/// What a rank of this host is doing as its flight recorder has it, whether or not it runs: `in
-/// allreduce 'x', waiting 9 s for rank 0 to write chunk 3`.
-std::string state_text(const Region& region, const HostMap& hosts, int rank, int64_t now_ns);
-
-/// The same, or in what it has said that it is blocked.
-RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t now_ns);
-
 /// What ranks are doing: those of this host are looked at, the leaders of the others are asked.
 /// Lives on rank 0; guarded by the engine's lock.
 class RankStates {
  public:
-  RankStates(const HostMap& hosts, std::shared_ptr<Region> region)
-      : hosts_(hosts), region_(std::move(region)) {}
+  /// `relay` is null where there are no other hosts.
+  RankStates(const HostMap& hosts, std::shared_ptr<Region> region, SequencerRelay* relay)
+      : hosts_(hosts), region_(std::move(region)), relay_(relay) {}
 
-  /// Where there are other hosts.
-  void use(SequencerRelay* relay) { relay_ = relay; }
-
-  /// Nothing: it is being asked, for at most a second; come again.
+  /// Nothing: it is being asked, for at most a second; come again. Then, if there was no answer,
+  /// one that is not known.
   std::optional<RankState> of(int rank, int64_t now_ns);
   /// Asks about those of whom `of` could not tell.
   void ask();
+  /// Who asks next wants to know what they are doing then.
+  void forget() { asked_.clear(); }
 
  private:
   static constexpr int64_t kPatienceNs = 1'000'000'000;
@@ -61,7 +40,7 @@ class RankStates {
 
   const HostMap& hosts_;
   std::shared_ptr<Region> region_;
-  SequencerRelay* relay_ = nullptr;
+  SequencerRelay* relay_;
   std::map<int, Asked> asked_;
   std::vector<int> questions_;
 };

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "engine/requests/kinds.h"
+#include "collectives/kinds.h"
 
 namespace sirtaki {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 /// The words of a record.
 enum Word : size_t {
   kNumber,
-  kWhat,  ///< stage, kind, dtype, length of the name, and in the upper half the set
+  kWhat,  ///< stage, kind or direction, dtype, length of the name, and in the upper half the set
   kBytes,
   kOrdinal,
   kTimes,  ///< of the stages from kSubmitted on; one of the last two for kDone and kFailed
@@ -25,16 +25,14 @@ enum Word : size_t {
 constexpr size_t kNameWords = FlightRecord::kWords - kName;
 constexpr size_t kNameBytes = kNameWords * sizeof(uint64_t);
 
+/// In place of the kind.
+constexpr uint8_t kSend = 0xfe;
+constexpr uint8_t kReceive = 0xff;
+
 Stage stage_of(uint64_t what) { return static_cast<Stage>(what & 0xff); }
 
 bool has_ended(uint64_t what) {
   return stage_of(what) == Stage::kNone || stage_of(what) >= Stage::kDone;
-}
-
-uint64_t bytes_of(const Request& request) {
-  int64_t count = 0;
-  for (const Shape& shape : request.shapes) count += elements(shape);
-  return static_cast<uint64_t>(count) * size_of(request.dtype);
 }
 
 /// Names are cut anywhere, and come from memory that others can write to.
@@ -69,27 +67,44 @@ Awaited awaited_in(uint64_t word, int ranks) {
   return awaited;
 }
 
+/// Where a stage has its time.
+size_t time_of(Stage stage) {
+  if (stage >= Stage::kDone) return kTimes + 3;
+  return kTimes + std::min<size_t>(static_cast<size_t>(stage) - 1, 2);
+}
+
+uint64_t awaited_word(const Awaited& awaited) {
+  return static_cast<uint64_t>(awaited.phase) | static_cast<uint64_t>(awaited.rank + 1) << 8 |
+         static_cast<uint64_t>(awaited.chunk) << 32;
+}
+
+}  // namespace
+
 std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks) {
   Recorded found;
   const uint64_t what = words[kWhat];
   const auto kind = static_cast<uint8_t>(what >> 8);
   const auto dtype = static_cast<uint8_t>(what >> 16);
   const auto length = static_cast<uint8_t>(what >> 24);
+  const bool message = kind >= kSend;
   found.stage = stage_of(what);
   if (found.stage == Stage::kNone || static_cast<int>(found.stage) >= kStages ||
-      kind > static_cast<uint8_t>(Kind::kRemoveSet) || dtype >= kDtypeCount ||
+      (!message && kind > static_cast<uint8_t>(Kind::kRemoveSet)) || dtype >= kDtypeCount ||
       length > kNameBytes) {
     return std::nullopt;
   }
-  found.number = words[kNumber];
-  found.kind = static_cast<Kind>(kind);
+  found.number = message ? 0 : words[kNumber];
   found.dtype = static_cast<Dtype>(dtype);
   found.set = static_cast<int32_t>(what >> 32);
   found.bytes = words[kBytes];
-  Request request;
-  request.kind = found.kind;
-  request.name = printable({reinterpret_cast<const char*>(&words[kName]), length});
-  found.shown = describe(request, words[kOrdinal]);
+  if (message) {
+    found.operation = kind == kSend ? "send" : "receive";
+    found.tensor = "tag " + std::to_string(static_cast<int64_t>(words[kOrdinal]));
+  } else {
+    found.operation = traits_of(static_cast<Kind>(kind)).name;
+    found.tensor = printable({reinterpret_cast<const char*>(&words[kName]), length});
+    if (length == 0) found.tensor = "noname." + std::to_string(words[kOrdinal]);
+  }
   found.submitted_ns = static_cast<int64_t>(words[kTimes]);
   found.agreed_ns = static_cast<int64_t>(words[kTimes + 1]);
   found.begun_ns = static_cast<int64_t>(words[kTimes + 2]);
@@ -100,8 +115,6 @@ std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks) {
   }
   return found;
 }
-
-}  // namespace
 
 Recorder::Number Recorder::submitted(const Request& request, uint64_t ordinal) {
   constexpr int kTries = 8;
@@ -116,7 +129,7 @@ Recorder::Number Recorder::submitted(const Request& request, uint64_t ordinal) {
                    static_cast<uint64_t>(request.kind) << 8 |
                    static_cast<uint64_t>(request.dtype) << 16 | length << 24 |
                    static_cast<uint64_t>(static_cast<uint32_t>(request.set)) << 32;
-    words[kBytes] = bytes_of(request);
+    words[kBytes] = static_cast<uint64_t>(bytes_of(request));
     words[kOrdinal] = ordinal;
     words[kTimes] = static_cast<uint64_t>(recent_ns());
     std::memcpy(&words[kName], name.data(), length);
@@ -129,24 +142,59 @@ Recorder::Number Recorder::submitted(const Request& request, uint64_t ordinal) {
 void Recorder::note(Number number, Stage stage) {
   if (number == 0) return;
   FlightRecord& record = of(number);
-  const size_t time = kTimes + std::min<size_t>(static_cast<size_t>(stage) - 1, 3);
   const uint64_t what = (record.own(kWhat) & ~uint64_t{0xff}) | static_cast<uint64_t>(stage);
-  record.write(kWhat, what, time, static_cast<uint64_t>(recent_ns()));
+  record.write(kWhat, what, time_of(stage), static_cast<uint64_t>(recent_ns()));
 }
 
 void Recorder::waits(Number number, const Awaited& awaited, int64_t since_ns) {
   if (number == 0) return;
-  const uint64_t word = static_cast<uint64_t>(awaited.phase) |
-                        static_cast<uint64_t>(awaited.rank + 1) << 8 |
-                        static_cast<uint64_t>(awaited.chunk) << 32;
-  of(number).write(kWaits, std::array{word, static_cast<uint64_t>(since_ns)});
+  of(number).write(kWaits, std::array{awaited_word(awaited), static_cast<uint64_t>(since_ns)});
+}
+
+void Recorder::sleeps(const Transfer* message, int64_t now_ns) {
+  const void* owner = message == nullptr ? nullptr : message->owner.get();
+  if (owner != message_) {
+    forget_message();
+    message_ = owner;
+    message_since_ns_ = now_ns;
+  } else if (owner != nullptr && !shows_message_) {
+    records_[Region::kMessageRecord].write(0, words_of(*message, message_since_ns_));
+    shows_message_ = true;
+  }
+}
+
+void Recorder::forget_message() {
+  message_ = nullptr;
+  if (!shows_message_) return;
+  records_[Region::kMessageRecord].write(0, FlightRecord::Words{});
+  shows_message_ = false;
+}
+
+FlightRecord::Words Recorder::words_of(Number number) const {
+  FlightRecord::Words words{};
+  const size_t at = number == 0 ? Region::kMessageRecord : number % Region::kRecords;
+  for (size_t i = 0; i < words.size(); ++i) words[i] = records_[at].own(i);
+  return number == 0 || words[kNumber] == number ? words : FlightRecord::Words{};
+}
+
+FlightRecord::Words Recorder::words_of(const Transfer& message, int64_t since_ns) {
+  FlightRecord::Words words{};
+  words[kWhat] = static_cast<uint64_t>(Stage::kUnderWay) |
+                 static_cast<uint64_t>(message.sends ? kSend : kReceive) << 8 |
+                 static_cast<uint64_t>(set_of(message.communicator)) << 32;
+  words[kBytes] = message.bytes;
+  words[kOrdinal] = static_cast<uint64_t>(message.tag);
+  words[kWaits] = awaited_word({message.sends ? Phase::kTake : Phase::kSend, message.peer});
+  words[kTimes] = words[kTimes + 1] = words[kTimes + 2] = words[kSince] =
+      static_cast<uint64_t>(since_ns);
+  return words;
 }
 
 std::vector<Recorded> read_records(const FlightRecord* records, int ranks, size_t most) {
   std::vector<Recorded> open;
   std::vector<Recorded> ended;
   FlightRecord::Words words;
-  for (size_t i = 0; i < Region::kRecords; ++i) {
+  for (size_t i = 0; i <= Region::kMessageRecord; ++i) {
     if (!records[i].read(words)) continue;
     std::optional<Recorded> found = decode(words, ranks);
     if (found) (found->is_open() ? open : ended).push_back(std::move(*found));

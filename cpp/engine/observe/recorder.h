@@ -7,6 +7,7 @@
 
 #include "base/awaited.h"
 #include "engine/requests/request.h"
+#include "pairs/message.h"
 #include "transport/memory/region.h"
 
 namespace sirtaki {
@@ -17,27 +18,28 @@ enum class Stage : uint8_t {
   kSubmitted,  ///< not yet by all ranks, as far as this one knows
   kAgreed,     ///< all have, but others come first
   kUnderWay,
+  kHandedOver,  ///< to who launches it on an accelerator
   kDone,
   kFailed,
 };
 inline constexpr auto kStages = static_cast<int>(Stage::kFailed) + 1;
 
 constexpr const char* name(Stage stage) {
-  constexpr const char* kNames[kStages] = {"",          "submitted", "agreed",
-                                           "under way", "done",      "failed"};
+  constexpr const char* kNames[kStages] = {
+      "", "submitted", "agreed", "under way", "handed over", "done", "failed"};
   return kNames[static_cast<int>(stage)];
 }
 
-/// What a flight recorder says of an operation. Times are on the monotonic clock, 0 where it has
-/// not come so far.
+/// What a flight recorder says of an operation, or of a message to or from another rank. Times are
+/// on the monotonic clock, 0 where it has not come so far.
 struct Recorded {
-  uint64_t number = 0;  ///< on its rank, counted from 1
-  Kind kind = Kind::kBarrier;
+  uint64_t number = 0;  ///< on its rank, counted from 1; of messages 0
+  const char* operation = "";
+  std::string tensor;  ///< as people see it: `grad`; of a message `tag 5`
   Dtype dtype = Dtype::kU8;
   Stage stage = Stage::kNone;
   int32_t set = 0;
   uint64_t bytes = 0;
-  std::string shown;  ///< as people see it: `allreduce 'grad'`
   int64_t submitted_ns = 0;
   int64_t agreed_ns = 0;
   int64_t begun_ns = 0;
@@ -46,13 +48,16 @@ struct Recorded {
   int64_t waits_since_ns = 0;
 
   bool is_open() const { return stage != Stage::kDone && stage != Stage::kFailed; }
+  bool is_message() const { return number == 0; }
 };
 
 /// Writes down in shared memory what this rank's operations are doing, for others to read when it
 /// is stuck, stopped or dead: the latest `Region::kRecords`, and those not yet done.
 ///
 /// A record belongs to the operation that claimed it until that has ended. Only who submits, under
-/// the engine's lock, claims; then only whoever deals with the operation writes.
+/// the agreement's lock, claims; then only whoever deals with the operation writes. Messages have
+/// no records of their own: they may be over sooner than one is written. The driver writes down one
+/// of those for which it sleeps for the second time.
 class Recorder {
  public:
   /// 0: none was free.
@@ -63,9 +68,20 @@ class Recorder {
   Number submitted(const Request& request, uint64_t ordinal);
   void agreed(Number number) { note(number, Stage::kAgreed); }
   void begun(Number number) { note(number, Stage::kUnderWay); }
+  void handed_over(Number number) { note(number, Stage::kHandedOver); }
   void ended(Number number, bool well) { note(number, well ? Stage::kDone : Stage::kFailed); }
   /// What is under way waits; kNone: it goes on.
   void waits(Number number, const Awaited& awaited, int64_t since_ns);
+
+  /// The driver sleeps with this message pending; null: with none.
+  void sleeps(const Transfer* message, int64_t now_ns);
+  /// There is no message to be seen any more.
+  void forget_message();
+
+  /// What is written down of an operation; of 0 the message.
+  FlightRecord::Words words_of(Number number) const;
+  /// What is written down of a message, if that is done.
+  static FlightRecord::Words words_of(const Transfer& message, int64_t since_ns);
 
  private:
   FlightRecord& of(Number number) { return records_[number % Region::kRecords]; }
@@ -73,10 +89,16 @@ class Recorder {
 
   FlightRecord* records_;
   Number last_ = 0;
+  const void* message_ = nullptr;  ///< whose the pending message was when the driver slept
+  int64_t message_since_ns_ = 0;
+  bool shows_message_ = false;
 };
 
-/// The operations of a rank, oldest first: all that have not ended and the latest `most` others.
-/// Believes nothing: what no rank writes is left out. `ranks`: of the world.
+/// What a record says, if that can be; `ranks`: of the world.
+std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks);
+
+/// The operations of a rank, oldest first: all that have not ended and the latest `most` others,
+/// behind the message that it waits for. Believes nothing: what no rank writes is left out.
 std::vector<Recorded> read_records(const FlightRecord* records, int ranks, size_t most);
 
 }  // namespace sirtaki

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "collectives/kinds.h"
 #include "engine/execution/executor.h"
-#include "engine/requests/kinds.h"
 
 namespace sirtaki {
 namespace {
@@ -65,8 +65,7 @@ Timeline::Timeline(const std::string& path, bool mark_cycles, const Log& log)
       mark_cycles_(mark_cycles),
       start_ns_(now_ns()) {
   if (file_.get() < 0) {
-    throw Error(ErrorCode::kInvalid,
-                "cannot write the timeline to '" + path + "': " + std::strerror(errno));
+    throw invalid("cannot write the timeline to '" + path + "': " + std::strerror(errno));
   }
   const auto epoch = std::chrono::system_clock::now().time_since_epoch();
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(epoch).count();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -58,6 +59,28 @@ class Timeline {
   std::unordered_map<std::string, int> tracks_;
   bool stop_ = false;
   std::thread thread_;
+};
+
+/// The timeline that is being written, if there is one; from any thread.
+class CurrentTimeline {
+ public:
+  std::shared_ptr<Timeline> get() const {
+    if (!exists_.load(std::memory_order_relaxed)) return nullptr;
+    const std::lock_guard lock(mutex_);
+    return timeline_;
+  }
+  void set(std::shared_ptr<Timeline> timeline) {
+    const std::lock_guard lock(mutex_);
+    exists_.store(timeline != nullptr, std::memory_order_relaxed);
+    timeline_.swap(timeline);
+  }
+  /// In a forked child.
+  void abandon() { new std::shared_ptr<Timeline>(std::move(timeline_)); }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Timeline> timeline_;
+  std::atomic<bool> exists_{false};
 };
 
 }  // namespace sirtaki

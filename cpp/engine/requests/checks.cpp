@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
-#include "engine/requests/kinds.h"
+#include "collectives/kinds.h"
 #include "transport/memory/region.h"
 
 namespace sirtaki {
@@ -26,16 +27,16 @@ int64_t bounded_elements(const Shape& shape) {
 
 bool is_data_kind(Kind kind) { return kind != Kind::kJoin && !changes_sets(kind); }
 
-/// Why a wire format does not fit.
-std::string not_rounded(const Request& request) {
+/// Why a codec does not fit.
+std::string not_encoded(const Request& request) {
   if (request.kind == Kind::kAllreduce && request.dtype == Dtype::kF32 && !request.launched() &&
-      request.reduce != ReduceOp::kAdasum) {
+      has_reduction(request.codec, request.reduce)) {
     return "";
   }
-  return std::string(
-             "only sums, averages, minima, maxima and products of float32 in CPU memory "
-             "travel as ") +
-         name(request.wire) + ", in an allreduce";
+  const bool all = has_reduction(request.codec, ReduceOp::kMin);
+  return std::string("only ") +
+         (all ? "sums, averages, minima, maxima and products" : "sums and averages") +
+         " of float32 in CPU memory travel as " + name(request.codec) + ", in an allreduce";
 }
 
 /// The numbers of rows: of each tensor and member, or for alltoall from each member to each.
@@ -77,8 +78,8 @@ std::string malformed(const Request& request) {
   }
   if (static_cast<int>(request.reduce) >= kReduceOpCount)
     return "there is no reduction " + number(request.reduce);
-  if (static_cast<int>(request.wire) >= kWireCount) {
-    return "there is no wire format " + number(request.wire);
+  if (static_cast<int>(request.codec) >= kCodecCount) {
+    return "there is no codec " + number(request.codec);
   }
   if (request.device > 1) return "there is no device " + number(request.device);
   if ((kind == Kind::kAlltoall || kind == Kind::kScatter) && request.shapes.size() != 1) {
@@ -138,8 +139,8 @@ std::string unsupported(const Request& request, size_t members) {
     if (request.kind != Kind::kAllreduce) return kind + " does not support Adasum";
     if (!is_floating(request.dtype)) return "Adasum needs a floating-point dtype";
   }
-  if (request.wire != WireFormat::kOwn) {
-    if (std::string why = not_rounded(request); !why.empty()) return kind + ": " + why;
+  if (request.codec != CodecId::kNone) {
+    if (std::string why = not_encoded(request); !why.empty()) return kind + ": " + why;
   }
   if (traits.reduces && !has_reduction(request.dtype, request.reduce)) {
     const char* needs = is_bitwise(request.reduce) ? " needs integers or bools, not "
@@ -150,18 +151,24 @@ std::string unsupported(const Request& request, size_t members) {
   return tells_splits ? wrong_splits(request, members) : "";
 }
 
+std::string wrong_ranks(const Request& request, size_t world) {
+  const std::vector<int64_t>& ranks = request.splits;
+  const auto outside = [&](int64_t rank) {
+    return rank < 0 || rank >= static_cast<int64_t>(world);
+  };
+  if (std::ranges::any_of(ranks, outside)) {
+    return "it names a rank outside the world of " + std::to_string(world);
+  }
+  const bool ascend = std::ranges::adjacent_find(ranks, std::greater_equal()) == ranks.end();
+  return ascend ? "" : "its ranks are not in ascending order, each once";
+}
+
 std::string wrong_change(const Request& base, const ProcessSets& sets) {
   if (base.kind == Kind::kRemoveSet) return base.root == 0 ? "it removes the world" : "";
   if (base.root <= 0 || base.root >= Region::kMaxSets) {
     return "a process set cannot have the number " + std::to_string(base.root);
   }
-  const auto world = static_cast<int64_t>(sets.ranks(0).size());
-  int64_t last = -1;
-  for (const int64_t rank : base.splits) {
-    if (rank <= last || rank >= world) return "its ranks are not ascending ranks of the world";
-    last = rank;
-  }
-  return "";
+  return wrong_ranks(base, sets.ranks(0).size());
 }
 
 std::string contradiction(const Response& response, const Request* own, const ProcessSets& sets,

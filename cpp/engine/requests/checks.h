@@ -22,6 +22,9 @@ std::string wrong_splits(const Request& request, size_t members);
 /// What `members` ranks cannot run although they agree on it.
 std::string unsupported(const Request& request, size_t members);
 
+/// What is wrong with the ranks of a new process set, in a world of so many.
+std::string wrong_ranks(const Request& request, size_t world);
+
 /// Why what the sequencer decided cannot add or remove a process set.
 std::string wrong_change(const Request& base, const ProcessSets& sets);
 

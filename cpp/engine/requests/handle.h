@@ -68,19 +68,21 @@ class Handle {
   /// go.
   void keep(void* owner, void (*let_go)(void* owner)) {
     let_go_ = let_go;
-    owner_.store(owner);
+    owner_.store(owner, std::memory_order_release);
   }
   /// What it keeps, which is the caller's from now on; null: nothing.
-  void* take_owner() const { return owner_.exchange(nullptr); }
+  void* take_owner() const {
+    return owner_.load(std::memory_order_relaxed) == nullptr ? nullptr : owner_.exchange(nullptr);
+  }
 
   bool done() const { return done_.load(); }
 
   /// Tells nudges apart: those before it was taken end no sleep.
-  Parking::Ticket ticket() const { return parking_.ticket(); }
+  Parking::Wakeups wakeups() const { return parking_.wakeups(); }
   /// Sleeps until done or nudged, at most `timeout_ns` (negative: no limit).
-  void sleep(Parking::Ticket ticket, int64_t timeout_ns = -1) {
+  void sleep(Parking::Wakeups seen, int64_t timeout_ns = -1) {
     parking_.park(kDone);
-    if (!done()) parking_.sleep(ticket, timeout_ns);
+    if (!done()) parking_.sleep(seen, timeout_ns);
   }
   /// Lets who sleeps look around.
   void nudge() { parking_.wake(); }
@@ -103,6 +105,7 @@ class Handle {
   std::vector<std::shared_ptr<Buffer>> outputs;  ///< of kinds whose result size is negotiated
   std::vector<int64_t> received_splits;          ///< rows from each member, of each tensor in turn
   Message message;                               ///< of a receive
+  uint64_t record = 0;                           ///< the operation's in the flight recorder
   int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
 
  private:
@@ -114,20 +117,6 @@ class Handle {
   std::atomic<bool> done_{false};
   Parking parking_{};
   std::optional<Error> error_;
-};
-
-/// A request and the local memory it is about.
-struct Entry {
-  Request request;
-  std::string encoded;
-  uint64_t ordinal = 0;
-  std::vector<const void*> inputs;
-  std::vector<void*> outputs;
-  Allocate allocate;
-  int64_t number = 0;     ///< the caller's, of what it launches itself
-  uint64_t record = 0;    ///< its number in the flight recorder
-  std::string no_memory;  ///< what `allocate` failed with; empty: it did not
-  std::shared_ptr<Handle> handle;
 };
 
 }  // namespace sirtaki

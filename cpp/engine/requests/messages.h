@@ -11,6 +11,7 @@ enum class Up : uint8_t {
   kFlushed,   ///< the rank has forgotten all ids
   kShutdown,  ///< the rank submits nothing more
   kMeet,      ///< the rank wants to connect to a rank of another host
+  kAsk,       ///< the rank wants to know what all are doing
 };
 
 /// From the sequencer to a rank.
@@ -21,6 +22,7 @@ enum class Down : uint8_t {
   kTune,      ///< from the next batch on, another chunk size
   kShutdown,  ///< a rank left; nothing more will be run
   kMeet,      ///< a rank of another host wants to connect
+  kTell,      ///< what ranks are doing
 };
 
 }  // namespace sirtaki

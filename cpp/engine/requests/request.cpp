@@ -1,7 +1,7 @@
 #include "engine/requests/request.h"
 
+#include "collectives/kinds.h"
 #include "engine/requests/checks.h"
-#include "engine/requests/kinds.h"
 
 namespace sirtaki {
 namespace {
@@ -65,6 +65,12 @@ int64_t elements(const Shape& shape) {
   return count;
 }
 
+int64_t bytes_of(const Request& request) {
+  int64_t count = 0;
+  for (const Shape& shape : request.shapes) count += elements(shape);
+  return count * static_cast<int64_t>(size_of(request.dtype));
+}
+
 int64_t row_elements(const Shape& shape) {
   int64_t count = 1;
   for (size_t i = 1; i < shape.size(); ++i) count *= shape[i];
@@ -76,7 +82,7 @@ int64_t rows_of(int64_t rows, int members, int member) {
 }
 
 void Request::encode(Writer& out) const {
-  out.put(kind).put(dtype).put(reduce).put(wire).put(device).put(scale.pre).put(scale.post);
+  out.put(kind).put(dtype).put(reduce).put(codec).put(device).put(scale.pre).put(scale.post);
   out.put(root).put(set).put_string(name);
   out.put(static_cast<uint32_t>(shapes.size()));
   const bool tells_rows = !tells_rows_with_data();
@@ -92,7 +98,7 @@ Request Request::decode(Reader& in) {
   r.kind = in.get<Kind>();
   r.dtype = in.get<Dtype>();
   r.reduce = in.get<ReduceOp>();
-  r.wire = in.get<WireFormat>();
+  r.codec = in.get<CodecId>();
   r.device = in.get<uint8_t>();
   r.scale.pre = in.get<double>();
   r.scale.post = in.get<double>();
@@ -129,8 +135,8 @@ std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b)
   if (a.dtype != b.dtype) {
     return differ("data types", rank_a, name(a.dtype), rank_b, name(b.dtype));
   }
-  if (a.wire != b.wire) {
-    return differ("wire formats", rank_a, name(a.wire), rank_b, name(b.wire));
+  if (a.codec != b.codec) {
+    return differ("codecs", rank_a, name(a.codec), rank_b, name(b.codec));
   }
   if (a.device != b.device) {
     return differ("devices", rank_a, a.device ? "a GPU tensor" : "a CPU tensor", rank_b,
@@ -154,7 +160,7 @@ std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b)
 bool can_fuse(const Request& a, const Request& b) {
   const KindTraits& traits = traits_of(a.kind);
   if (!traits.fusable || a.kind != b.kind || a.set != b.set) return false;
-  if (a.dtype != b.dtype || a.wire != b.wire || a.device != b.device) return false;
+  if (a.dtype != b.dtype || a.codec != b.codec || a.device != b.device) return false;
   if (traits.rooted && a.root != b.root) return false;
   return !traits.reduces ||
          (a.reduce == b.reduce && a.scale.pre == b.scale.pre && a.scale.post == b.scale.post);

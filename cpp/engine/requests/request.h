@@ -17,7 +17,7 @@ struct Request {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kU8;
   ReduceOp reduce = ReduceOp::kSum;
-  WireFormat wire = WireFormat::kOwn;
+  CodecId codec = CodecId::kNone;
   uint8_t device = 0;  ///< 0: CPU; 1: an accelerator, where the caller moves the data. All ranks
                        ///< must agree; join: 1 if this rank can take part there with zeros
   Scale scale;
@@ -44,6 +44,8 @@ bool has_sizes(const Request& request);
 
 /// Elements of a tensor.
 int64_t elements(const Shape& shape);
+/// Bytes of all its tensors.
+int64_t bytes_of(const Request& request);
 /// Elements of one row (all dimensions but the first).
 int64_t row_elements(const Shape& shape);
 /// Rows `member` of `members` gets when `rows` are scattered: the first ones get one more.

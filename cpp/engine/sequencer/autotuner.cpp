@@ -22,8 +22,8 @@ Autotuner::Autotuner(const EngineOptions& options)
   if (options_.log.empty()) return;
   log_.reset(std::fopen(options_.log.c_str(), "w"));
   if (log_ == nullptr) {
-    throw Error(ErrorCode::kInvalid,
-                "cannot write the autotune log to '" + options_.log + "': " + std::strerror(errno));
+    throw invalid("cannot write the autotune log to '" + options_.log +
+                  "': " + std::strerror(errno));
   }
   std::fputs("chunk_kb,fusion_threshold_mb,bytes_per_microsecond\n", log_.get());
   std::fflush(log_.get());

@@ -1,6 +1,7 @@
 #include "engine/sequencer/id_cache.h"
 
 #include "base/error.h"
+#include "collectives/kinds.h"
 
 namespace sirtaki {
 namespace {
@@ -9,15 +10,8 @@ namespace {
 constexpr size_t kMostSizes = 4096;
 
 bool is_worth_an_id(const Response& response) {
-  switch (response.base.kind) {
-    case Kind::kJoin:
-    case Kind::kBarrier:
-    case Kind::kAddSet:
-    case Kind::kRemoveSet:
-      return false;
-    default:
-      return response.sizes.size() <= kMostSizes;
-  }
+  const bool has_tensors = traits_of(response.base.kind).shapes != ShapeRule::kNone;
+  return has_tensors && response.sizes.size() <= kMostSizes;
 }
 
 }  // namespace

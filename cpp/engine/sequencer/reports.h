@@ -13,7 +13,6 @@
 #include "engine/requests/request.h"
 #include "engine/sequencer/id_cache.h"
 #include "engine/sequencer/joins.h"
-#include "engine/sequencer/reporters.h"
 #include "engine/sequencer/roster.h"
 
 namespace sirtaki {
@@ -36,7 +35,6 @@ struct Pending {
   std::vector<Request> requests;  ///< by member where it has sizes, else none
   Request base;
   std::string error;
-  ErrorCode error_code = ErrorCode::kMismatch;
   int64_t since_ns = 0;
   int64_t warned_ns = 0;  ///< when it was last warned of; 0: never
 
@@ -44,6 +42,11 @@ struct Pending {
   /// Nobody is missing but those who have joined.
   bool complete() const { return reported.count() + absent == members; }
 };
+
+/// Why the members cannot run an operation, `base`, that all of them have reported or joined
+/// without; empty: they can.
+std::string cannot_run(const Pending& pending, const Request& base, const ProcessSets& sets,
+                       const Joins& joins);
 
 /// Lets the ranks' reports of one operation find each other. What a report costs does not grow with
 /// the members of its set.

@@ -85,4 +85,23 @@ class Marks {
   int count_ = 0;
 };
 
+/// Whom a message of the sequencer is for.
+struct Recipients {
+  int32_t set;
+  const Roster& members;   ///< of the set: all of them
+  std::vector<int> ranks;  ///< only these, unless empty
+};
+
+/// Those who say the same: ranks, and all members of the process set in question on some hosts.
+struct Reporters {
+  std::vector<int32_t> ranks;
+  std::vector<HostRange> hosts;
+
+  void add(const Reporters& others) {
+    ranks.insert(ranks.end(), others.ranks.begin(), others.ranks.end());
+    hosts.insert(hosts.end(), others.hosts.begin(), others.hosts.end());
+  }
+  bool operator==(const Reporters&) const = default;
+};
+
 }  // namespace sirtaki

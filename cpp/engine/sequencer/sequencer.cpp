@@ -2,17 +2,37 @@
 
 #include <algorithm>
 
-#include "collectives/slots/slots.h"
+#include "collectives/kinds.h"
+#include "collectives/slots/stream_slots.h"
 #include "engine/observe/timeline.h"
-#include "engine/requests/checks.h"
-#include "engine/requests/kinds.h"
+#include "engine/sequencer/stalls.h"
 #include "transport/memory/region.h"
 
 namespace sirtaki {
 namespace {
 
-constexpr int64_t kWarnAgainNs = 60'000'000'000;
 constexpr auto kLargestChunk = static_cast<int64_t>(StreamSlots::most(Region::kWorldStreamBytes));
+
+/// What all members are told of an operation that they agree on.
+Response respond(const Pending& pending) {
+  Response response;
+  response.base = pending.base;
+  response.joined = !pending.whole();
+  const size_t members = pending.requests.size();
+  if (!has_sizes(pending.base)) return response;
+  if (pending.base.kind == Kind::kAlltoall) {
+    for (const Request& r : pending.requests) {
+      response.sizes.insert(response.sizes.end(), r.splits.begin(), r.splits.end());
+    }
+  } else {
+    for (size_t t = 0; t < pending.base.shapes.size(); ++t) {
+      for (size_t m = 0; m < members; ++m) {
+        response.sizes.push_back(pending.requests[m].shapes[t][0]);
+      }
+    }
+  }
+  return response;
+}
 
 }  // namespace
 
@@ -22,7 +42,8 @@ Sequencer::Sequencer(const HostMap& hosts, const EngineOptions& options, Send se
       send_(std::move(send)),
       sets_(hosts.size()),
       cache_(options.cache_capacity),
-      reports_(hosts, sets_, cache_, joins_) {
+      reports_(hosts, sets_, cache_, joins_),
+      ready_(reports_, sets_) {
   if (options.autotune.enabled) {
     autotuner_ = std::make_unique<Autotuner>(options);
   } else if (options.adapts_chunk && !options.autotune.chunk_fixed) {
@@ -146,67 +167,12 @@ void Sequencer::complete_if_all(Pending& pending) {
   if (!pending.complete()) return;
   std::unique_ptr<Pending> done = reports_.take(pending);
   if (timeline_ != nullptr) timeline_->negotiate_end(base_of(*done), done->ordinal);
+  if (!done->error.empty()) return fail(*done, ErrorCode::kMismatch, done->error);
   const Request& base = base_of(*done);
-  if (done->error.empty() && !done->whole()) {
-    done->error = not_joinable(base);
-    done->error_code = ErrorCode::kInternal;
-  }
-  if (done->error.empty()) {
-    done->error = validate(*done);
-    if (!done->error.empty()) {
-      done->error_code = base.kind == Kind::kAddSet ? ErrorCode::kInvalid : ErrorCode::kInternal;
-    }
-  }
-  if (!done->error.empty()) return fail(*done, done->error_code, done->error);
-  ready_.push_back(std::move(done));
-}
-
-/// Why ranks that have joined cannot take part with zeros; empty if they can.
-std::string Sequencer::not_joinable(const Request& request) const {
-  if (!traits_of(request.kind).joinable) {
-    return std::string(traits_of(request.kind).name) + " is not supported with Join at this time";
-  }
-  const bool reachable = !request.launched() || joins_.on_accelerators(request.set);
-  return reachable ? "" : "a rank that has joined has no accelerator to take part on with zeros";
-}
-
-/// What is wrong with an operation all members agree on; empty if nothing.
-std::string Sequencer::validate(const Pending& pending) const {
-  const Request& request = base_of(pending);
-  if (changes_sets(request.kind)) return validate_set_change(request);
-  const auto members = static_cast<size_t>(pending.members);
-  if (traits_of(request.kind).rooted && sets_.index(request.set, request.root) < 0) {
-    return "root rank " + std::to_string(request.root) + " is not one of the " +
-           std::to_string(members) + " ranks of the process set";
-  }
-  std::string why = unsupported(request, members);
-  for (const Request& asked : pending.requests) {
-    if (why.empty()) why = unsupported(asked, members);
-  }
-  return why;
-}
-
-std::string Sequencer::validate_set_change(const Request& request) const {
-  if (request.kind == Kind::kRemoveSet) {
-    const bool known_set = request.root != 0 && sets_.contains(request.root);
-    return known_set ? ""
-                     : "there is no process set " + std::to_string(request.root) + " to remove";
-  }
-  for (size_t i = 0; i < request.splits.size(); ++i) {
-    if (request.splits[i] < 0 || request.splits[i] >= size_) {
-      return "it names a rank outside the world of " + std::to_string(size_);
-    }
-    if (i > 0 && request.splits[i] <= request.splits[i - 1]) {
-      return "its ranks are not in ascending order, each once";
-    }
-  }
-  if (sets_.find({request.splits.begin(), request.splits.end()}) >= 0) {
-    return "a process set with these ranks exists already";
-  }
-  if (sets_.next_id() >= Region::kMaxSets) {
-    return "at most " + std::to_string(Region::kMaxSets) + " process sets can exist at a time";
-  }
-  return "";
+  const std::string why = cannot_run(*done, base, sets_, joins_);
+  if (why.empty()) return ready_.add(std::move(done));
+  const bool by_caller = done->whole() && base.kind == Kind::kAddSet;
+  fail(*done, by_caller ? ErrorCode::kInvalid : ErrorCode::kInternal, why);
 }
 
 // ---- Join ----
@@ -234,7 +200,7 @@ void Sequencer::finish_join(int32_t set) {
   // Ranks that joined early missed unnamed operations; from here on all count alike again.
   done->ordinal = members.align_ordinals();
   joins_.forget(set);
-  ready_.push_back(std::move(done));
+  ready_.add(std::move(done));
 }
 
 // ---- Sending ----
@@ -247,78 +213,18 @@ void Sequencer::send_to(std::vector<int> ranks, std::string_view message) {
   send_({0, reports_.roster(0), std::move(ranks)}, message);
 }
 
-/// The first one that may go. A change of the sets goes behind all that was ready before it.
-std::unique_ptr<Pending> Sequencer::take_ready(const std::function<bool(int32_t set)>& may_go) {
-  for (auto it = ready_.begin(); it != ready_.end(); ++it) {
-    const Request& base = base_of(**it);
-    const bool fence = changes_sets(base.kind);
-    if (fence && it != ready_.begin()) return nullptr;
-    if (sets_.index(base.set, 0) < 0 || base.launched() || may_go(base.set)) {
-      std::unique_ptr<Pending> taken = std::move(*it);
-      ready_.erase(it);
-      return taken;
-    }
-    if (fence) return nullptr;
-  }
-  return nullptr;
-}
-
 bool Sequencer::dispatch(int64_t now_ns, const std::function<bool(int32_t set)>& may_go) {
-  std::vector<std::unique_ptr<Pending>> batch;
-  batch.push_back(take_ready(may_go));
-  if (batch[0] == nullptr) return false;
-  int64_t bytes = bytes_of(*batch[0]);
-  for (auto it = ready_.begin(); it != ready_.end();) {
-    if (fits(*batch[0], **it, bytes)) {
-      bytes += bytes_of(**it);
-      batch.push_back(std::move(*it));
-      it = ready_.erase(it);
-    } else {
-      ++it;
-    }
-  }
-  if (autotuner_ != nullptr) tune(batch, bytes, now_ns);
+  const Ready::Batch batch = ready_.take(options_.fusion_bytes, may_go);
+  if (batch.empty()) return false;
+  if (autotuner_ != nullptr) tune(batch, now_ns);
   const int32_t to = changes_sets(base_of(*batch[0]).kind) ? 0 : batch[0]->set;
   std::string message;
   Writer out(message);
   out.put(Down::kBatch).put(static_cast<uint32_t>(batch.size()));
-  for (auto& pending : batch) append_item(message, *pending);
+  for (const auto& pending : batch) append_item(message, *pending);
   send_to_set(to, message);
   if (cache_.full()) flush();  // behind the batch, whose ids are forgotten too
   return true;
-}
-
-int64_t Sequencer::bytes_of(const Pending& pending) const {
-  const Request& base = base_of(pending);
-  int64_t count = 0;
-  for (const Shape& shape : base.shapes) count += elements(shape);
-  return count * static_cast<int64_t>(size_of(base.dtype));
-}
-
-bool Sequencer::fits(const Pending& first, const Pending& next, int64_t bytes) const {
-  const Request& a = base_of(first);
-  const Request& b = base_of(next);
-  return can_fuse(a, b) && bytes + bytes_of(next) <= options_.fusion_bytes;
-}
-
-Response Sequencer::respond(const Pending& pending) const {
-  Response response;
-  response.base = pending.base;
-  response.joined = !pending.whole();
-  const size_t members = pending.requests.size();
-  if (!has_sizes(pending.base)) return response;
-  if (pending.base.kind == Kind::kAlltoall) {
-    for (const Request& r : pending.requests) {
-      response.sizes.insert(response.sizes.end(), r.splits.begin(), r.splits.end());
-    }
-  } else {
-    for (size_t t = 0; t < pending.base.shapes.size(); ++t) {
-      for (size_t m = 0; m < members; ++m) {
-        response.sizes.push_back(pending.requests[m].shapes[t][0]);
-      }
-    }
-  }
-  return response;
 }
 
 void Sequencer::append_item(std::string& out, Pending& pending) {
@@ -357,11 +263,7 @@ void Sequencer::remove_set(int32_t set) {
   for (const Pending* pending : reports_.of_set(set)) {
     fail(*reports_.take(*pending), ErrorCode::kInternal, why);
   }
-  std::erase_if(ready_, [&](const auto& ready) {
-    if (ready->set != set) return false;
-    fail(*ready, ErrorCode::kInternal, why);
-    return true;
-  });
+  for (const auto& ready : ready_.drop_set(set)) fail(*ready, ErrorCode::kInternal, why);
   joins_.forget(set);
   if (without_zero) --sets_without_zero_;
   sets_.remove(set);
@@ -386,10 +288,13 @@ void Sequencer::send_error(std::vector<int> ranks, const std::string& key, Error
 }
 
 /// Lets the autotuner see a batch before it goes out, and tells all ranks what it changed.
-void Sequencer::tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t bytes,
-                     int64_t now_ns) {
+void Sequencer::tune(const Ready::Batch& batch, int64_t now_ns) {
   std::set<std::string> names;
-  for (const auto& pending : batch) names.insert(base_of(*pending).name);
+  int64_t bytes = 0;
+  for (const auto& pending : batch) {
+    names.insert(base_of(*pending).name);
+    bytes += bytes_of(base_of(*pending));
+  }
   if (!autotuner_->record(names, bytes, now_ns)) return;
   options_.fusion_bytes = autotuner_->settings().fusion_bytes;
   send_chunk_bytes(autotuner_->settings().chunk_bytes);
@@ -420,7 +325,7 @@ void Sequencer::flush() {
 void Sequencer::receive_flushed(int rank) {
   if (!cache_.flushed(rank)) return;
   reports_.expand_old();
-  for (auto& pending : ready_) {
+  for (const auto& pending : ready_.all()) {
     if (!cache_.is_current(pending->id)) reports_.expand_whole(*pending);
   }
   cache_.drop_old();
@@ -440,56 +345,19 @@ void Sequencer::receive_shutdown(int rank, int64_t now_ns) {
 std::vector<std::string> Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
   std::vector<std::string> warnings;
   if (ended_) return warnings;
-  for (Pending* pending : reports_.all()) {
-    const double seconds = static_cast<double>(now_ns - pending->since_ns) * 1e-9;
-    const double limit = options_.stall_shutdown_seconds;
-    const double patience = options_.stall_warning_seconds;
-    const bool fails = limit > 0 && seconds > limit;
-    const bool due = pending->warned_ns == 0 || now_ns - pending->warned_ns >= kWarnAgainNs;
-    const bool warns = patience > 0 && due && seconds > patience;
-    if (!fails && !warns) continue;
-    const std::optional<std::string> missing = missing_ranks(*pending, state_of);
-    if (!missing) continue;
-    if (fails) {
-      fail_stalled(*pending, seconds, *missing);
-      reports_.take(*pending);
+  for (const Stall& stall : find_stalls(reports_, options_, now_ns, state_of)) {
+    const std::string seconds = std::to_string(static_cast<int>(stall.seconds)) + " s";
+    if (stall.fails) {
+      fail(*stall.pending, ErrorCode::kTimeout,
+           "not submitted within " + seconds + "; missing ranks: " + stall.missing);
+      reports_.take(*stall.pending);
     } else {
-      pending->warned_ns = now_ns;
-      warnings.push_back(describe(base_of(*pending), pending->ordinal) + " has waited for " +
-                         std::to_string(static_cast<int>(seconds)) +
-                         " s; missing ranks: " + *missing);
+      stall.pending->warned_ns = now_ns;
+      warnings.push_back(describe(base_of(*stall.pending), stall.pending->ordinal) +
+                         " has waited for " + seconds + "; missing ranks: " + stall.missing);
     }
   }
   return warnings;
-}
-
-void Sequencer::fail_stalled(const Pending& pending, double seconds, const std::string& missing) {
-  fail(pending, ErrorCode::kTimeout,
-       "not submitted within " + std::to_string(static_cast<int>(seconds)) +
-           " s; missing ranks: " + missing);
-}
-
-/// Who they are, and what the first of them are doing; nothing as long as that is being found out.
-std::optional<std::string> Sequencer::missing_ranks(const Pending& pending,
-                                                    const StateOf& state_of) {
-  constexpr int kMostStates = 8;
-  std::string text;
-  std::string states;
-  int asked = 0;
-  bool known = true;
-  for (const int rank : reports_.missing(pending)) {
-    text += (text.empty() ? "" : ", ") + std::to_string(rank) + host(rank);
-    if (++asked > kMostStates) continue;
-    const std::optional<std::string> state = state_of(rank);
-    known &= state.has_value();
-    if (state && !state->empty()) states += ". Rank " + std::to_string(rank) + ": " + *state;
-  }
-  return known ? std::optional(text + states) : std::nullopt;
-}
-
-std::string Sequencer::host(int rank) const {
-  const auto index = static_cast<size_t>(rank);
-  return index < options_.hosts.size() ? " (" + options_.hosts[index] + ")" : "";
 }
 
 }  // namespace sirtaki

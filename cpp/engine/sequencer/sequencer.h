@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,8 +16,9 @@
 #include "engine/sequencer/chunk_policy.h"
 #include "engine/sequencer/id_cache.h"
 #include "engine/sequencer/joins.h"
-#include "engine/sequencer/recipients.h"
+#include "engine/sequencer/ready.h"
 #include "engine/sequencer/reports.h"
+#include "engine/sequencer/stalls.h"
 #include "transport/hosts.h"
 
 namespace sirtaki {
@@ -46,10 +46,9 @@ class Sequencer {
 
   /// Sends the next batch of operations that are ready, if there is one; `may_go` tells whether
   /// rank 0 can run something of a set that it is a member of.
-  bool dispatch(int64_t now_ns, const std::function<bool(int32_t set)>& may_go);
-  bool dispatch(int64_t now_ns) {
-    return dispatch(now_ns, [](int32_t) { return true; });
-  }
+  bool dispatch(
+      int64_t now_ns,
+      const std::function<bool(int32_t set)>& may_go = [](int32_t) { return true; });
 
   /// Rank 0 has run a batch of so many bytes, in which a member slept `sleeps` times for another.
   void batch_done(int64_t bytes, int64_t sleeps);
@@ -62,14 +61,14 @@ class Sequencer {
   }
   bool has_pending() const { return !reports_.empty(); }
 
-  /// What a rank is doing, in words; empty: unknown; nothing: it is being found out.
-  using StateOf = std::function<std::optional<std::string>(int rank)>;
-
   /// Warns of operations some members have not submitted, or fails them, once it is known what
   /// these are doing; returns the warnings.
-  std::vector<std::string> check_stalls(int64_t now_ns, const StateOf& state_of);
-  std::vector<std::string> check_stalls(int64_t now_ns) {
-    return check_stalls(now_ns, [](int) { return ""; });
+  std::vector<std::string> check_stalls(
+      int64_t now_ns, const StateOf& state_of = [](int) { return RankState{}; });
+
+  /// Tells ranks something.
+  void tell(std::vector<int> ranks, std::string_view message) {
+    send_to(std::move(ranks), message);
   }
 
   /// Writes from now on, beginning with what is being negotiated; null: no longer.
@@ -92,25 +91,15 @@ class Sequencer {
   void fail(const Pending& pending, ErrorCode code, const std::string& why);
   void send_error(std::vector<int> ranks, const std::string& key, ErrorCode code,
                   const std::string& text);
-  void fail_stalled(const Pending& pending, double seconds, const std::string& missing);
-  std::string not_joinable(const Request& request) const;
-  std::string validate(const Pending& pending) const;
-  std::string validate_set_change(const Request& request) const;
-  Response respond(const Pending& pending) const;
   void apply_to_sets(Pending& pending);
   void remove_set(int32_t set);
-  std::unique_ptr<Pending> take_ready(const std::function<bool(int32_t set)>& may_go);
-  bool fits(const Pending& first, const Pending& next, int64_t bytes) const;
-  int64_t bytes_of(const Pending& pending) const;
   const Request& base_of(const Pending& pending) const { return reports_.base_of(pending); }
   void append_item(std::string& out, Pending& pending);
   void flush();
   void send_chunk_bytes(int64_t bytes);
   void send_to(std::vector<int> ranks, std::string_view message);
   void send_to_set(int32_t set, std::string_view message);
-  void tune(const std::vector<std::unique_ptr<Pending>>& batch, int64_t bytes, int64_t now_ns);
-  std::optional<std::string> missing_ranks(const Pending& pending, const StateOf& state_of);
-  std::string host(int rank) const;
+  void tune(const Ready::Batch& batch, int64_t now_ns);
 
   int size_;
   EngineOptions options_;
@@ -123,7 +112,7 @@ class Sequencer {
   Joins joins_;
   Reports reports_;
   int sets_without_zero_ = 0;
-  std::deque<std::unique_ptr<Pending>> ready_;
+  Ready ready_;
   bool ended_ = false;  ///< a rank has left
 };
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/machine.h"
 
 namespace sirtaki {
 
@@ -25,8 +26,7 @@ Bells Bells::make(int ranks) {
 
 void Bells::ring(int place) const {
   if (descriptors_.empty()) return;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(descriptor(place), &one, sizeof one);
+  machine::ring(descriptor(place));
 }
 
 void Bells::silence(int place) const {

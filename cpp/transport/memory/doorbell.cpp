@@ -42,7 +42,7 @@ void Doorbell::sleep_in_poll(const Sleep& sleep) const {
   std::vector<pollfd> polled = sleep.polled;
   polled.push_back({region_->bells().descriptor(place_), POLLIN, 0});
   // Whatever ended it, the caller looks again.
-  poll(polled.data(), polled.size(), static_cast<int>(kSleepNs / 1'000'000));
+  machine::poll(polled.data(), polled.size(), static_cast<int>(kSleepNs / 1'000'000));
   region_->bells().silence(place_);
 }
 

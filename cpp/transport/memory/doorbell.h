@@ -1,7 +1,6 @@
 #pragma once
 
 #include <poll.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <memory>
@@ -87,11 +86,12 @@ class Doorbell {
   Parking& engine() const { return region_->rank(place_).engine; }
 
   /// Returns once `ready()` is true: polls for a while, then sleeps. `prepare()` says what for,
-  /// each time. Throws PeerLost when the world was aborted and `ready()` is still false.
+  /// each time. Throws PeerLost when the world was aborted and `ready()` is still false. Returns
+  /// soon after `until_ns`, too.
   template <class Ready, class Prepare>
-  void wait(Ready ready, Prepare prepare) const {
+  void wait(Ready ready, Prepare prepare, int64_t until_ns = kForever) const {
     if (ready()) return;
-    const int64_t limit = now_ns() + spin_ns();
+    const int64_t limit = std::min(until_ns, now_ns() + spin_ns());
     do {
       for (int i = 0; i < kPollsPerClock; ++i) {
         if (ready()) return;
@@ -99,7 +99,7 @@ class Doorbell {
       }
       if (aborted()) return throw_if_aborted(ready);
     } while (now_ns() < limit);
-    if (!yield_until(ready)) sleep_until(ready, prepare);
+    if (!yield_until(ready)) sleep_until(ready, prepare, until_ns);
   }
 
   /// How long the driver polls before it sleeps.
@@ -144,7 +144,7 @@ class Doorbell {
     int64_t now = from;
     bool came = false;
     while (!came && !aborted() && now - from < kYieldNs) {
-      sched_yield();
+      machine::yield();
       came = ready();
       now = now_ns();
     }
@@ -159,22 +159,22 @@ class Doorbell {
   void sleep_in_poll(const Sleep& sleep) const;
 
   template <class Ready, class Prepare>
-  void sleep_until(Ready ready, Prepare prepare) const {
+  void sleep_until(Ready ready, Prepare prepare, int64_t until_ns) const {
     Parking& parking = caller_ ? region_->rank(place_).caller : engine();
     for (;;) {
       const Sleep sleep = prepare();
-      const Parking::Ticket ticket = parking.ticket();
+      const Parking::Wakeups seen = parking.wakeups();
       parking.park(sleep.news());
       if (!ready() && !aborted()) {
         if (sleep.polled.empty()) {
           if (sleep.data) count_data_sleep();
-          parking.sleep(ticket, kSleepNs);
+          parking.sleep(seen, kSleepNs);
         } else {
           sleep_in_poll(sleep);
         }
       }
       parking.unpark();
-      if (ready()) return;
+      if (ready() || (until_ns != kForever && now_ns() >= until_ns)) return;
       check_abort();
     }
   }

@@ -12,9 +12,12 @@ namespace sirtaki {
 class MeetingPolicy {
  public:
   static constexpr uint32_t kMostSkipped = 15;
+  static constexpr size_t kLeast = 1 << 20;  ///< shared heaps serve no smaller allocations
+  static constexpr size_t kLarge = 4 << 20;  ///< next to these a meeting takes no time
 
   /// Whether to meet for this operation of a kind of so many bytes.
   bool is_due(uint32_t kind, size_t bytes) {
+    if (bytes < kLeast || bytes >= kLarge) return bytes >= kLarge;
     Like& like = like_[index(kind, bytes)];
     if (like.skip == 0) return true;
     --like.skip;

@@ -43,8 +43,9 @@ Region::Layout::Layout(int rank_count) {
   const size_t ring = sizeof(PairRing::Positions) + pair_ring_bytes(rank_count);
   sets = page_align(pair_rings + n * (n - 1) * ring);
   records = page_align(sets + kMaxSets * n * sizeof(Counters));
-  slots = page_align(records + n * kRecords * sizeof(FlightRecord));
-  total = page_align(slots + n * kSlotBytes);
+  slots = page_align(records + n * kAllRecords * sizeof(FlightRecord));
+  static_assert(kSlotBytes % kPage == 0);
+  total = slots + n * kSlotBytes;
 }
 
 size_t Region::bytes(int ranks) { return Layout(ranks).total; }
@@ -85,9 +86,8 @@ Region::Region(int fd, int ranks, Bells bells)
 Region::~Region() { munmap(base_, layout_.total); }
 
 void Region::clear() {
-  const size_t slots_end = layout_.slots + static_cast<size_t>(ranks_) * kSlotBytes;
+  // Behind the slots there is nothing.
   std::memset(base_, 0, layout_.slots);
-  std::memset(base_ + slots_end, 0, layout_.total - slots_end);
 }
 
 PairRing::Positions& Region::pair_ring_positions(int from, int to) const {

@@ -65,11 +65,10 @@ struct alignas(128) RankBlock {
   std::atomic<uint32_t> data_sleeps;  ///< how often its driver slept for a peer's counter
   std::atomic<uint32_t> turns;        ///< of its engine thread: grows when that is woken
 
-  /// For how long this rank's process has been blocked in a call of its only calling thread with
-  /// nothing moving, when it wrote that down, and in what.
+  /// For how long a thread of this rank's process has been blocked in a call with nothing moving
+  /// (negative: and others could go on), and when it wrote that down, behind its kBlockedRecord.
   std::atomic<int64_t> blocked_ns;
   std::atomic<int64_t> blocked_at_ns;
-  char blocked_in[160];
 
   /// What this rank knows of a loss, complete before it says so in Abort.
   int32_t loss_reporter;
@@ -104,15 +103,22 @@ struct alignas(128) PairBlock {
 class Region {
  public:
   static constexpr int kMaxSets = 1024;
-  static constexpr size_t kRecords = 4096;              ///< of a rank: its latest operations
-  static constexpr size_t kSmallBytes = 16 << 10;       ///< one small slot; an area has two
-  static constexpr size_t kWorldStreamBytes = 3 << 20;  ///< slots of the world's streams
-  static constexpr size_t kSetStreamBytes = 1 << 20;    ///< of another process set's
+  static constexpr size_t kRecords = 4096;                ///< of a rank: its latest operations
+  static constexpr size_t kMessageRecord = kRecords;      ///< behind them: the message it waits for
+  static constexpr size_t kBlockedRecord = kRecords + 1;  ///< and what a thread of it is blocked in
+  static constexpr size_t kSmallBytes = 16 << 10;         ///< one small slot; an area has two
+  static constexpr size_t kWorldStreamBytes = 3 << 20;    ///< slots of the world's streams
+  static constexpr size_t kSetStreamBytes = 1 << 20;      ///< of another process set's
   /// What a rank writes for its peers to read lies in areas: the world has one, and the other
   /// process sets share the rest by their numbers, so that several are under way at a time.
   static constexpr int kAreas = 5;
   static int area_of_set(int set) { return set == 0 ? 0 : 1 + (set - 1) % (kAreas - 1); }
   static size_t stream_bytes(int area) { return area == 0 ? kWorldStreamBytes : kSetStreamBytes; }
+
+  static constexpr size_t kWorldAreaBytes = 2 * kSmallBytes + kWorldStreamBytes;
+  static constexpr size_t kSetAreaBytes = 2 * kSmallBytes + kSetStreamBytes;
+  /// Of one rank's areas; at the end there are those of all ranks, by their places.
+  static constexpr size_t kSlotBytes = kWorldAreaBytes + (kAreas - 1) * kSetAreaBytes;
 
   /// Bytes of memory for `ranks` ranks; the memfd must be at least that long.
   static size_t bytes(int ranks);
@@ -159,7 +165,7 @@ class Region {
   }
   /// What a rank says of its operations; it alone writes them.
   FlightRecord* records(int place) const {
-    return at<FlightRecord>(layout_.records) + static_cast<size_t>(place) * kRecords;
+    return at<FlightRecord>(layout_.records) + static_cast<size_t>(place) * kAllRecords;
   }
   /// An area of a rank: two small slots, then those of the streaming collectives.
   std::byte* slots(int place, int area) const {
@@ -169,9 +175,7 @@ class Region {
   }
 
  private:
-  static constexpr size_t kWorldAreaBytes = 2 * kSmallBytes + kWorldStreamBytes;
-  static constexpr size_t kSetAreaBytes = 2 * kSmallBytes + kSetStreamBytes;
-  static constexpr size_t kSlotBytes = kWorldAreaBytes + (kAreas - 1) * kSetAreaBytes;
+  static constexpr size_t kAllRecords = kRecords + 2;
 
   struct Layout {
     explicit Layout(int ranks);

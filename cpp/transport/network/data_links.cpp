@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/frames.h"
+#include "transport/network/silence.h"
 
 namespace sirtaki {
 namespace {
@@ -22,22 +23,18 @@ constexpr int kLookMs = 100;
 struct Again {
   uint32_t magic = 0x41474149;
   uint32_t generation;
-  int32_t lane;
+  int32_t number;
   uint32_t step;
 };
 
-struct SealedAgain {
-  Again word;
-  SipTag tag;
-};
-static_assert(sizeof(SealedAgain) == sizeof(Again) + sizeof(SipTag));
-
 /// Whoever changes a word finds no tag for it, and none is said twice.
-SealedAgain seal(const Again& word, const SipKey& key) {
-  return {word, siphash(key, {reinterpret_cast<const char*>(&word), sizeof word})};
+Sealed<Again> seal(const Again& word, const SipKey& key) {
+  Sealed<Again> sealed{word, {}};
+  sealed.tag = siphash(key, sealed.text());
+  return sealed;
 }
 
-bool say(int socket, const SealedAgain& sealed) {
+bool say(int socket, const Sealed<Again>& sealed) {
   return ::send(socket, &sealed, sizeof sealed, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof sealed;
 }
 
@@ -61,14 +58,14 @@ void DataLinks::begin(uint32_t generation) {
   generation_ = generation;
 }
 
-DataSocket DataLinks::open(int rank, int lane, const Connect::Ended& ended) {
-  const Key key{rank, lane};
+DataSocket DataLinks::open(int rank, int number, const Connect::Ended& ended) {
+  const Key key{rank, number};
   DataSocket kept = take(key);
-  if (kept.socket.get() >= 0 && !agree(kept, rank, lane, ended)) {
+  if (kept.socket.get() >= 0 && !agree(kept, rank, number, ended)) {
     shutdown(kept.socket.get(), SHUT_RDWR);  // the other end notices it, and opens another one too
     kept = {};
   }
-  if (kept.socket.get() < 0) kept = connect_.open(rank, lane, ended);
+  if (kept.socket.get() < 0) kept = connect_.open(rank, number, ended);
   return keep(key, std::move(kept));
 }
 
@@ -101,24 +98,25 @@ DataSocket DataLinks::keep(const Key& key, DataSocket opened) {
 
 /// The one of higher rank begins and ends the talk, so that both come to the same result: whoever
 /// finds something else hangs up, and the other waits for a word that does not come.
-bool DataLinks::agree(const DataSocket& kept, int rank, int lane,
+bool DataLinks::agree(const DataSocket& kept, int rank, int number,
                       const Connect::Ended& ended) const {
   const Fd& socket = kept.socket;
   const int64_t deadline = now_ns() + patience_ns_;
+  Silence silence;
   const auto word = [&, generation = generation()](uint32_t step) {
-    return Again{.generation = generation, .lane = lane, .step = step};
+    return Again{.generation = generation, .number = number, .step = step};
   };
   const auto says = [&](uint32_t step) {
     return say(socket.get(), seal(word(step), kept.keys.sending));
   };
   const auto hears = [&](uint32_t step) {
-    const SealedAgain expected = seal(word(step), kept.keys.receiving);
-    SealedAgain heard;
+    const Sealed<Again> expected = seal(word(step), kept.keys.receiving);
+    Sealed<Again> heard;
     for (size_t got = 0; got < sizeof heard;) {
       pollfd polled{socket.get(), POLLIN, 0};
-      if (poll(&polled, 1, kLookMs) <= 0) {
+      if (machine::poll(&polled, 1, kLookMs) <= 0) {
         if (ended()) throw Error(ErrorCode::kPeerLost, "the world has ended");
-        if (is_silent(socket.get(), silent_ns_)) {
+        if (silence.lasts(socket.get(), silent_ns_)) {
           throw Error(ErrorCode::kPeerLost, "no answer from the other host");
         }
         if (now_ns() < deadline) continue;

@@ -7,17 +7,17 @@
 #include <utility>
 
 #include "base/fd.h"
-#include "transport/hosts.h"
-#include "transport/network/silence.h"
+#include "transport/channel.h"
+#include "transport/network/connect.h"
 
 namespace sirtaki {
 
-/// The connections for data to ranks on other hosts, by rank and lane: opened when they are first
+/// The connections for data to ranks on other hosts, by rank and number: opened when they are first
 /// needed, kept, and lent to one engine after the other. Safe to use from several threads.
 class DataLinks {
  public:
   /// `rank`: whose they are. `connect` opens them. `patience_seconds`: how long a peer may take to
-  /// ask for a connection that both have. `silent_seconds`: see is_silent.
+  /// ask for a connection that both have. `silent_seconds`: see Channel::is_silent.
   DataLinks(int rank, Connect connect, double patience_seconds,
             double silent_seconds = kSilentSeconds);
 
@@ -26,7 +26,7 @@ class DataLinks {
 
   /// Opens as `connect` does, or gives a copy of what is kept once the peer has said that it goes
   /// on with it too. The keys are of the generation.
-  DataSocket open(int rank, int lane, const Connect::Ended& ended);
+  DataSocket open(int rank, int number, const Connect::Ended& ended);
   std::string why_broken(int rank) const {
     return connect_.why_broken ? connect_.why_broken(rank) : "";
   }
@@ -37,7 +37,7 @@ class DataLinks {
  private:
   using Key = std::pair<int, int>;
 
-  bool agree(const DataSocket& kept, int rank, int lane, const Connect::Ended& ended) const;
+  bool agree(const DataSocket& kept, int rank, int number, const Connect::Ended& ended) const;
   DataSocket take(const Key& key);
   DataSocket keep(const Key& key, DataSocket opened);
   uint32_t generation() const;

@@ -1,68 +1,78 @@
 #include "transport/network/host_link.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
-#include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
+#include "transport/memory/doorbell.h"
 
 namespace sirtaki {
 
-HostLink::HostLink(Link link)
-    : rank_(link.rank),
-      socket_(std::move(link.socket)),
-      sealer_(link.keys.sending),
-      opener_(link.keys.receiving) {
-  // Messages are short and each may be waited for. Other kinds of sockets do not know the option.
-  const int yes = 1;
-  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+HostLink::HostLink(std::unique_ptr<Channel> channel)
+    : rank_(channel->rank()),
+      channel_(std::move(channel)),
+      sealer_(channel_->keys().sending),
+      opener_(channel_->keys().receiving) {}
+
+void HostLink::prepare(Sleep& sleep) {
+  if (!open()) return;
+  listen();
+  channel_->prepare(sleep);
 }
 
 void HostLink::queue(std::string_view message) {
+  if (!open()) return;
   std::string frame(reinterpret_cast<const char*>(&generation_), sizeof generation_);
   frame.append(message);
   sealer_.append(waiting_, frame);
 }
 
 void HostLink::flush() {
-  constexpr size_t kForget = 1 << 20;
-  while (has_backlog()) {
-    const ssize_t sent = ::send(socket_.get(), waiting_.data() + sent_, waiting_.size() - sent_,
-                                MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    // A broken connection is reported by receiving.
-    sent_ = sent < 0 ? waiting_.size() : sent_ + static_cast<size_t>(sent);
-  }
-  if (!has_backlog() || sent_ > kForget) {
-    waiting_.erase(0, sent_);
-    sent_ = 0;
-  }
+  if (!open()) return;
+  do {
+    if (!channel_->out().idle()) continue;
+    if (waiting_.empty()) return;
+    sending_.assign(waiting_.begin(), waiting_.end());
+    waiting_.clear();
+    channel_->send(std::as_bytes(std::span(sending_)));
+  } while (channel_->flush());
+}
+
+/// The channel always has memory for what may come.
+void HostLink::listen() {
+  constexpr size_t kBytes = 64 << 10;
+  if (!channel_->in().idle()) return;
+  coming_.resize(kBytes);
+  taken_ = 0;
+  channel_->receive(coming_);
 }
 
 bool HostLink::receive(const Receive& receive) {
   for (const Early& one : std::exchange(early_, {})) sort(one.generation, one.message, receive);
-  char bytes[64 << 10];
-  for (;;) {
-    const ssize_t got = recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-    if (got == 0) return false;
-    received_.append(bytes, static_cast<size_t>(got));
-    opener_.take(received_, [&](std::string_view frame) {
-      uint32_t generation;
-      if (frame.size() < sizeof generation) {
-        throw Error(ErrorCode::kInternal, "a message between hosts is too short");
-      }
-      std::memcpy(&generation, frame.data(), sizeof generation);
-      sort(generation, frame.substr(sizeof generation), receive);
-    });
-    if (static_cast<size_t>(got) < sizeof bytes) return true;
-  }
+  if (!open()) return false;
+  do {
+    listen();
+    channel_->fetch();
+    take(receive);
+  } while (channel_->in().idle());  // there may be more
+  return !channel_->broken();
+}
+
+void HostLink::take(const Receive& receive) {
+  const Flow& in = channel_->in();
+  const size_t got = coming_.size() - static_cast<size_t>(in.noted - in.moved);
+  if (got == taken_) return;
+  const size_t from = std::exchange(taken_, got);
+  received_.append(reinterpret_cast<const char*>(coming_.data()) + from, got - from);
+  opener_.take(received_, [&](std::string_view frame) {
+    uint32_t generation;
+    if (frame.size() < sizeof generation) {
+      throw Error(ErrorCode::kInternal, "a message between hosts is too short");
+    }
+    std::memcpy(&generation, frame.data(), sizeof generation);
+    sort(generation, frame.substr(sizeof generation), receive);
+  });
 }
 
 void HostLink::sort(uint32_t generation, std::string_view message, const Receive& receive) {
@@ -71,10 +81,10 @@ void HostLink::sort(uint32_t generation, std::string_view message, const Receive
 }
 
 void HostLink::close() {
-  if (fd() >= 0) shutdown(fd(), SHUT_RDWR);
-  socket_ = Fd();
+  if (!open()) return;
+  channel_->close();
+  channel_.reset();
   waiting_.clear();
-  sent_ = 0;
 }
 
 }  // namespace sirtaki

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,9 +23,14 @@ struct LinkSet {
   std::span<const Link> local;
   /// TCP sockets between leaders of hosts, as the tree of hosts has it; the one up comes first.
   std::span<HostLink> hosts;
-  PeerHeaps* heaps = nullptr;           ///< null: no rank of the host has one
+  PeerHeaps* heaps = nullptr;  ///< null: no rank of the host has one
+  /// Why the connections to a rank broke; empty: nobody knows.
+  std::function<std::string(int rank)> why_broken{};
   std::shared_ptr<const void> owner{};  ///< keeps them
 };
+
+/// Channels for messages between leaders.
+std::vector<std::unique_ptr<Channel>> channels_over(std::vector<Link> links);
 
 /// What connects a rank to the others of a world. It outlives the engines that use it, one after
 /// the other: each is a generation of its own, and so is what the ranks say to each other between
@@ -33,7 +39,7 @@ class Links {
  public:
   /// `local`, `hosts`, `heaps`: as in LinkSet. `patience_seconds`, `silent_seconds`: see DataLinks.
   Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
-        std::vector<Link> between, Connect connect, double patience_seconds,
+        std::vector<std::unique_ptr<Channel>> between, Connect connect, double patience_seconds,
         double silent_seconds = kSilentSeconds, std::unique_ptr<PeerHeaps> heaps = nullptr);
 
   int rank() const { return rank_; }
@@ -45,9 +51,11 @@ class Links {
 
   /// For the engine of this generation.
   static LinkSet lend(const std::shared_ptr<Links>& links) {
-    return {links->local(), links->hosts(), links->heaps_.get(), links};
+    return {links->local(), links->hosts(), links->heaps_.get(),
+            [&links = *links](int rank) { return links.why_broken(rank); }, links};
   }
-  Connect connect() const;
+  /// For data.
+  MakeNetwork network() const;
 
   /// Goes on to the next generation, while no engine uses the links.
   void begin_next();
@@ -57,6 +65,8 @@ class Links {
   void close();
 
  private:
+  std::string why_broken(int rank) const { return data_ ? data_->why_broken(rank) : ""; }
+
   const int rank_;
   const HostMap map_;
   const std::shared_ptr<Region> region_;

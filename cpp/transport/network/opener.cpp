@@ -6,13 +6,13 @@
 
 namespace sirtaki {
 
-Opener::Opener(Connect connect, const Doorbell& doorbell, std::vector<int> ranks, int first_lane,
-               int lanes)
+Opener::Opener(Connect connect, const Doorbell& doorbell, std::vector<int> ranks, int first_number,
+               int count)
     : connect_(std::move(connect)),
       doorbell_(doorbell),
       ranks_(std::move(ranks)),
-      first_lane_(first_lane),
-      lanes_(lanes),
+      first_number_(first_number),
+      count_(count),
       given_up_(std::make_shared<std::atomic<bool>>(false)) {
   std::sort(ranks_.begin(), ranks_.end());
   thread_ = std::thread([this] { open_all(); });
@@ -32,21 +32,24 @@ void Opener::open_all() {
   const auto ended = [given_up = given_up_, bell = doorbell_] {
     return given_up->load() || bell.aborted();
   };
-  try {
-    for (const int rank : ranks_) {
-      failed_rank_ = rank;
-      std::vector<DataSocket> sockets;
-      for (int lane = 0; lane < lanes_; ++lane) {
-        sockets.push_back(connect_.open(rank, first_lane_ + lane, ended));
-      }
-      opened_.push_back(std::move(sockets));
-    }
-  } catch (const std::exception& error) {
-    failure_ = error.what();
-    if (failure_.empty()) failure_ = "no reason is known";
+  for (const int rank : ranks_) {
+    opened_.push_back(open(rank, ended));
+    if (opened_.back()->broken()) break;
   }
   done_.store(true, std::memory_order_release);
   doorbell_.ring_own(kControl);
+}
+
+std::unique_ptr<TcpChannel> Opener::open(int rank, const Connect::Ended& ended) const {
+  try {
+    std::vector<DataSocket> sockets;
+    for (int number = 0; number < count_; ++number) {
+      sockets.push_back(connect_.open(rank, first_number_ + number, ended));
+    }
+    return std::make_unique<TcpChannel>(rank, std::move(sockets));
+  } catch (const std::exception& error) {
+    return std::make_unique<TcpChannel>(rank, error.what());
+  }
 }
 
 }  // namespace sirtaki

@@ -52,9 +52,10 @@ Renewal::Renewal(Links& links, double timeout_seconds)
 
 Renewal::State Renewal::advance(int64_t limit_ns) {
   try {
-    while (state_ == State::kWaiting) {
+    for (bool late = false; state_ == State::kWaiting && !late;) {
       look();
-      if (state_ != State::kWaiting || now_ns() >= limit_ns) break;
+      if (state_ != State::kWaiting) break;
+      late = now_ns() >= limit_ns;
       wait(std::min(limit_ns, deadline()));
     }
   } catch (const std::exception&) {
@@ -156,27 +157,26 @@ void Renewal::say_above(Word word, std::string_view body) {
 // ---- What is heard ----
 
 void Renewal::wait(int64_t limit_ns) {
-  std::vector<pollfd> polled;
+  Sleep sleep;
   for (const Local& local : local_) {
-    polled.push_back({local.link->socket.get(), POLLIN, 0});
-    polled.push_back({local.process.get(), POLLIN, 0});
+    sleep.polled.push_back({local.link->socket.get(), POLLIN, 0});
+    sleep.polled.push_back({local.process.get(), POLLIN, 0});
   }
   bool early = false;
-  for (const HostLink& link : links_.hosts()) {
-    if (link.fd() < 0) refuse("a host hung up on the last engine");
-    const int events = link.has_backlog() ? POLLIN | POLLOUT : POLLIN;
-    polled.push_back({link.fd(), static_cast<short>(events), 0});
+  for (HostLink& link : links_.hosts()) {
+    if (!link.open()) refuse("a host hung up on the last engine");
+    link.prepare(sleep);
     early |= link.has_early();
   }
   const int64_t left_ns = std::max<int64_t>(0, limit_ns - now_ns());
-  poll(polled.data(), polled.size(), early ? 0 : static_cast<int>(left_ns / 1'000'000 + 1));
-  const pollfd* next = polled.data();
+  machine::poll(sleep.polled.data(), sleep.polled.size(),
+                early || left_ns == 0 ? 0 : static_cast<int>(left_ns / 1'000'000 + 1));
+  const pollfd* next = sleep.polled.data();
   for (Local& local : local_) {
     if ((next++)->revents != 0) take(local);
     if ((next++)->revents != 0) refuse("a process of this host has ended");
   }
   for (HostLink& link : links_.hosts()) {
-    if ((next++)->revents == 0 && !link.has_early()) continue;
     link.flush();
     const bool goes_on = link.receive([&](std::string_view message) {
       if (message.empty()) refuse("an empty word");

@@ -4,9 +4,11 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
+
 namespace sirtaki {
 
-bool is_silent(int socket, int64_t limit_ns) {
+bool Silence::lasts(int socket, int64_t limit_ns) {
   constexpr int64_t kNsPerMs = 1'000'000;
   constexpr uint8_t kProbes = 2;  // of a closed window; a single one may be on its way
   tcp_info info{};
@@ -14,7 +16,14 @@ bool is_silent(int socket, int64_t limit_ns) {
   if (limit_ns <= 0) return false;
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
   const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes >= kProbes;
-  return asked && info.tcpi_last_ack_recv * kNsPerMs >= limit_ns;
+  const int64_t now = now_ns();
+  if (!asked) {
+    asked_ns_ = 0;
+  } else if (asked_ns_ == 0) {
+    asked_ns_ = now;
+  }
+  // After a pause the last acknowledgement is old as soon as something is sent.
+  return asked && now - asked_ns_ >= limit_ns && info.tcpi_last_ack_recv * kNsPerMs >= limit_ns;
 }
 
 }  // namespace sirtaki

@@ -11,11 +11,12 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/machine.h"
 
 namespace sirtaki {
 namespace {
 
-constexpr useconds_t kPauseMicros = 10'000;
+constexpr int64_t kPauseNs = 10'000'000;
 
 enum class Heard { kNothing, kEnd, kLater };
 
@@ -43,29 +44,40 @@ Fd process_of(int socket) {
   return Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
-Watcher::Watcher(std::span<const Link> links, std::function<void(int)> lost, Service* service)
+Watcher::Watcher(std::span<const Link> links, std::function<bool(int)> lost, Service* service)
     : links_(links),
       lost_(std::move(lost)),
       service_(service),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_.get() < 0) throw Error(ErrorCode::kInternal, "cannot create an eventfd");
   for (const Link& link : links_) processes_.push_back(process_of(link.socket.get()));
-  thread_ = std::thread([this] { watch(); });
+  for (const Link& link : links_) sleep_.polled.push_back({link.socket.get(), POLLIN, 0});
+  for (const Fd& process : processes_) sleep_.polled.push_back({process.get(), POLLIN, 0});
+  sleep_.polled.push_back({wake_.get(), POLLIN, 0});
 }
 
-Watcher::~Watcher() {
+Watcher::~Watcher() { end(); }
+
+void Watcher::start() {
+  thread_ = std::thread([this] {
+    while (!stop_.load()) {
+      sleep_.polled.resize(own());
+      look(service_ != nullptr ? service_->prepare(sleep_) : -1);
+      if (service_ != nullptr) service_->serve(sleep_);
+    }
+  });
+}
+
+void Watcher::end() {
   stop();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Watcher::stop() {
   if (!stop_.exchange(true)) wake();
 }
 
-void Watcher::wake() const {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
-}
+void Watcher::wake() const { machine::ring(wake_.get()); }
 
 void Watcher::wake_peers() const {
   for (const Link& link : links_) {
@@ -75,34 +87,27 @@ void Watcher::wake_peers() const {
   }
 }
 
-void Watcher::watch() {
-  const size_t count = links_.size();
-  std::vector<pollfd> polled;
-  for (size_t i = 0; i < count; ++i) polled.push_back({links_[i].socket.get(), POLLIN, 0});
-  for (size_t i = 0; i < count; ++i) polled.push_back({processes_[i].get(), POLLIN, 0});
-  polled.push_back({wake_.get(), POLLIN, 0});
-  const size_t own = polled.size();
-  while (!stop_.load()) {
-    polled.resize(own);
-    const int timeout = service_ != nullptr ? service_->prepare(polled) : -1;
-    if (poll(polled.data(), polled.size(), timeout) < 0) {
-      if (errno != EINTR) usleep(kPauseMicros);  // out of memory, perhaps for a moment
-      for (pollfd& entry : polled) entry.revents = 0;
-    }
-    if (polled[own - 1].revents != 0) {
-      uint64_t times;
-      [[maybe_unused]] const ssize_t got = read(wake_.get(), &times, sizeof times);
-    }
-    for (size_t i = 0; i < count; ++i) {
-      const Heard heard = polled[i].revents != 0 ? hear(polled[i].fd) : Heard::kNothing;
-      if (heard == Heard::kLater) polled[i].fd = -1;
-      const bool exited = polled[count + i].revents != 0;
-      if (heard != Heard::kEnd && !exited) continue;
-      polled[i].fd = polled[count + i].fd = -1;  // poll ignores negative descriptors
-      lost_(links_[i].rank);
-    }
-    if (service_ != nullptr) service_->serve(std::span(polled).subspan(own));
+void Watcher::look(int milliseconds) {
+  std::vector<pollfd>& polled = sleep_.polled;
+  if (!undecided_.empty()) milliseconds = 1;
+  if (machine::poll(polled.data(), polled.size(), milliseconds) < 0) {
+    if (errno != EINTR) machine::nap(kPauseNs);  // out of memory, perhaps for a moment
+    for (pollfd& entry : polled) entry.revents = 0;
   }
+  const size_t count = links_.size();
+  if (polled[2 * count].revents != 0) {
+    uint64_t times;
+    [[maybe_unused]] const ssize_t got = read(wake_.get(), &times, sizeof times);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const Heard heard = polled[i].revents != 0 ? hear(polled[i].fd) : Heard::kNothing;
+    if (heard == Heard::kLater) polled[i].fd = -1;
+    const bool exited = polled[count + i].revents != 0;
+    if (heard != Heard::kEnd && !exited) continue;
+    polled[i].fd = polled[count + i].fd = -1;  // poll ignores negative descriptors
+    undecided_.push_back(links_[i].rank);
+  }
+  std::erase_if(undecided_, lost_);
 }
 
 }  // namespace sirtaki

@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/sealed_frames.h"
+#include "transport/memory/doorbell.h"
 
 namespace sirtaki {
 
@@ -24,7 +25,7 @@ struct Link {
 /// ended; empty where the kernel gives none. Children that it forked may keep the socket open.
 Fd process_of(int socket);
 
-/// Tells when a peer process of this host is gone. Sleeps in poll() until then.
+/// Tells when a peer process of this host is gone, in a thread that sleeps until then.
 class Watcher {
  public:
   /// Something else that the watcher's thread looks after.
@@ -33,34 +34,42 @@ class Watcher {
     virtual ~Service() = default;
     /// Called before the thread sleeps: adds what shall wake it, returns for how many milliseconds
     /// it may sleep (negative: no limit).
-    virtual int prepare(std::vector<pollfd>& polled) = 0;
+    virtual int prepare(Sleep& sleep) = 0;
     /// Called after it woke, with what `prepare` added.
-    virtual void serve(std::span<const pollfd> polled) = 0;
+    virtual void serve(const Sleep& sleep) = 0;
   };
 
-  /// `lost(rank)` is called from the watcher's thread, at most once a peer. The links, and the
-  /// service, must live longer than the watcher.
-  Watcher(std::span<const Link> links, std::function<void(int rank)> lost,
+  /// `lost(rank)` is called by who looks, once a peer, or again soon where it returns false. The
+  /// links, and the service, must live longer than the watcher.
+  Watcher(std::span<const Link> links, std::function<bool(int rank)> lost,
           Service* service = nullptr);
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  /// Lets the thread end, which the destructor waits for.
+  /// Starts the thread; without it somebody else calls `look`.
+  void start();
+  /// Waits for at most so long (negative: no limit) until something happens, and says who is lost.
+  void look(int milliseconds);
+
+  /// Lets the thread end, which `end` and the destructor wait for.
   void stop();
+  void end();
   /// Makes the thread look after its service now.
   void wake() const;
   /// Does the same to the watchers at the other ends of the links.
   void wake_peers() const;
 
  private:
-  void watch();
+  size_t own() const { return 2 * links_.size() + 1; }
 
   const std::span<const Link> links_;
   std::vector<Fd> processes_;  ///< of each link's peer
-  std::function<void(int)> lost_;
+  std::function<bool(int)> lost_;
+  std::vector<int> undecided_;  ///< ranks to ask about again
   Service* service_;
   Fd wake_;
+  Sleep sleep_;  ///< the links' sockets, their processes, `wake_`, then what the service adds
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from sirtaki.core import state
+from sirtaki.core.world import state
 
 # Remembers what a function has returned for the same arguments.
 _cache = functools.cache

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from sirtaki.launch.parser import make_parser
+from sirtaki.launch.flags.parser import make_parser
 
 
 class _HorovodArgs(argparse.Namespace):

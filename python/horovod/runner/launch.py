@@ -9,10 +9,11 @@ import warnings
 from typing import Any
 
 from horovod.runner._arguments import _HorovodArgs
-from sirtaki.launch import cli, command, mpi
+from sirtaki.launch import cli, command
 from sirtaki.launch.api import NON_ZERO_STATUS, run
-from sirtaki.launch.parser import make_parser
-from sirtaki.launch.settings import bring_in_config, make_settings
+from sirtaki.launch.flags.parser import make_parser
+from sirtaki.launch.flags.settings import bring_in_config, make_settings
+from sirtaki.launch.starters import mpi
 
 
 def parse_args() -> _HorovodArgs:

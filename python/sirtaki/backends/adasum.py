@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sirtaki.core import dtypes
+from sirtaki.core.operations import dtypes
 
 _KINDS = {dtypes.F16: np.float16, dtypes.F32: np.float32, dtypes.F64: np.float64}
 

@@ -22,7 +22,7 @@ import numpy as np
 from sirtaki import _core
 from sirtaki.backends import adasum, memory
 from sirtaki.backends.memory import Stream
-from sirtaki.core import dtypes, kinds, reduce_ops
+from sirtaki.core.operations import dtypes, kinds, reduce_ops
 
 NAME = "mpi"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sirtaki.core import state
+from sirtaki.core.world import lifecycle, state
 
 
 class HorovodBasics:
@@ -15,8 +15,8 @@ class HorovodBasics:
     def __init__(self, *arguments: object) -> None:
         pass
 
-    init = staticmethod(state.init)
-    shutdown = staticmethod(state.shutdown)
+    init = staticmethod(lifecycle.init)
+    shutdown = staticmethod(lifecycle.shutdown)
     is_initialized = staticmethod(state.is_initialized)
     rank = staticmethod(state.rank)
     size = staticmethod(state.size)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sirtaki.rendezvous.started_by import Start, find_start
-from sirtaki.rendezvous.topology import Topology
+from sirtaki.rendezvous.world.membership import Membership, Topology
+from sirtaki.rendezvous.world.placement import Placement
+from sirtaki.rendezvous.world.started_by import Start, find_start
 
 __all__ = ["Autotune", "Config", "Topology", "heap_mode"]
 
@@ -43,10 +44,12 @@ class Config:
     """
 
     topology: Topology = field(default_factory=Topology)
+    epoch: int = 0
     hostname: str = "localhost"
     rendezvous: str = ""
     start: Start = field(default_factory=lambda: Start(Topology()))
     secret_file: str = ""
+    secret: bytes | None = field(default=None, repr=False)
     interfaces: tuple[str, ...] = ()
     shared_folder: str = "~/.sirtaki/jobs"
     host_id: str = ""
@@ -78,12 +81,22 @@ class Config:
     shared_heap: bool = True
     malloc_settings: tuple[str, ...] = ()
 
+    @property
+    def membership(self) -> Membership:
+        """All processes of this start."""
+        size = self.topology.size
+        hosts = [0] * size if self.topology.local_size == size else None
+        return Membership.of(self.epoch, range(size), hosts)
+
     @staticmethod
-    def from_env(environ: Mapping[str, str] | None = None) -> Config:
+    def from_env(
+        environ: Mapping[str, str] | None = None, placement: Placement | None = None
+    ) -> Config:
         """Read the settings of this process.
 
         Args:
             environ: Variables to read; default ``os.environ``.
+            placement: This process's place, in place of what variables say of it.
 
         Raises:
             ValueError: A value cannot be parsed, or the description of the world is incomplete or
@@ -91,10 +104,11 @@ class Config:
         """
         # A copy: os.environ encodes and decodes at each look, of which there are a hundred.
         env = _Reader(dict(os.environ if environ is None else environ))
-        start = _read_start(env)
+        start = _read_start(env) if placement is None else Start(placement.topology)
         warning = env.number("STALL_CHECK_TIME_SECONDS", _DEFAULT_STALL_WARNING_SECONDS)
-        return Config(
+        config = Config(
             topology=start.topology,
+            epoch=env.integer("EPOCH", 0),
             hostname=env.text("HOSTNAME", "") or socket.gethostname(),
             rendezvous=_read_rendezvous(env),
             start=start,
@@ -131,6 +145,17 @@ class Config:
             keep_memory=env.flag("KEEP_MEMORY", default=True),
             shared_heap=heap_mode(env.text("SHARED_HEAP", "")) != "off",
             malloc_settings=env.malloc_settings(),
+        )
+        return config if placement is None else config._at(placement)
+
+    def _at(self, placement: Placement) -> Config:
+        return replace(
+            self,
+            epoch=placement.epoch,
+            rendezvous=placement.store,
+            secret=placement.secret,
+            tls=self.tls or placement.encrypts,
+            host_id=placement.host_id or self.host_id,
         )
 
 

@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from sirtaki.core import kinds, wires
-from sirtaki.core.membership import number_of
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Average
-from sirtaki.core.reduction import Reduction, check_op
+from sirtaki.core.operations import codecs, kinds
+from sirtaki.core.operations.reduce_ops import Average
+from sirtaki.core.operations.reduction import Reduction, check_op
+from sirtaki.core.world.participants import number_of
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
 from sirtaki.jax.calls import checked_name, members, traced
-from sirtaki.jax.compression import Compression, Compressor, compress_for, wire_of
+from sirtaki.jax.compression import Compression, Compressor, codec_of, compress_for
 from sirtaki.jax.gradients import traced_allreduce
-from sirtaki.jax.primitive import Operation
+from sirtaki.jax.primitive import TracedOperation
 
 Tree = TypeVar("Tree")
 
@@ -67,19 +67,19 @@ def grouped_allreduce(
     compression: type[Compressor] = Compression.none,
 ) -> list[jax.Array]:
     """Reduce several arrays as one operation for each dtype; as `allreduce` otherwise."""
-    wire = wire_of(compression, op)
+    codec = codec_of(compression, op)
     compressed, contexts = [], []
     for x in xs:
-        array, context = compress_for(wire, compression, check_reducible("allreduce", x, op))
+        array, context = compress_for(codec, compression, check_reducible("allreduce", x, op))
         compressed.append(array)
         contexts.append(context)
     operation = _operation(op, name, prescale_factor, postscale_factor, process_set)
     reduced: list[Any] = [None] * len(compressed)
     for indices, part_name in by_dtype(compressed, name):
         part = [compressed[i] for i in indices]
-        part_wire = wire if part[0].dtype == jnp.float32 else wires.NONE
+        part_codec = codec if part[0].dtype == jnp.float32 else codecs.NONE
         if traced(part):
-            results = traced_allreduce(operation(part_name, part_wire), part)
+            results = traced_allreduce(operation(part_name, part_codec), part)
         else:
             handle = collectives.allreduce_async(
                 to_host(part),
@@ -87,7 +87,7 @@ def grouped_allreduce(
                 part_name,
                 Reduction(op, prescale_factor, postscale_factor, process_set),
                 waits=True,
-                wire=part_wire,
+                codec=part_codec,
             )
             results = from_host(collectives.synchronize(handle))
         for i, result in zip(indices, results, strict=True):
@@ -116,10 +116,10 @@ def allreduce_tree(
 def _operation(
     op: int, name: str | None, prescale: float, postscale: float, process_set: ProcessSet
 ) -> Any:
-    """Return what makes the operation of a name and a wire; ValueError if arguments are wrong."""
+    """Return what makes the operation of a name and a codec; ValueError if arguments are wrong."""
     check_op(op)
     members(process_set)
-    return lambda part_name, wire: Operation(
+    return lambda part_name, codec: TracedOperation(
         kinds.ALLREDUCE,
         "allreduce",
         checked_name(part_name),
@@ -127,5 +127,5 @@ def _operation(
         reduce=int(op),
         prescale=float(prescale),
         postscale=float(postscale),
-        wire=wire,
+        codec=codec,
     )

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sirtaki._core import DTYPES
-from sirtaki.core.collectives import Collectives
-from sirtaki.core.reduction import check_reduction
+from sirtaki.core.operations.collectives import Collectives
+from sirtaki.core.operations.grouping import parts
+from sirtaki.core.operations.reduction import check_reduction
 
 Host = NDArray[Any]
 
@@ -85,12 +86,8 @@ def by_dtype(arrays: Sequence[jax.Array], name: str | None) -> list[tuple[list[i
     Returns:
         Which arrays form an operation, and its name.
     """
-    members: dict[str, list[int]] = {}
-    for i, array in enumerate(arrays):
-        members.setdefault(array.dtype.name, []).append(i)
-    if len(members) <= 1 or name is None:
-        return [(indices, name) for indices in members.values()]
-    return [(indices, f"{name}.{dtype}") for dtype, indices in members.items()]
+    split = parts([array.dtype.name for array in arrays])
+    return [(indices, None if name is None else name + suffix) for indices, suffix in split]
 
 
 def to_host(arrays: Sequence[jax.Array]) -> list[Host]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
-from sirtaki.core import state
-from sirtaki.core.collectives import members_of
-from sirtaki.core.membership import number_of
-from sirtaki.core.process_sets import ProcessSet
+from sirtaki.core.operations.collectives import members_of
+from sirtaki.core.world import state
+from sirtaki.core.world.participants import number_of
+from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.jax import internals
 
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sirtaki.core import state
-from sirtaki.core.objects import broadcast_object
+from sirtaki.core.operations.objects import broadcast_object
+from sirtaki.core.world import state
 from sirtaki.jax.arrays import check
 from sirtaki.jax.exchange_ops import broadcast_tree
 

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from sirtaki.core import kinds, state
-from sirtaki.core.membership import number_of, rank_of
-from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.operations import kinds
+from sirtaki.core.world import state
+from sirtaki.core.world.participants import number_of, rank_of
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.arrays import HOST, by_dtype, check, collectives, from_host, to_host
 from sirtaki.jax.calls import checked_name, members, position, traced
 from sirtaki.jax.gradients import traced_allgather, traced_alltoall, traced_broadcast
-from sirtaki.jax.primitive import Operation, bind
+from sirtaki.jax.primitive import TracedOperation, bind
 
 Tree = TypeVar("Tree")
 
@@ -42,7 +43,7 @@ def grouped_allgather(
     for indices, part_name in by_dtype(arrays, name):
         part = [arrays[i] for i in indices]
         if traced(part):
-            operation = Operation(
+            operation = TracedOperation(
                 kinds.ALLGATHER,
                 "allgather",
                 checked_name(part_name),
@@ -89,7 +90,7 @@ def broadcast(
             source, None, root, name=name, process_set=process_set, waits=True
         )
         return from_host(collectives.synchronize(handle))[0]
-    operation = Operation(
+    operation = TracedOperation(
         kinds.BROADCAST, "broadcast", checked_name(name), number_of(process_set), root=root
     )
     return traced_broadcast(operation, state.rank() == root, array)
@@ -158,7 +159,7 @@ def alltoall(
     got = (
         sent if splits is None else _static_splits("received_splits", received_splits, None, ranks)
     )
-    operation = Operation(
+    operation = TracedOperation(
         kinds.ALLTOALL,
         "alltoall",
         checked_name(name),
@@ -180,7 +181,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     """
     members(process_set)
     if traced():
-        bind(Operation(kinds.BARRIER, "barrier", "", number_of(process_set)), [])
+        bind(TracedOperation(kinds.BARRIER, "barrier", "", number_of(process_set)), [])
     else:
         collectives.barrier(process_set)
 

@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sirtaki.core import kinds
-from sirtaki.core.reduce_ops import Average, Sum
+from sirtaki.core.operations import kinds
+from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.jax.calls import block
-from sirtaki.jax.primitive import Operation, bind
+from sirtaki.jax.primitive import TracedOperation, bind
 
 Arrays = Sequence[jax.Array]
 
@@ -22,7 +22,7 @@ def _have_gradients(grads: Arrays) -> bool:
     return bool(grads) and bool(jnp.issubdtype(grads[0].dtype, jnp.inexact))
 
 
-def _average(operation: Operation, grads: Arrays) -> list[jax.Array]:
+def _average(operation: TracedOperation, grads: Arrays) -> list[jax.Array]:
     """Return the gradients' average over the ranks of an operation."""
     allreduce = operation.of_gradient(
         kind=kinds.ALLREDUCE, verb="allreduce", reduce=Average, rows=None, received=(), root=0
@@ -35,16 +35,16 @@ def _average(operation: Operation, grads: Arrays) -> list[jax.Array]:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def traced_allreduce(operation: Operation, arrays: Arrays) -> list[jax.Array]:
+def traced_allreduce(operation: TracedOperation, arrays: Arrays) -> list[jax.Array]:
     """Reduce arrays of one dtype."""
     return bind(operation, arrays)
 
 
-def _allreduce_forward(operation: Operation, arrays: Arrays) -> tuple[list[jax.Array], None]:
+def _allreduce_forward(operation: TracedOperation, arrays: Arrays) -> tuple[list[jax.Array], None]:
     return bind(operation, arrays), None
 
 
-def _allreduce_backward(operation: Operation, _: None, grads: list[Any]) -> tuple[Any]:
+def _allreduce_backward(operation: TracedOperation, _: None, grads: list[Any]) -> tuple[Any]:
     if not _have_gradients(grads):
         return (None,)
     return (traced_allreduce(operation.of_gradient(), grads),)
@@ -58,20 +58,20 @@ traced_allreduce.defvjp(_allreduce_forward, _allreduce_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def traced_allgather(
-    operation: Operation, ranks: int, position: int, arrays: Arrays
+    operation: TracedOperation, ranks: int, position: int, arrays: Arrays
 ) -> list[jax.Array]:
     """Gather arrays of one dtype; `position` is this rank's place among the `ranks`."""
     return bind(operation, arrays)
 
 
 def _allgather_forward(
-    operation: Operation, ranks: int, position: int, arrays: Arrays
+    operation: TracedOperation, ranks: int, position: int, arrays: Arrays
 ) -> tuple[list[jax.Array], None]:
     return bind(operation, arrays), None
 
 
 def _allgather_backward(
-    operation: Operation, ranks: int, position: int, _: None, grads: list[Any]
+    operation: TracedOperation, ranks: int, position: int, _: None, grads: list[Any]
 ) -> tuple[Any]:
     if not _have_gradients(grads):
         return (None,)
@@ -89,18 +89,20 @@ traced_allgather.defvjp(_allgather_forward, _allgather_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def traced_broadcast(operation: Operation, is_root: bool, array: jax.Array) -> jax.Array:
+def traced_broadcast(operation: TracedOperation, is_root: bool, array: jax.Array) -> jax.Array:
     """Return the root's array."""
     return bind(operation, [array])[0]
 
 
 def _broadcast_forward(
-    operation: Operation, is_root: bool, array: jax.Array
+    operation: TracedOperation, is_root: bool, array: jax.Array
 ) -> tuple[jax.Array, None]:
     return bind(operation, [array])[0], None
 
 
-def _broadcast_backward(operation: Operation, is_root: bool, _: None, grad: Any) -> tuple[Any]:
+def _broadcast_backward(
+    operation: TracedOperation, is_root: bool, _: None, grad: Any
+) -> tuple[Any]:
     if not _have_gradients([grad]):
         return (None,)
     [average] = _average(operation, [grad])
@@ -114,16 +116,18 @@ traced_broadcast.defvjp(_broadcast_forward, _broadcast_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def traced_alltoall(operation: Operation, rows: int, array: jax.Array) -> jax.Array:
+def traced_alltoall(operation: TracedOperation, rows: int, array: jax.Array) -> jax.Array:
     """Exchange rows of an array that has `rows`."""
     return bind(operation, [array])[0]
 
 
-def _alltoall_forward(operation: Operation, rows: int, array: jax.Array) -> tuple[jax.Array, None]:
+def _alltoall_forward(
+    operation: TracedOperation, rows: int, array: jax.Array
+) -> tuple[jax.Array, None]:
     return bind(operation, [array])[0], None
 
 
-def _alltoall_backward(operation: Operation, rows: int, _: None, grad: Any) -> tuple[Any]:
+def _alltoall_backward(operation: TracedOperation, rows: int, _: None, grad: Any) -> tuple[Any]:
     if not _have_gradients([grad]):
         return (None,)
     sent = operation.splits
@@ -141,20 +145,20 @@ traced_alltoall.defvjp(_alltoall_forward, _alltoall_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def traced_reducescatter(
-    operation: Operation, ranks: int, rows: tuple[int, ...], arrays: Arrays
+    operation: TracedOperation, ranks: int, rows: tuple[int, ...], arrays: Arrays
 ) -> list[jax.Array]:
     """Reduce arrays of one dtype that have `rows`, and return this rank's blocks of them."""
     return bind(operation, arrays)
 
 
 def _reducescatter_forward(
-    operation: Operation, ranks: int, rows: tuple[int, ...], arrays: Arrays
+    operation: TracedOperation, ranks: int, rows: tuple[int, ...], arrays: Arrays
 ) -> tuple[list[jax.Array], None]:
     return bind(operation, arrays), None
 
 
 def _reducescatter_backward(
-    operation: Operation, ranks: int, rows: tuple[int, ...], _: None, grads: list[Any]
+    operation: TracedOperation, ranks: int, rows: tuple[int, ...], _: None, grads: list[Any]
 ) -> tuple[Any]:
     if not _have_gradients(grads):
         return (None,)

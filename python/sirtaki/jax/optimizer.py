@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Adasum, Average
+from sirtaki.core.operations.reduce_ops import Adasum, Average
+from sirtaki.core.operations.reduction import check_predivide
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.allreduce_ops import allreduce_tree
 from sirtaki.jax.calls import members
 from sirtaki.jax.compression import Compression, Compressor
@@ -71,8 +72,7 @@ def DistributedOptimizer(
         raise TypeError(f"expected a transformation of optax, got {type(tx).__name__}")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor is for op=Average only")
+    check_predivide(gradient_predivide_factor, op)
     factor = gradient_predivide_factor
 
     def reduce(tree: Any) -> Any:

@@ -13,21 +13,21 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from sirtaki.core import kinds, wires
+from sirtaki.core.operations import codecs, kinds
 from sirtaki.jax import internals, library
 
 _SAME_SHAPE = (kinds.ALLREDUCE, kinds.BROADCAST)
 
 
 @dataclass(frozen=True)
-class Operation:
+class TracedOperation:
     """A collective but for its arrays; equal ones share what JAX has compiled.
 
     name: "": one is made of the jitted function and the operation's place in it.
     rows: of each result; None where results have the shapes of the arrays.
     received: of allgather and alltoall, the rows that are to come from each member, of each array
         in turn; otherwise the operation fails.
-    wire: what float32 numbers are rounded to on their way, of `sirtaki.core.wires`.
+    codec: what float32 numbers are rounded to on their way, see `codecs`.
     """
 
     kind: int
@@ -41,19 +41,19 @@ class Operation:
     splits: tuple[int, ...] = ()
     rows: tuple[int, ...] | None = None
     received: tuple[int, ...] = ()
-    wire: int = wires.NONE
+    codec: int = codecs.NONE
 
-    def of_gradient(self, **changes: Any) -> Operation:
+    def of_gradient(self, **changes: Any) -> TracedOperation:
         """Return the operation, but for `changes`, that reduces the gradients of this one."""
         return replace(self, name=f"{self.name}.grad" if self.name else "", **changes)
 
 
-def bind(operation: Operation, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+def bind(operation: TracedOperation, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """Put the operation into the program that is being traced, or run it by itself."""
     return list(_collective.bind(*arrays, operation=operation))
 
 
-def _result_types(*types: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
+def _result_types(*types: Any, operation: TracedOperation) -> tuple[list[Any], set[Any]]:
     if operation.rows is None:
         results = [one.update(weak_type=False) for one in types]
     else:
@@ -65,7 +65,7 @@ def _result_types(*types: Any, operation: Operation) -> tuple[list[Any], set[Any
 
 
 def _batch(
-    arrays: Sequence[Any], dims: Sequence[int | None], *, operation: Operation
+    arrays: Sequence[Any], dims: Sequence[int | None], *, operation: TracedOperation
 ) -> tuple[list[jax.Array], Sequence[int | None]]:
     """Reduce all examples at once: one more dimension, behind the rows where these matter."""
     at = 0 if operation.kind in _SAME_SHAPE else 1
@@ -76,7 +76,7 @@ def _batch(
     return bind(operation, moved), [None if dim is None else at for dim in dims]
 
 
-def _lower(context: Any, *operands: Any, operation: Operation) -> Any:
+def _lower(context: Any, *operands: Any, operation: TracedOperation) -> Any:
     devices = internals.devices_of_sharding(context)
     if devices > 1:
         raise ValueError(
@@ -97,7 +97,7 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Any:
         reduce_op=np.int64(operation.reduce),
         root_rank=np.int64(operation.root),
         process_set=np.int64(operation.process_set),
-        wire=np.int64(operation.wire),
+        codec=np.int64(operation.codec),
         prescale=np.float64(operation.prescale),
         postscale=np.float64(operation.postscale),
         splits=np.array(operation.splits, np.int64),
@@ -105,7 +105,7 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Any:
     )
 
 
-def _name(context: Any, operation: Operation) -> str:
+def _name(context: Any, operation: TracedOperation) -> str:
     """Return a name that the module has once, whatever else this rank has traced before.
 
     It is counted where the program is written down, not where it is traced: a loop that is
@@ -118,7 +118,7 @@ def _name(context: Any, operation: Operation) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _alone(operation: Operation) -> Any:
+def _alone(operation: TracedOperation) -> Any:
     """Return the compiled program of this operation and nothing else."""
 
     def collective(*arrays: Any) -> Any:

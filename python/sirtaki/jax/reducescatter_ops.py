@@ -7,16 +7,16 @@ from typing import Any
 
 import jax
 
-from sirtaki.core import kinds
-from sirtaki.core.membership import number_of
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Adasum, Average
-from sirtaki.core.reduction import Reduction, check_op
+from sirtaki.core.operations import kinds
+from sirtaki.core.operations.reduce_ops import Adasum, Average
+from sirtaki.core.operations.reduction import Reduction, check_op
+from sirtaki.core.world.participants import number_of
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
 from sirtaki.jax.calls import block, checked_name, members, position, traced
 from sirtaki.jax.compression import Compression, Compressor
 from sirtaki.jax.gradients import traced_reducescatter
-from sirtaki.jax.primitive import Operation
+from sirtaki.jax.primitive import TracedOperation
 
 
 def reducescatter(
@@ -66,7 +66,7 @@ def grouped_reducescatter(
         part = [compressed[i] for i in indices]
         if traced(part):
             rows = tuple(array.shape[0] for array in part)
-            operation = Operation(
+            operation = TracedOperation(
                 kinds.REDUCESCATTER,
                 "reducescatter",
                 checked_name(part_name),

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sirtaki import numpy_ops
-from sirtaki.core import state
+from sirtaki.core.world import state
 from sirtaki.keras.distributed import Distributed
 from sirtaki.keras.functions import broadcast_global_variables, raise_errors, require_same
 from sirtaki.keras.learning_rate import (
@@ -17,6 +16,7 @@ from sirtaki.keras.learning_rate import (
     LearningRateWarmupCallback,
 )
 from sirtaki.keras.library import BACKEND, LEGACY, keras
+from sirtaki.numpy import ops as numpy_ops
 
 __all__ = [
     "BestModelCheckpoint",

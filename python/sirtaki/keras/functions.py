@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sirtaki.core.errors import MismatchError
-from sirtaki.core.objects import allgather_object
+from sirtaki.core.operations.objects import allgather_object
 from sirtaki.keras.backends import backend
 from sirtaki.keras.distributed import build
 from sirtaki.keras.library import LEGACY

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sirtaki.core import state
+from sirtaki.core.world import state
 from sirtaki.keras.functions import synchronise_state
 from sirtaki.keras.library import LEGACY, keras
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sirtaki.core import state
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Average, Sum
+from sirtaki.core.operations.reduce_ops import Average, Sum
+from sirtaki.core.world import state
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.keras.backends import backend
 from sirtaki.keras.distributed import Distributed, distribute
 from sirtaki.keras.library import LEGACY, keras

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sirtaki.core import state
-from sirtaki.core.reduce_ops import Sum
+from sirtaki.core.operations.reduce_ops import Sum
+from sirtaki.core.world import state
 from sirtaki.keras.backends import backend
 from sirtaki.keras.library import BACKEND, LEGACY, keras
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sirtaki import numpy_ops
-from sirtaki.core.reduce_ops import Average
-from sirtaki.core.reduction import resolve_op
+from sirtaki.core.operations.reduce_ops import Average
+from sirtaki.core.operations.reduction import resolve_op
 from sirtaki.keras.backends import backend
 from sirtaki.keras.library import LEGACY, keras
+from sirtaki.numpy import ops as numpy_ops
 
 if LEGACY:
     import tensorflow as tf

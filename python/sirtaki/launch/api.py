@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sirtaki.launch import task
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.job import run_job
-from sirtaki.launch.outcome import Failure
-from sirtaki.launch.plan import Job
-from sirtaki.launch.schedulers import as_flag, find_allocation
-from sirtaki.launch.settings import (
+from sirtaki.launch.flags.settings import (
     MpiArguments,
     Settings,
     interface_names,
@@ -29,17 +25,21 @@ from sirtaki.launch.settings import (
     refuse_elastic,
     resolve_start_timeout,
 )
-from sirtaki.launch.sink import Sink
-from sirtaki.launch.ssh import Ssh
-from sirtaki.launch.task_folder import (
+from sirtaki.launch.job import run_job
+from sirtaki.launch.output.destination import Destination
+from sirtaki.launch.output.tracebacks import shortened_text
+from sirtaki.launch.plan import Job
+from sirtaki.launch.processes.outcome import Failure
+from sirtaki.launch.scheduled.folder import (
     SECRET,
     create_folder,
     remove_folder,
     shared_directory,
     write_private,
 )
-from sirtaki.launch.tracebacks import shortened_text
-from sirtaki.rendezvous.store import open_store
+from sirtaki.launch.starters.allocation import as_flag, find_allocation
+from sirtaki.launch.starters.ssh import Ssh
+from sirtaki.rendezvous.stores.store import open_store
 
 if TYPE_CHECKING:
     from sirtaki.launch.plan import JobServer
@@ -203,7 +203,7 @@ def _run_by_mpi(job: Job) -> Failure | str | None:
 
     The secret lies in a private folder, on a file system that all hosts of the job share.
     """
-    from sirtaki.launch import mpi
+    from sirtaki.launch.starters import mpi
 
     parent = shared_directory(os.environ)
     try:
@@ -236,7 +236,7 @@ def _run_and_show(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         errors="replace",
     ) as program:
         assert program.stdout is not None
-        shown = Sink(sys.stdout)
+        shown = Destination(sys.stdout)
         try:
             for line in program.stdout:
                 shown.write(line)

@@ -12,8 +12,12 @@ import sirtaki
 # Name: what it does, the module that does it, and its function of the remaining arguments.
 _SUBCOMMANDS = {
     "run": ("run a script as several processes", "sirtaki.launch.cli", "run"),
-    "submit": ("submit a job to Slurm or PBS", "sirtaki.launch.submit", "main"),
-    "doctor": ("show what works here, and why something does not", "sirtaki.launch.doctor", "main"),
+    "submit": ("submit a job to Slurm or PBS", "sirtaki.launch.starters.submit", "main"),
+    "doctor": (
+        "show what works here, and why something does not",
+        "sirtaki.launch.doctor.doctor",
+        "main",
+    ),
     "caffe": ("train, test and measure Caffe's nets", "sirtaki.caffe.commands.main", "main"),
     "bench": ("measure collectives on this machine", "sirtaki.observe.bench", "main"),
 }

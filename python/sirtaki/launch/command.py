@@ -12,15 +12,15 @@ from collections.abc import Sequence
 import sirtaki
 from sirtaki.interface import HOROVOD_VERSION
 from sirtaki.launch.errors import FAILED, LaunchError
-from sirtaki.launch.first_error import FirstError
+from sirtaki.launch.flags.parser import make_parser
+from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
 from sirtaki.launch.job import run_job
-from sirtaki.launch.outcome import Failure, Outcome
-from sirtaki.launch.parser import make_parser
+from sirtaki.launch.output.destination import Destination
+from sirtaki.launch.output.first_error import FirstError
 from sirtaki.launch.plan import Job, describe
-from sirtaki.launch.schedulers import Allocation, take_allocation
-from sirtaki.launch.settings import Settings, bring_in_config, make_settings
-from sirtaki.launch.signals import SignalWatch
-from sirtaki.launch.sink import Sink
+from sirtaki.launch.processes.outcome import Failure, Outcome
+from sirtaki.launch.processes.signals import SignalWatch
+from sirtaki.launch.starters.allocation import Allocation, take_allocation
 
 
 def run(arguments: Sequence[str], prog: str) -> int:
@@ -45,7 +45,7 @@ def _run(arguments: Sequence[str], prog: str) -> int:
         _show(HOROVOD_VERSION if prog == "horovodrun" else sirtaki.__version__)
         return 0
     if args.check_build:
-        from sirtaki.launch.check_build import print_check_build
+        from sirtaki.launch.doctor.check_build import print_check_build
 
         print_check_build()
         return 0
@@ -61,7 +61,7 @@ def run_parsed(args: argparse.Namespace, prog: str) -> int:
     settings = make_settings(args, os.environ)
     if settings.mpi is not None:
         # Here, because other jobs start faster without it.
-        from sirtaki.launch import mpi
+        from sirtaki.launch.starters import mpi
 
         return mpi.run(settings, os.environ)
     if args.mpi_args or args.binding_args:
@@ -97,24 +97,24 @@ def _launch(settings: Settings) -> int:
 
 def _launch_scheduled(allocation: Allocation, args: argparse.Namespace) -> int:
     # Here, because jobs outside of allocations start faster without it.
-    from sirtaki.launch import scheduled
+    from sirtaki.launch.scheduled import job as scheduled
 
     settings = scheduled.scheduled_settings(allocation, args, os.environ)
     if settings.dry_run:
         _show("\n".join(scheduled.describe(allocation, settings, os.environ)))
         return 0
     with SignalWatch() as signals:
-        errors = Sink(sys.stderr)
+        errors = Destination(sys.stderr)
         outcome = scheduled.run_scheduled(allocation, settings, os.environ, errors, signals)
     return _exit_code(outcome, settings)
 
 
 def _show(text: str) -> None:
-    Sink(sys.stdout).write(text + "\n")
+    Destination(sys.stdout).write(text + "\n")
 
 
 def _say(message: str) -> None:
-    Sink(sys.stderr).say(message)
+    Destination(sys.stderr).say(message)
 
 
 def _exit_code(outcome: Outcome, settings: Settings) -> int:

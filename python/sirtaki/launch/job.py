@@ -6,14 +6,15 @@ import os
 from functools import partial
 from typing import TextIO
 
-from sirtaki.launch.first_error import Errors
-from sirtaki.launch.local import require_command, require_system
-from sirtaki.launch.open_files import STREAMS_OF_A_RANK, room_for
-from sirtaki.launch.outcome import Outcome
-from sirtaki.launch.output import Outputs
+from sirtaki.launch.output.first_error import Errors
+from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.plan import Job, describe
-from sirtaki.launch.signals import SignalWatch
-from sirtaki.launch.supervise import Supervisor
+from sirtaki.launch.processes.local import require_command, require_system
+from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
+from sirtaki.launch.processes.outcome import Outcome
+from sirtaki.launch.processes.signals import SignalWatch
+from sirtaki.launch.processes.supervise import Supervisor
+from sirtaki.rendezvous.world.membership import Membership
 
 
 def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | None) -> Outcome:
@@ -39,7 +40,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
         for line in describe(settings):
             outputs.say(line)
     hosts = job.hosts(os.environ)
-    some_wait = partial(job.server.forms_world, len(settings.slots))
+    some_wait = partial(job.server.forms_world, Membership.of(0, range(len(settings.slots))))
     with room_for(_open_files(job)):
         supervisor = Supervisor(
             hosts, outputs, signals, settings.start_timeout, some_wait, settings.verbose

@@ -12,24 +12,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sirtaki.launch.addresses import own_addresses, require_interfaces
-from sirtaki.launch.binding import describe_share, shares_here
-from sirtaki.launch.environment import base_environment, rank_environment, sent_environment
+from sirtaki.launch.cores.binding import describe_share, shares_here
+from sirtaki.launch.cores.shared_heap import described
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.events import HostProcesses
-from sirtaki.launch.hosts import Slot, is_local
-from sirtaki.launch.local import LocalProcesses
-from sirtaki.launch.remote import RemoteProcesses
-from sirtaki.launch.settings import Settings, uses_tls
-from sirtaki.launch.shared_heap import described
-from sirtaki.launch.ssh import explain_end, ssh_command
-from sirtaki.launch.torch_variables import torch_environment
-from sirtaki.rendezvous.store import LAUNCHED_HOSTS_KEY, UnixStoreServer
+from sirtaki.launch.flags.settings import Settings, uses_tls
+from sirtaki.launch.hosts.addresses import own_addresses, require_interfaces
+from sirtaki.launch.hosts.environment import base_environment, rank_environment, sent_environment
+from sirtaki.launch.hosts.slots import Slot, is_local
+from sirtaki.launch.hosts.torch_variables import torch_environment
+from sirtaki.launch.processes.events import HostProcesses
+from sirtaki.launch.processes.local import LocalProcesses
+from sirtaki.launch.processes.remote import RemoteProcesses
+from sirtaki.launch.starters.ssh import explain_end, ssh_command
+from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY, UnixStoreServer
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from sirtaki.rendezvous.tcp_store import TcpStoreServer
+    from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
 
     JobServer: TypeAlias = UnixStoreServer | TcpStoreServer
 
@@ -95,7 +95,7 @@ class Job:
         if not addresses:
             return UnixStoreServer()
         # Here, because a job on one host starts faster without it.
-        from sirtaki.rendezvous.tcp_store import TcpStoreServer
+        from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
 
         try:
             server = TcpStoreServer(addresses, self.secret, tls=uses_tls(self.settings, os.environ))

@@ -13,10 +13,10 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from sirtaki.rendezvous.secret import read_secret
-from sirtaki.rendezvous.started_by import find_start
-from sirtaki.rendezvous.store import Store, open_store
-from sirtaki.rendezvous.unix_store import SCHEME
+from sirtaki.rendezvous.stores.store import Store, open_store
+from sirtaki.rendezvous.stores.unix_store import SCHEME
+from sirtaki.rendezvous.trust.secret import read_secret
+from sirtaki.rendezvous.world.started_by import find_start
 
 if TYPE_CHECKING:
     from sirtaki.launch.plan import JobServer

@@ -46,7 +46,7 @@ def own_contenders() -> dict[str, Contender]:
 
 
 def _core(data: Array) -> Run:
-    from sirtaki.core.state import current_world
+    from sirtaki.core.world.state import current_world
 
     engine = current_world().engine
     return lambda repeats: engine.time_allreduce(data.ctypes.data, data.size, repeats)

@@ -9,12 +9,8 @@ from sirtaki.tensorflow import requirement as _requirement  # noqa: F401
 # isort: split
 import tensorflow as _tf
 
-from sirtaki.core.errors import (
-    CollectiveTimeoutError,
-    HostsUpdatedInterrupt,
-    MismatchError,
-    PeerLostError,
-)
+from sirtaki.core import facade
+from sirtaki.core.facade import *  # noqa: F403
 from sirtaki.tensorflow import mpi_ops
 from sirtaki.tensorflow.functions import (
     allgather_object,
@@ -42,14 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BroadcastGlobalVariablesHook",
-    "CollectiveTimeoutError",
     "DistributedGradientTape",
     "DistributedOptimizer",
-    "HostsUpdatedInterrupt",
     "LocalGradientAggregationHelper",
-    "MismatchError",
     "PartialDistributedGradientTape",
-    "PeerLostError",
     "SyncBatchNormalization",
     "allgather_object",
     "broadcast_global_variables",
@@ -62,6 +54,7 @@ __all__ = [
     "vars_to_refs",
 ]
 __all__ += mpi_ops.__all__
+__all__ += facade.__all__
 
 
 def gpu_available(ext_base_name: str = "", verbose: bool = False) -> bool:

@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.objects import allgather_object as _allgather_object
-from sirtaki.core.objects import broadcast_object as _broadcast_object
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.tensorflow.dense_ops import broadcast_group
-from sirtaki.tensorflow.tracing import plain_python
+from sirtaki.core.operations.objects import allgather_object as _allgather_object
+from sirtaki.core.operations.objects import broadcast_object as _broadcast_object
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.tensorflow.ops.dense import broadcast_group
+from sirtaki.tensorflow.ops.tracing import plain_python
 
 __all__ = [
     "allgather_object",

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from sirtaki.core.membership import size_of
-from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.world.participants import size_of
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.tensorflow.accumulation import Accumulation
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core import gradient_reduction as core
-from sirtaki.tensorflow.collectives import allreduce, grouped_allreduce
+from sirtaki.core.operations import gradient_reduction as core
 from sirtaki.tensorflow.compression import Compression, Compressor
-from sirtaki.tensorflow.tracing import plain_python
+from sirtaki.tensorflow.ops.collectives import allreduce, grouped_allreduce
+from sirtaki.tensorflow.ops.tracing import plain_python
 
 
 @dataclass

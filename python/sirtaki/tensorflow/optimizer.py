@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Average
+from sirtaki.core.operations.reduce_ops import Average
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.tensorflow.compression import Compression, Compressor
 from sirtaki.tensorflow.gradient_reduction import GradientReduction
 from sirtaki.tensorflow.v1 import DistributedV1Optimizer

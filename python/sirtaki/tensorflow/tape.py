@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Average
+from sirtaki.core.operations.reduce_ops import Average
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.tensorflow.compression import Compression, Compressor
 from sirtaki.tensorflow.gradient_reduction import GradientReduction
-from sirtaki.tensorflow.tracing import plain_python
+from sirtaki.tensorflow.ops.tracing import plain_python
 
 
 class _Distributed:

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.process_sets import ProcessSet, global_process_set
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.tensorflow.functions import broadcast_variables
 from sirtaki.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from sirtaki.tensorflow.gradient_reduction import GradientReduction
-from sirtaki.tensorflow.tracing import plain_python
+from sirtaki.tensorflow.ops.tracing import plain_python
 
 _ADVICE = (
     "is for graphs of TensorFlow 1; begin the script with\n"

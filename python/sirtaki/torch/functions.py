@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from sirtaki.core.objects import allgather_object, broadcast_object
-from sirtaki.torch.exchange_ops import broadcast_async_
-from sirtaki.torch.handles import synchronize
-from sirtaki.torch.optimizer_state import broadcast_optimizer_state
+from sirtaki.core.operations.objects import allgather_object, broadcast_object
+from sirtaki.torch.gradients.optimizer_state import broadcast_optimizer_state
+from sirtaki.torch.ops.exchange import broadcast_async_
+from sirtaki.torch.ops.handles import synchronize
 
 __all__ = [
     "allgather_object",

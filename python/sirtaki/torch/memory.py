@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from sirtaki.core import shared_heap
+from sirtaki.core.world import shared_heap
 
 
 def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:

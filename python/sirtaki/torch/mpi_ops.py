@@ -2,40 +2,11 @@
 
 from __future__ import annotations
 
+from sirtaki.core import facade
 from sirtaki.core.basics import HorovodBasics
-from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from sirtaki.core.reduce_ops import Adasum, Average, Max, Min, Product, Sum
-from sirtaki.core.state import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from sirtaki.torch.allreduce_ops import (
+from sirtaki.core.facade import *  # noqa: F403
+from sirtaki.torch.compression import Compression
+from sirtaki.torch.ops.allreduce import (
     allreduce,
     allreduce_,
     allreduce_async,
@@ -45,8 +16,7 @@ from sirtaki.torch.allreduce_ops import (
     grouped_allreduce_async,
     grouped_allreduce_async_,
 )
-from sirtaki.torch.compression import Compression
-from sirtaki.torch.exchange_ops import (
+from sirtaki.torch.ops.exchange import (
     allgather,
     allgather_async,
     alltoall,
@@ -58,29 +28,20 @@ from sirtaki.torch.exchange_ops import (
     grouped_allgather,
     grouped_allgather_async,
 )
-from sirtaki.torch.handles import barrier, join, poll, synchronize
-from sirtaki.torch.reducescatter_ops import (
+from sirtaki.torch.ops.handles import barrier, join, poll, synchronize
+from sirtaki.torch.ops.reducescatter import (
     grouped_reducescatter,
     grouped_reducescatter_async,
     reducescatter,
     reducescatter_async,
 )
-from sirtaki.torch.sparse_ops import sparse_allreduce_async
+from sirtaki.torch.ops.sparse import sparse_allreduce_async
 
 _basics = HorovodBasics()
 
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
     "_basics",
-    "add_process_set",
     "allgather",
     "allgather_async",
     "allreduce",
@@ -94,14 +55,6 @@ __all__ = [
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -110,26 +63,11 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
     "synchronize",
 ]
+__all__ += facade.__all__

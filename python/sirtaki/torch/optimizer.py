@@ -9,20 +9,20 @@ from typing import Any
 
 import torch
 
-from sirtaki.core import state
-from sirtaki.core.membership import size_of
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Adasum, Average
-from sirtaki.core.reduction import Reduction, predivided
-from sirtaki.torch.adasum_optimizer import (
+from sirtaki.core.operations.reduce_ops import Adasum, Average
+from sirtaki.core.operations.reduction import Reduction, predivided
+from sirtaki.core.world import state
+from sirtaki.core.world.participants import size_of
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.torch.compression import Compression, Compressor, feeds_back
+from sirtaki.torch.gradients.adasum_optimizer import (
     _DistributedAdasumOptimizer as _DistributedAdasumOptimizer,  # where Horovod has it
 )
-from sirtaki.torch.adasum_optimizer import distributed_adasum_optimizer
-from sirtaki.torch.allreduce_ops import allreduce
-from sirtaki.torch.compression import Compression, Compressor
-from sirtaki.torch.gradients import GradientReducer
-from sirtaki.torch.parameters import name_of_unnamed, name_parameters, partition
-from sirtaki.torch.wrapping import Wrapper, adopt
+from sirtaki.torch.gradients.adasum_optimizer import distributed_adasum_optimizer
+from sirtaki.torch.gradients.parameters import name_of_unnamed, name_parameters, partition
+from sirtaki.torch.gradients.reducer import GradientReducer
+from sirtaki.torch.gradients.wrapping import Wrapper, adopt
+from sirtaki.torch.ops.allreduce import allreduce
 
 
 class _DistributedOptimizer(Wrapper):
@@ -61,12 +61,22 @@ class _DistributedOptimizer(Wrapper):
             if self._active:
                 self._reducer.add_bucket([p], [name])
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state, and what compression owes to the next gradients."""
+        saved = super().state_dict()
+        self._reducer.feedback.save(saved, self._parameters())
+        return saved
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state; gradients under way are forgotten."""
         self._reducer.reset()
         self._synchronized = False
         self._should_synchronize = True
         super().load_state_dict(state_dict)
+        self._reducer.feedback.load(state_dict, self._parameters())
+
+    def _parameters(self) -> Iterator[torch.Tensor]:
+        return (p for group in self.param_groups for p in group["params"])
 
     def synchronize(self) -> None:
         """Wait until all gradients are reduced, in order to work on them before `step`.
@@ -234,6 +244,8 @@ def DistributedOptimizer(
         raise ValueError("the optimizer is a DistributedOptimizer already")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
+    if op == Adasum and feeds_back(compression):
+        raise ValueError("op=Adasum cannot be used with Compression.int8, which is for sums")
     reduction = predivided(op, gradient_predivide_factor, process_set)
     if num_groups:
         warnings.warn("num_groups is deprecated, use groups", DeprecationWarning, stacklevel=2)

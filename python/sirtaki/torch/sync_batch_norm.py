@@ -8,11 +8,11 @@ import torch
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from sirtaki.core.membership import size_of
-from sirtaki.core.process_sets import ProcessSet, global_process_set
-from sirtaki.core.reduce_ops import Sum
-from sirtaki.torch.allreduce_ops import allreduce_
-from sirtaki.torch.exchange_ops import allgather
+from sirtaki.core.operations.reduce_ops import Sum
+from sirtaki.core.world.participants import size_of
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.torch.ops.allreduce import allreduce_
+from sirtaki.torch.ops.exchange import allgather
 
 
 class SyncBatchNorm(_BatchNorm):

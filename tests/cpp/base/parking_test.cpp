@@ -43,21 +43,21 @@ TEST_CASE("of several who have news one alone is told what is slept for") {
   CHECK(parking.claim() == 0);
 }
 
-TEST_CASE("a wake-up after the ticket was taken ends the sleep that follows") {
+TEST_CASE("a wake-up after the count was read ends the sleep that follows") {
   Parking parking{};
-  const Parking::Ticket ticket = parking.ticket();
+  const Parking::Wakeups seen = parking.wakeups();
   parking.wake();
   const int64_t begin = now_ns();
-  parking.sleep(ticket, kLongNs);
+  parking.sleep(seen, kLongNs);
   CHECK(now_ns() - begin < kLongNs);
 }
 
-TEST_CASE("a wake-up before the ticket was taken does not") {
+TEST_CASE("a wake-up before the count was read does not") {
   constexpr int64_t kShortNs = 1'000'000;
   Parking parking{};
   parking.wake();
   const int64_t begin = now_ns();
-  parking.sleep(parking.ticket(), kShortNs);
+  parking.sleep(parking.wakeups(), kShortNs);
   CHECK(now_ns() - begin >= kShortNs);
 }
 
@@ -68,10 +68,10 @@ struct Side {
 
   bool catch_ball(int number) {
     while (thrown.load() != number) {
-      const Parking::Ticket ticket = parking.ticket();
+      const Parking::Wakeups seen = parking.wakeups();
       parking.park(kBall);
       const int64_t begin = now_ns();
-      if (thrown.load() != number) parking.sleep(ticket, kLongNs);
+      if (thrown.load() != number) parking.sleep(seen, kLongNs);
       parking.unpark();
       if (now_ns() - begin >= kLongNs) return false;
     }
@@ -107,9 +107,9 @@ TEST_CASE("all who sleep at one place are woken, and see what was stored before"
   std::vector<std::thread> sleepers;
   for (int i = 0; i < 3; ++i) {
     sleepers.emplace_back([&] {
-      const Parking::Ticket ticket = parking.ticket();
+      const Parking::Wakeups before = parking.wakeups();
       asleep.fetch_add(1, std::memory_order_relaxed);
-      while (parking.ticket() == ticket) parking.sleep(ticket, kLongNs);
+      while (parking.wakeups() == before) parking.sleep(before, kLongNs);
       seen.fetch_add(news, std::memory_order_relaxed);
     });
   }

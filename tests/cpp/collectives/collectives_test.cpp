@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "collective_case.h"
-#include "collectives/slots/slots.h"
+#include "collectives/slots/stream_slots.h"
 #include "doctest/doctest.h"
 
 namespace sirtaki {
@@ -112,18 +112,20 @@ TEST_CASE("reductions give exact results for every operation and scale") {
   }
 }
 
-TEST_CASE("with a wire every contribution is rounded once, and their float32 sum is not") {
+TEST_CASE("with a codec every contribution is encoded once, and their float32 sum is not" *
+          doctest::test_suite(testing::kSlowSanitized)) {
   for (const int n : testing::kWorlds) {
     CAPTURE(n);
     std::vector<Case> cases;
     uint32_t seed = 0;
     for (const size_t count :
          {size_t{0}, size_t{1}, size_t{1000}, size_t{20'001}, size_t{37'003}}) {
-      for (const WireFormat wire : {WireFormat::kF16, WireFormat::kBF16}) {
+      for (const CodecId codec : {CodecId::kF16, CodecId::kBF16, CodecId::kInt8}) {
         for (const ReduceOp reduce : kOps) {
+          if (!has_reduction(codec, reduce)) continue;
           const Scale& scale = kScales[++seed % kScales.size()];
           const Op op = op_of(Kind::kAllreduce, Dtype::kF32, 0, reduce, scale);
-          add_case(cases, testing::rounding(op, wire), n, count, seed);
+          add_case(cases, testing::encoding(op, codec), n, count, seed);
         }
       }
     }
@@ -131,7 +133,8 @@ TEST_CASE("with a wire every contribution is rounded once, and their float32 sum
   }
 }
 
-TEST_CASE("a streamed reduction is right for every length of its last chunk") {
+TEST_CASE("a streamed reduction is right for every length of its last chunk" *
+          doctest::test_suite(testing::kSlowSanitized)) {
   // The largest chunk leaves no room between the slots and what lies behind them.
   for (const int n : {2, 3}) {
     CAPTURE(n);
@@ -140,6 +143,10 @@ TEST_CASE("a streamed reduction is right for every length of its last chunk") {
       const size_t bytes = 4 * StreamSlots::most(Region::kWorldStreamBytes) - less;
       for (const Kind kind : {Kind::kAllreduce, Kind::kReduce}) {
         cases.push_back(CaseMaker(op_of(kind, Dtype::kF32, 1), n, bytes / 4, 1).make());
+      }
+      for (const CodecId codec : {CodecId::kBF16, CodecId::kInt8}) {
+        const Op op = testing::encoding(op_of(Kind::kAllreduce, Dtype::kF32), codec);
+        cases.push_back(CaseMaker(op, n, bytes / 4, 1).make());
       }
     }
     run_all(n, size_t{1} << 30, cases);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "collectives/wide/chain_exchange.h"
 #include "collectives/wide/halving_exchange.h"
-#include "collectives/wide/ring_exchange.h"
 #include "doctest/doctest.h"
 #include "virtual_hosts.h"
 
@@ -22,7 +22,7 @@ struct World {
       : hosts(host_of),
         endpoint(Region::anonymous(static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size())),
                  rank, hosts.place_of(rank), SpinPolicy{}),
-        group(endpoint, hosts, everybody(), set, Connect()) {}
+        group(endpoint, hosts, everybody(), set, over_sockets({})) {}
 
   std::vector<int> everybody() const {
     std::vector<int> ranks;
@@ -63,7 +63,7 @@ void check_cover(const Cut& cut, const Streams& in) {
   for (const Segments& stream : in) seen.emplace_back(stream.bytes());
   for (uint32_t q = 0; q < cut.count(); ++q) {
     std::vector<std::pair<size_t, size_t>> taken;  // of the chunk
-    for (int p = 0; p < cut.parts() && cut.gives(q); ++p) {
+    for (int p = 0; p < cut.parts(); ++p) {
       const Part part = cut.part(q, p);
       if (part.range.bytes() == 0) continue;
       taken.emplace_back(part.offset, part.offset + part.range.bytes());
@@ -81,20 +81,31 @@ void check_cover(const Cut& cut, const Streams& in) {
   CHECK(wrong == 0);
 }
 
-template <class SomeCut, class... Root>
-void check(const std::vector<int>& layout, size_t chunk, Root... root) {
+template <class SomeCut>
+void check(const std::vector<int>& layout, size_t chunk) {
   for (const int set : {0, 1}) {
     const World world(layout, 0, set);
     for (const size_t bytes : {size_t{3}, size_t{200}, size_t{100'001}}) {
       const Streams in = streams_of(1, bytes);
-      const SomeCut cut(world.group, in, in[0].bytes(), chunk, false, root...);
+      const SomeCut cut(world.group, in, in[0].bytes(), chunk, false);
       check_memory(cut, world.group);
       check_cover(cut, in);
     }
     const Streams blocks = streams_of(world.group.size(), 200);
-    const SomeCut cut(world.group, blocks, 200, chunk, true, root...);
+    const SomeCut cut(world.group, blocks, 200, chunk, true);
     check_memory(cut, world.group);
     check_cover(cut, blocks);
+  }
+}
+
+/// As a chain has it.
+void check_lanes(const std::vector<int>& layout, size_t chunk) {
+  const World world(layout, 0);
+  for (const size_t bytes : {size_t{3}, size_t{200}, size_t{100'001}}) {
+    const Streams in = streams_of(1, bytes);
+    const LaneCut cut(world.group, in[0].bytes(), chunk, 1, ChainExchange::kTimes);
+    check_memory(cut, world.group);
+    check_cover(cut, in);
   }
 }
 
@@ -102,7 +113,6 @@ TEST_CASE("what ten thousand ranks reduce is cut into chunks of bounded memory")
   const std::vector<int> layout = even_hosts(1250, 8);
   check<MemberCut>(layout, kChunkBytes);
   check<HalvingCut>(layout, kChunkBytes);
-  check<RingCut>(layout, kChunkBytes, -1);
 }
 
 TEST_CASE("ranks of hosts of any number of members cut everything, and nothing twice") {
@@ -112,7 +122,7 @@ TEST_CASE("ranks of hosts of any number of members cut everything, and nothing t
     for (const size_t chunk : {size_t{128}, kChunkBytes}) {
       check<MemberCut>(layout, chunk);
       check<HalvingCut>(layout, chunk);
-      check<RingCut>(layout, chunk, -1);
+      check_lanes(layout, chunk);
     }
   }
 }
@@ -121,9 +131,9 @@ TEST_CASE("a large tensor of ten thousand ranks takes no more memory than a smal
   const World world(even_hosts(1250, 8), 0);
   const Streams nothing(1);
   constexpr size_t kBytes = size_t{1} << 32;
-  const RingCut ring(world.group, nothing, kBytes, kChunkBytes, false, -1);
-  check_memory(ring, world.group);
-  CHECK(2 * ring.pieces() * ring.part_bytes() <= size_t{4} << 20);
+  const LaneCut chain(world.group, kBytes, kChunkBytes, 1, ChainExchange::kTimes);
+  check_memory(chain, world.group);
+  CHECK(ChainExchange::kTimes * chain.lane_bytes() <= size_t{4} << 20);
   const HalvingCut halving(world.group, nothing, kBytes, kChunkBytes, false);
   check_memory(halving, world.group);
   CHECK(2 * halving.depth() * halving.lane_bytes() <= size_t{4} << 20);

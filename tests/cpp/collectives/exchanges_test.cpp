@@ -7,7 +7,6 @@
 
 #include "collective_case.h"
 #include "collectives/plan.h"
-#include "collectives/wide/exchange_plan.h"
 #include "doctest/doctest.h"
 #include "virtual_hosts.h"
 
@@ -22,14 +21,14 @@ using testing::expect;
 using testing::HostedMember;
 using testing::op_of;
 
-constexpr std::array kHosts = {2, 3, 4, 5, 8, 16};
+constexpr std::array kHostCounts = {2, 3, 4, 5, 8, 16};
 constexpr size_t kAlways = 0;
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
 
 /// Nobody talks to everybody; what is not gathered is halved.
-constexpr ExchangeRules kGathers{.direct_hosts = 1, .ring_bytes = kNever};
-constexpr ExchangeRules kHalves{.direct_hosts = 1, .ring_bytes = kNever, .gathered_bytes = 0};
-constexpr ExchangeRules kRings{.direct_hosts = 1, .ring_bytes = kAlways, .gathered_bytes = 0};
+constexpr ExchangeRules kGathers{.direct_hosts = 1, .chain_bytes = kNever};
+constexpr ExchangeRules kHalves{.direct_hosts = 1, .chain_bytes = kNever, .gathered_bytes = 0};
+constexpr ExchangeRules kChains{.direct_hosts = 1, .chain_bytes = kAlways, .gathered_bytes = 0};
 
 /// One rank a host, and from one to three in turn.
 std::vector<std::vector<int>> layouts_of(int hosts) {
@@ -63,7 +62,7 @@ void run_all(const std::vector<int>& layout, const std::vector<Case>& cases,
 /// Runs a collective at every number of hosts, with no, some and many elements, and each time
 /// another root.
 void run_everywhere(Kind kind, const ExchangeRules& rules, const std::vector<size_t>& counts) {
-  for (const int hosts : kHosts) {
+  for (const int hosts : kHostCounts) {
     for (const auto& layout : layouts_of(hosts)) {
       const int n = static_cast<int>(layout.size());
       CAPTURE(hosts);
@@ -95,7 +94,7 @@ TEST_CASE("streams are gathered round a ring") {
 }
 
 TEST_CASE("a barrier of doubling steps lets nobody through before everybody has come") {
-  for (const int hosts : kHosts) {
+  for (const int hosts : kHostCounts) {
     for (const auto& layout : layouts_of(hosts)) {
       std::atomic<int> arrived{0};
       const int n = static_cast<int>(layout.size());
@@ -117,10 +116,8 @@ TEST_CASE("sums are halved and doubled among any number of hosts") {
   }
 }
 
-TEST_CASE("sums go round a ring of any number of hosts") {
-  for (const Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReducescatter}) {
-    run_everywhere(kind, kRings, {1, 100, 10'001});
-  }
+TEST_CASE("sums for one rank go along a chain of any number of hosts") {
+  run_everywhere(Kind::kReduce, kChains, {1, 100, 10'001});
 }
 
 /// What allreduce gives each rank for any numbers.
@@ -140,7 +137,7 @@ std::vector<Bytes> sums_of(const std::vector<int>& layout, Dtype dtype, size_t c
 }
 
 TEST_CASE("sums that are gathered in steps have the bits of those that all hosts send to all") {
-  for (const int hosts : kHosts) {
+  for (const int hosts : kHostCounts) {
     for (const auto& layout : layouts_of(hosts)) {
       for (const Dtype dtype : {Dtype::kF32, Dtype::kF16, Dtype::kBF16}) {
         const Bytes direct = sums_of(layout, dtype, 1001, {.direct_hosts = 100})[0];
@@ -160,16 +157,6 @@ float rounded(Dtype dtype, float value) {
   if (dtype == Dtype::kF16) return f16_to_f32(f32_to_f16(value));
   if (dtype == Dtype::kBF16) return bf16_to_f32(f32_to_bf16(value));
   return value;
-}
-
-/// Handed on from the host behind the owner, and added to by each.
-float ring_sum(const Column& numbers, size_t owner, Dtype dtype) {
-  const size_t hosts = numbers.size();
-  float sum = numbers[(owner + 1) % hosts];
-  for (size_t i = 2; i <= hosts; ++i) {
-    sum = rounded(dtype, sum + numbers[(owner + i) % hosts]);
-  }
-  return sum;
 }
 
 /// Halves of what is left are added in each step, and rounded.
@@ -202,7 +189,7 @@ using Fold = float (*)(const Column&, size_t owner, Dtype);
 /// tell the owners.
 void check_rule(Dtype dtype, const ExchangeRules& rules, Fold fold) {
   constexpr size_t kCount = 1000;
-  for (const int hosts : kHosts) {
+  for (const int hosts : kHostCounts) {
     CAPTURE(hosts);
     const std::vector<int> layout = layouts_of(hosts)[0];
     std::vector<Bytes> inputs;
@@ -230,22 +217,12 @@ TEST_CASE("16-bit floats are rounded once a level of the tree on which they are 
   }
 }
 
-TEST_CASE("round the ring each host adds its number to what the one before has handed on") {
-  check_rule(Dtype::kF32, kRings, ring_sum);
-}
-
-TEST_CASE("16-bit floats never go round the ring, which would round them at each host") {
-  check_rule(Dtype::kF16, kRings, halving_sum);
-}
-
-TEST_CASE("every exchange gives the same bits on all ranks and in every run") {
-  for (const ExchangeRules& rules : {kHalves, kRings}) {
-    for (const int hosts : kHosts) {
-      const std::vector<int> layout = layouts_of(hosts)[1];
-      for (const Dtype dtype : {Dtype::kF32, Dtype::kF16}) {
-        const Bytes first = sums_of(layout, dtype, 20'011, rules)[0];
-        for (const Bytes& sum : sums_of(layout, dtype, 20'011, rules)) CHECK(sum == first);
-      }
+TEST_CASE("halving gives the same bits on all ranks and in every run") {
+  for (const int hosts : kHostCounts) {
+    const std::vector<int> layout = layouts_of(hosts)[1];
+    for (const Dtype dtype : {Dtype::kF32, Dtype::kF16}) {
+      const Bytes first = sums_of(layout, dtype, 20'011, kHalves)[0];
+      for (const Bytes& sum : sums_of(layout, dtype, 20'011, kHalves)) CHECK(sum == first);
     }
   }
 }
@@ -269,7 +246,7 @@ TEST_CASE("an average of large 16-bit floats does not overflow on any level of t
 TEST_CASE("an average of integers is truncated once, whatever the exchange") {
   const std::vector<int> layout = layouts_of(5)[1];
   const auto n = static_cast<double>(layout.size());
-  for (const ExchangeRules& rules : {kGathers, kHalves, kRings}) {
+  for (const ExchangeRules& rules : {kGathers, kHalves}) {
     const auto run = [&](HostedMember& member) {
       std::vector<int32_t> values(1000, member.rank == 2 ? -3 : 5);
       Streams stream(1);
@@ -286,7 +263,7 @@ TEST_CASE("an average of integers is truncated once, whatever the exchange") {
 TEST_CASE("operations and scales hold for every exchange, in place too") {
   constexpr std::array kScales = {Scale{}, Scale{0.5, 1.0}, Scale{1.0, 0.25}, Scale{2.0, 0.5}};
   constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
-  for (const ExchangeRules& rules : {kGathers, kHalves, kRings}) {
+  for (const ExchangeRules& rules : {kGathers, kHalves, kChains}) {
     for (const auto& layout : layouts_of(5)) {
       std::vector<Case> cases;
       uint32_t seed = 0;
@@ -308,19 +285,18 @@ TEST_CASE("operations and scales hold for every exchange, in place too") {
 }
 
 TEST_CASE("chunks for too few blocks of sixteen hosts go in several windows") {
-  for (const ExchangeRules& rules : {kHalves, kRings}) {
-    for (const auto& layout : layouts_of(16)) {
-      const int n = static_cast<int>(layout.size());
-      std::vector<Case> cases;
-      for (const Kind kind : {Kind::kAllreduce, Kind::kReducescatter}) {
-        cases.push_back(CaseMaker(op_of(kind, Dtype::kI32), n, 150, 3, make_whole).make());
-      }
-      run_all(layout, cases, rules, 128);
+  for (const auto& layout : layouts_of(16)) {
+    const int n = static_cast<int>(layout.size());
+    std::vector<Case> cases;
+    for (const Kind kind : {Kind::kAllreduce, Kind::kReducescatter}) {
+      cases.push_back(CaseMaker(op_of(kind, Dtype::kI32), n, 150, 3, make_whole).make());
     }
+    run_all(layout, cases, kHalves, 128);
   }
 }
 
-TEST_CASE("a rank is connected to its neighbours alone, whatever is summed and sent") {
+TEST_CASE("a rank is connected to its neighbours alone, whatever is summed and sent" *
+          doctest::test_suite(testing::kSlowSanitized)) {
   const std::vector<int> layout = layouts_of(16)[0];
   std::array<std::atomic<int>, 16> opened{};
   const auto run = [&](HostedMember& member) {
@@ -335,11 +311,8 @@ TEST_CASE("a rank is connected to its neighbours alone, whatever is summed and s
     opened[static_cast<size_t>(member.rank)] = member.opened;
   };
   testing::run_on_hosts(layout, testing::kSmallestChunk, run);
-  for (size_t r = 0; r < opened.size(); ++r) {
-    const std::vector<int> peers = neighbour_hosts({}, 16, static_cast<int>(r));
-    CHECK(peers.size() == 7);  // 1, 2, 4 and 8 hosts before it and behind it
-    CHECK(static_cast<size_t>(opened[r]) <= peers.size());
-  }
+  // 1, 2, 4 and 8 hosts before it and behind it.
+  for (const std::atomic<int>& count : opened) CHECK(count <= 7);
 }
 
 TEST_CASE("more ranks than are exchanged with in a turn take several") {

@@ -70,9 +70,14 @@ Fd broken_socket() {
   return Fd(pair[0]);
 }
 
+/// Of rank 1, alone on its host.
+WideNet net_of(Endpoint& endpoint, Connect connect) {
+  return {1, endpoint.doorbell, over_sockets(std::move(connect))(endpoint.doorbell, {}), 0};
+}
+
 /// Connects to rank 0.
-void open(Sockets& sockets) {
-  Strand strand(sockets.open({0}));
+void open(WideNet& net) {
+  Strand strand(net.open({0}));
   while (!strand.advance()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
@@ -136,25 +141,22 @@ TEST_CASE("a closed socket ends the operation of both ends") {
 /// Rank 1, whose only connection, to rank 0, breaks when it is used.
 struct Broken {
   Broken() {
-    open(sockets);
-    sockets.receive(0, &byte, 1);
+    open(net);
+    net.receive(0, &byte, 1);
   }
 
   std::shared_ptr<Region> region = Region::anonymous(1);
   Endpoint endpoint{region, 1, 0, SpinPolicy{0, 0}};
-  Sockets sockets{1,
-                  endpoint.doorbell,
-                  {[](int, int, const Connect::Ended&) { return broken_socket(); },
-                   [](int rank) { return "the certificate of rank " + std::to_string(rank); }},
-                  0,
-                  1};
+  WideNet net = net_of(
+      endpoint, {[](int, int, const Connect::Ended&) { return broken_socket(); },
+                 [](int rank) { return "the certificate of rank " + std::to_string(rank); }});
   std::byte byte{};
 };
 
 TEST_CASE("who made a connection knows better than its socket why it broke") {
   Broken broken;
   const auto use_until_lost = [&] {
-    for (;;) broken.sockets.progress();
+    for (;;) broken.net.progress();
   };
   CHECK_THROWS_WITH_AS(use_until_lost(), "lost rank 0", PeerLost);
   CHECK(broken.region->loss().reason == "the certificate of rank 0");
@@ -162,13 +164,13 @@ TEST_CASE("who made a connection knows better than its socket why it broke") {
 
 TEST_CASE("a connection that breaks because of a third rank does not name its other end") {
   Broken broken;
-  CHECK_FALSE(broken.sockets.progress());  // others are given time to say more
-  CHECK(broken.sockets.busy());
+  CHECK_FALSE(broken.net.progress());  // others are given time to say more
+  CHECK(broken.net.busy());
   Sleep sleep;
-  broken.sockets.prepare(sleep);
+  broken.net.prepare(sleep);
   CHECK(sleep.polled.empty());
   broken.endpoint.doorbell.abort(2);
-  CHECK_THROWS_WITH_AS(broken.sockets.progress(), "lost rank 2", PeerLost);
+  CHECK_THROWS_WITH_AS(broken.net.progress(), "lost rank 2", PeerLost);
 }
 
 TEST_CASE("opening a connection ends with the world, and names whoever was lost first") {
@@ -181,8 +183,8 @@ TEST_CASE("opening a connection ends with the world, and names whoever was lost 
     CHECK(ended());
     throw std::runtime_error("the world has ended");
   };
-  Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
-  CHECK_THROWS_WITH_AS(open(sockets), "lost rank 2", PeerLost);
+  WideNet net = net_of(endpoint, connect);
+  CHECK_THROWS_WITH_AS(open(net), "lost rank 2", PeerLost);
 }
 
 TEST_CASE("who waits for a connection hears of a lost world") {
@@ -194,14 +196,14 @@ TEST_CASE("who waits for a connection hears of a lost world") {
     while (!ended()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     throw std::runtime_error("given up");
   };
-  Sockets sockets(1, endpoint.doorbell, connect, 0, 1);
-  Strand strand(sockets.open({0}));
+  WideNet net = net_of(endpoint, connect);
+  Strand strand(net.open({0}));
   const auto wait = [&] {
     while (!strand.advance()) {
       endpoint.doorbell.wait([&] { return strand.is_ready(); },
                              [&] {
                                Sleep sleep;
-                               sockets.prepare(sleep);
+                               net.prepare(sleep);
                                return sleep;
                              });
     }
@@ -255,17 +257,14 @@ TEST_CASE("ranks that run different operations get an error, not garbage") {
 TEST_CASE("a peer that cannot be reached is named with the reason") {
   const HostMap hosts({0, 1});
   Endpoint endpoint(Region::anonymous(1), 0, 0, SpinPolicy{});
-  NativeBackend backend(endpoint, hosts, connecting_fails("no route"));
-  std::string text;
-  try {
-    const Streams nothing(1);
+  NativeBackend backend(endpoint, hosts, over_sockets(connecting_fails("no route")));
+  const Streams nothing(1);
+  const auto meet = [&] {
     testing::run_to_end(backend, endpoint.doorbell, op_of(Kind::kBarrier, Dtype::kU8), nothing,
                         nothing, 1 << 16);
-  } catch (const Error& error) {
-    text = error.what();
-  }
-  CHECK(text == "cannot connect to rank 1: no route");
-  CHECK(endpoint.doorbell.aborted());
+  };
+  CHECK_THROWS_WITH_AS(meet(), "lost rank 1", PeerLost);
+  CHECK(endpoint.region->loss().reason == "it cannot be opened: no route");
 }
 
 }  // namespace

@@ -145,23 +145,23 @@ TEST_CASE("reductions between hosts are right for every operation and scale" *
   }
 }
 
-TEST_CASE("with a wire sums between hosts are right, and have the same bits on all ranks") {
+TEST_CASE("with a codec sums between hosts are right, and have the same bits on all ranks") {
   for (const auto& layout : kLayouts) {
     CAPTURE(text(layout));
     const int n = static_cast<int>(layout.size());
     std::vector<Case> cases;
     uint32_t seed = 0;
     for (const size_t count : {size_t{0}, size_t{5}, size_t{19'001}}) {
-      for (const WireFormat wire : {WireFormat::kF16, WireFormat::kBF16}) {
+      for (const CodecId codec : {CodecId::kF16, CodecId::kBF16}) {
         const Op op = op_of(Kind::kAllreduce, Dtype::kF32, 0, ReduceOp::kSum, Scale{1.0, 0.25});
-        add_case(cases, testing::rounding(op, wire), n, count, ++seed);
+        add_case(cases, testing::encoding(op, codec), n, count, ++seed);
       }
     }
     run_all(layout, testing::kSmallestChunk, cases);
   }
 }
 
-TEST_CASE("with a wire contributions, sums of hosts and the result are rounded to 16 bits") {
+TEST_CASE("with a codec contributions, sums of hosts and the result are rounded to 16 bits") {
   // On the first host 1 + 2^-8 is 1 in bfloat16, and 1 + 256 is 256 (a tie); with the other host's
   // 258 that is 514, and becomes 512 or 516: even is 512.
   testing::run_on_hosts({0, 0, 1}, testing::kSmallestChunk, [](HostedMember& member) {
@@ -170,7 +170,7 @@ TEST_CASE("with a wire contributions, sums of hosts and the result are rounded t
       std::vector<float> values(count, kGiven[static_cast<size_t>(member.rank)]);
       Streams stream(1);
       stream[0].add(values.data(), count * sizeof(float));
-      Op op = testing::rounding(op_of(Kind::kAllreduce, Dtype::kF32), WireFormat::kBF16);
+      Op op = testing::encoding(op_of(Kind::kAllreduce, Dtype::kF32), CodecId::kBF16);
       op.longest = stream[0].bytes();
       member.run(op, stream, stream);
       expect(values == std::vector<float>(count, 512.0f), "each is rounded to nearest even");

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/cursor.h"
-#include "collectives/slots/slots.h"
+#include "collectives/slots/stream_slots.h"
 #include "doctest/doctest.h"
 #include "ranks.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backends/native.h"
-#include "collectives/slots/slots.h"
+#include "collectives/slots/stream_slots.h"
 #include "doctest/doctest.h"
 #include "engines.h"
 #include "sequencer_fleet.h"
@@ -93,8 +93,9 @@ TEST_CASE("among several hosts the chunk is left alone, for there waits are for 
 /// Our transports, and the chunks that each rank used.
 class Watched : public NativeBackend {
  public:
-  Watched(Endpoint& endpoint, const HostMap& hosts, Connect connect, std::vector<size_t>& chunks)
-      : NativeBackend(endpoint, hosts, std::move(connect)), chunks_(chunks) {}
+  Watched(Endpoint& endpoint, const HostMap& hosts, MakeNetwork make_network,
+          std::vector<size_t>& chunks)
+      : NativeBackend(endpoint, hosts, std::move(make_network)), chunks_(chunks) {}
   WorkPtr start(const Op& op, const Streams& in, const Streams& out) override {
     chunks_.push_back(op.chunk_bytes);
     return NativeBackend::start(op, in, out);
@@ -104,8 +105,8 @@ class Watched : public NativeBackend {
   std::vector<size_t>& chunks_;
 };
 
-TEST_CASE(
-    "ranks that sleep for each other at every chunk use large ones, all from the same batch") {
+TEST_CASE("ranks that sleep for each other at every chunk use large ones, all from the same batch" *
+          doctest::test_suite(testing::kSlowSanitized)) {
   constexpr size_t kElements = 1 << 20;
   EngineOptions options;
   options.caller_spin_ns = 0;
@@ -115,8 +116,8 @@ TEST_CASE(
   testing::run_threads(
       3,
       [&](int rank) {
-        const auto make = [&](Endpoint& endpoint, const HostMap& hosts, Connect connect) {
-          return std::make_unique<Watched>(endpoint, hosts, std::move(connect), chunks[rank]);
+        const auto make = [&](Endpoint& endpoint, const HostMap& hosts, MakeNetwork make_network) {
+          return std::make_unique<Watched>(endpoint, hosts, std::move(make_network), chunks[rank]);
         };
         Engine engine(rank, HostMap::single(3), region, {}, {}, options, make);
         // Driven by the engines' threads, which do not yield.

@@ -234,7 +234,7 @@ TEST_CASE("a callback in the engine's own thread may be the last to let go of th
   std::vector<Floats> values(2, Floats(10, 1.0f));
   for (int rank = 0; rank < 2; ++rank) {
     const auto engine = Engine::share(std::make_unique<Engine>(
-        rank, HostMap::single(2), region, LinkSet{}, Connect{}, testing::quick_options()));
+        rank, HostMap::single(2), region, LinkSet{}, MakeNetwork(), testing::quick_options()));
     engine->submit(with_callback("last", values[static_cast<size_t>(rank)],
                                  [&alone, owner = engine](const Handle&) mutable {
                                    while (!alone) testing::sleep_ms(1);

@@ -304,7 +304,7 @@ class Stuck : public Backend {
       }
     });
   }
-  int lane_of(int32_t) const override { return 0; }
+  int track_of(int32_t) const override { return 0; }
   WorkPtr add_set(int32_t, const std::vector<int>&) override { return nullptr; }
   WorkPtr remove_set(int32_t) override { return nullptr; }
 
@@ -321,7 +321,7 @@ TEST_CASE("nonsense in a ring ends the world although its reader is busy in an o
       2,
       [&](int rank) {
         const auto stuck = rank == 0 ? std::this_thread::get_id() : std::thread::id();
-        const auto make = [&](Endpoint& endpoint, const HostMap&, Connect) {
+        const auto make = [&](Endpoint& endpoint, const HostMap&, const MakeNetwork&) {
           return std::make_unique<Stuck>(endpoint.doorbell, stuck, begun);
         };
         Engine engine(rank, HostMap::single(2), region, {}, {}, testing::quick_options(), make);

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 
@@ -42,9 +43,13 @@ void with_rank_one_stuck(int ranks, const EngineOptions& options,
   });
 }
 
+std::string shown_of(const Recorded& one) {
+  return sirtaki::shown(one.operation, one.tensor, one.awaited.rank);
+}
+
 const Recorded* find(const std::vector<Recorded>& operations, const std::string& shown) {
   for (const Recorded& one : operations) {
-    if (one.shown == shown) return &one;
+    if (shown_of(one) == shown) return &one;
   }
   return nullptr;
 }
@@ -84,8 +89,8 @@ TEST_CASE("what has ended is told with how it ended") {
     testing::error_of([&] { testing::sum(engine, "odd", odd); });
     const auto own = engine.snapshot(4)[static_cast<size_t>(rank)].operations;
     expect(own.size() == 2, "both are there");
-    expect(own[0].shown == "allreduce 'good'" && own[0].stage == Stage::kDone, "one is done");
-    expect(own[1].shown == "allreduce 'odd'" && own[1].stage == Stage::kFailed, "one failed");
+    expect(shown_of(own[0]) == "allreduce 'good'" && own[0].stage == Stage::kDone, "one is done");
+    expect(shown_of(own[1]) == "allreduce 'odd'" && own[1].stage == Stage::kFailed, "one failed");
     expect(own[0].awaited == Awaited{}, "nothing is waited for");
   });
 }
@@ -174,7 +179,9 @@ TEST_CASE("an operation that takes long but goes on is not ended") {
   EngineOptions options = impatient();
   options.data_timeout_seconds = 1;
   Engine engine(0, HostMap::single(1), Region::anonymous(1), {}, {}, options,
-                [](Endpoint&, const HostMap&, Connect) { return std::make_unique<SlowBackend>(); });
+                [](Endpoint&, const HostMap&, const MakeNetwork&) {
+                  return std::make_unique<SlowBackend>();
+                });
   const int64_t begun = now_ns();
   Floats value(10, 1.0f);
   testing::sum(engine, "slow", value);
@@ -232,6 +239,34 @@ TEST_CASE("stalls are found though rank 0's own thread is inside an operation th
       });
     }
     while (!failed) testing::sleep_ms(1);
+    if (handle != nullptr) finish(engine, *handle);
+  });
+}
+
+TEST_CASE("a snapshot tells what the ranks of all hosts are doing") {
+  std::atomic<int> told{0};
+  testing::run_hosts({0, 0, 1, 1}, [&](Engine& engine, int rank) {
+    Floats before(10, 1.0f);
+    testing::sum(engine, "before", before);
+    Floats value(10, 1.0f);
+    const auto handle = rank == 3 ? nullptr : start_sum(engine, "waits", value);
+    for (;;) {
+      const auto all = engine.snapshot(4, now_ns() + 5'000'000'000);
+      expect(all.size() == 4, "every rank of the world is there");
+      const bool known = std::all_of(all.begin(), all.end(), [](const Engine::Snapshot& one) {
+        const bool stands = one.state.tensor == (one.rank == 3 ? "before" : "waits");
+        return one.state.known() && stands && one.state.completed == 1;
+      });
+      for (const auto& one : all) {
+        const bool here = engine.rank() / 2 == one.rank / 2;
+        expect(one.operations.empty() != here, "operations are those of this host");
+      }
+      if (known) break;
+      testing::sleep_ms(1);
+    }
+    told.fetch_add(1);
+    while (told % 4 != 0) testing::sleep_ms(1);
+    if (rank == 3) testing::sum(engine, "waits", value);
     if (handle != nullptr) finish(engine, *handle);
   });
 }

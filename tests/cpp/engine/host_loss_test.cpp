@@ -166,7 +166,7 @@ TEST_CASE(
         });
         const std::string told = error.what();
         expect(contains(told,
-                        "the connection between rank 1 (node1) and rank 0 (node0) broke: "
+                        "the connection between rank 1 (node1) and rank 0 (node0) broke\n  because "
                         "a bad cable"),
                told);
         expect(contains(told, "lost peer rank 0") == (rank != 0), told);
@@ -267,13 +267,16 @@ TEST_CASE("an altered control message ends the world everywhere and names the co
           }
         });
         expect(error.code == ErrorCode::kPeerLost, error.what());
-        expect(contains(error.what(),
-                        "the connection between rank 0 (node0) and rank 2 (node1) broke: a control "
-                        "message was altered") ||
-                   contains(error.what(),
-                            "the connection between rank 2 (node1) and rank 0 (node0) broke: a "
-                            "control message was altered"),
-               error.what());
+        expect(
+            contains(error.what(),
+                     "the connection between rank 0 (node0) and rank 2 (node1) broke\n  because a "
+                     "control "
+                     "message was altered") ||
+                contains(
+                    error.what(),
+                    "the connection between rank 2 (node1) and rank 0 (node0) broke\n  because a "
+                    "control message was altered"),
+            error.what());
       },
       [](int) {});
 }

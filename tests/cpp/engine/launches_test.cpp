@@ -73,7 +73,7 @@ TEST_CASE("who waits for launches hears of the end") {
 }
 
 TEST_CASE("who waits for launches hears why the world was lost") {
-  Launches launches;
+  Launches launches([](uint64_t) {});
   launches.add({{3, nullptr, {}}});
   launches.close(Error(ErrorCode::kPeerLost, "rank 1 is lost"));
   launches.close();

@@ -54,7 +54,7 @@ TEST_CASE("values that no rank asks for are refused where they are read") {
   lie("dtype", Kind::kAllreduce, [](Request& r) { r.dtype = static_cast<Dtype>(kDtypeCount); });
   lie("reduction", Kind::kAllreduce,
       [](Request& r) { r.reduce = static_cast<ReduceOp>(kReduceOpCount); });
-  lie("wire", Kind::kAllreduce, [](Request& r) { r.wire = static_cast<WireFormat>(kWireCount); });
+  lie("codec", Kind::kAllreduce, [](Request& r) { r.codec = static_cast<CodecId>(kCodecCount); });
   lie("device", Kind::kAllreduce, [](Request& r) { r.device = 2; });
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{4}, {-1}}; });
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{0, int64_t{1} << 62}}; });
@@ -261,7 +261,7 @@ class Teller : public Backend {
       }
     });
   }
-  int lane_of(int32_t) const override { return 0; }
+  int track_of(int32_t) const override { return 0; }
   WorkPtr add_set(int32_t, const std::vector<int>&) override { return nullptr; }
   WorkPtr remove_set(int32_t) override { return nullptr; }
 
@@ -324,8 +324,8 @@ std::string batch(const std::vector<Response>& responses) {
 /// Rank 1 of two has submitted the sums `x` and `y`, and rank 0 says this.
 void expect_refused(const std::string& message, const std::string& why) {
   const std::shared_ptr<Region> region = Region::anonymous(2);
-  const auto engine = std::make_unique<Engine>(1, HostMap::single(2), region, LinkSet{}, Connect(),
-                                               testing::quick_options());
+  const auto engine = std::make_unique<Engine>(1, HostMap::single(2), region, LinkSet{},
+                                               MakeNetwork(), testing::quick_options());
   Floats x(4), y(4);
   const auto first = testing::start_sum(*engine, "x", x);
   const auto second = testing::start_sum(*engine, "y", y);

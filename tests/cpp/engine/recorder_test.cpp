@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "engine/observe/rank_states.h"
+#include "engine/observe/rank_state.h"
 #include "requests.h"
 
 // What a rank writes down of its operations, and what others make of it.
@@ -27,9 +27,13 @@ struct Records {
 
   std::vector<Recorded> read(size_t most = 16) const { return read_records(own, kWorld, most); }
   std::string state(int64_t now_ns) const {
-    return state_text(*region, HostMap::single(2), 0, now_ns);
+    return text_of(state_of(*region, HostMap::single(2), 0, now_ns));
   }
 };
+
+std::string shown(const Recorded& one) {
+  return sirtaki::shown(one.operation, one.tensor, one.awaited.rank);
+}
 
 TEST_CASE("an operation is read as it was written, through all its stages") {
   Records records;
@@ -41,11 +45,12 @@ TEST_CASE("an operation is read as it was written, through all its stages") {
   REQUIRE(records.read().size() == 1);
   Recorded found = records.read()[0];
   CHECK(found.number == number);
-  CHECK(found.kind == Kind::kAllgather);
+  CHECK(found.operation == std::string("allgather"));
+  CHECK(found.tensor == "parts");
   CHECK(found.dtype == Dtype::kF64);
   CHECK(found.set == 7);
   CHECK(found.bytes == 120);
-  CHECK(found.shown == "allgather 'parts'");
+  CHECK(shown(found) == "allgather 'parts'");
   CHECK(found.stage == Stage::kSubmitted);
   CHECK(found.submitted_ns > 0);
   CHECK(found.agreed_ns == 0);
@@ -77,9 +82,9 @@ TEST_CASE("a long name is cut where a character ends") {
   records.recorder.submitted(sum_of(name + "\u00e9t\u00e9"), 0);
   records.recorder.submitted(sum_of("\u00e9t\u00e9"), 0);
   records.recorder.submitted(sum_of(""), 9);
-  CHECK(records.read()[0].shown == "allreduce '" + name + "?'");
-  CHECK(records.read()[1].shown == "allreduce '\u00e9t\u00e9'");
-  CHECK(records.read()[2].shown == "allreduce 'noname.9'");
+  CHECK(shown(records.read()[0]) == "allreduce '" + name + "?'");
+  CHECK(shown(records.read()[1]) == "allreduce '\u00e9t\u00e9'");
+  CHECK(shown(records.read()[2]) == "allreduce 'noname.9'");
 }
 
 TEST_CASE("the latest operations are remembered, and all that have not ended") {
@@ -92,8 +97,8 @@ TEST_CASE("the latest operations are remembered, and all that have not ended") {
   const auto all = records.read(SIZE_MAX);
   REQUIRE(all.size() == Region::kRecords);
   CHECK(all[0].number == stuck);
-  CHECK(all[0].shown == "allreduce 'stuck'");
-  CHECK(all.back().shown == "allreduce '" + std::to_string(many - 1) + "'");
+  CHECK(shown(all[0]) == "allreduce 'stuck'");
+  CHECK(shown(all.back()) == "allreduce '" + std::to_string(many - 1) + "'");
   CHECK(all.back().stage == Stage::kFailed);
   for (size_t i = 2; i < all.size(); ++i) CHECK(all[i - 1].number < all[i].number);
   const auto few = records.read(3);
@@ -130,7 +135,7 @@ TEST_CASE("who reads while a rank writes sees each operation whole or not at all
   while (seen < 10'000) {
     for (const Recorded& one : records.read(64)) {
       ++seen;
-      whole &= one.shown == "allreduce '" + std::to_string(one.bytes / 4) + "'";
+      whole &= shown(one) == "allreduce '" + std::to_string(one.bytes / 4) + "'";
       whole &= one.awaited == Awaited{} || one.waits_since_ns == 77;
     }
   }
@@ -157,10 +162,10 @@ TEST_CASE("memory that lies is never believed") {
     }
     for (const Recorded& one : records.read(SIZE_MAX)) {
       ++found;
-      sane &= static_cast<int>(one.stage) < kStages && one.kind <= Kind::kRemoveSet;
+      sane &= static_cast<int>(one.stage) < kStages && one.operation != nullptr;
       sane &= static_cast<int>(one.dtype) < kDtypeCount;
       sane &= one.awaited.rank >= -1 && one.awaited.rank < kWorld;
-      for (const char c : one.shown) sane &= static_cast<unsigned char>(c) >= ' ';
+      for (const char c : shown(one)) sane &= static_cast<unsigned char>(c) >= ' ';
     }
     CHECK(records.state(kSecond).size() < 400);
   }
@@ -175,8 +180,8 @@ TEST_CASE("a rank that was killed while it wrote hides one operation alone") {
   records.recorder.submitted(sum_of("behind"), 0);
   *reinterpret_cast<uint64_t*>(records.own + torn) |= 1;  // its version
   REQUIRE(records.read().size() == 2);
-  CHECK(records.read()[0].shown == "allreduce 'before'");
-  CHECK(records.read()[1].shown == "allreduce 'behind'");
+  CHECK(shown(records.read()[0]) == "allreduce 'before'");
+  CHECK(shown(records.read()[1]) == "allreduce 'behind'");
 }
 
 TEST_CASE("a rank's state is told in words") {
@@ -205,6 +210,75 @@ TEST_CASE("a rank's state is told in words") {
         "in no operation; the last one, allreduce 'b', ended 1.0 s ago");
   records.region->rank(0).bye.store(1);
   CHECK(records.state(0) == "gone from the world");
+}
+
+TEST_CASE("a rank's state is data, which another host reads as it was") {
+  Records records;
+  const HostMap hosts = HostMap::single(2);
+  records.recorder.ended(records.recorder.submitted(sum_of("before"), 0), true);
+  const auto number = records.recorder.submitted(sum_of("a"), 0);
+  records.recorder.begun(number);
+  records.recorder.waits(number, {Phase::kWrite, 1, 1, 3}, kSecond);
+  const RankState state = state_of(*records.region, hosts, 0, 3 * kSecond);
+  std::string bytes;
+  Writer out(bytes);
+  state.encode(out);
+  Reader in(bytes);
+  const RankState read = RankState::decode(in, 2);
+  CHECK(read.rank == 0);
+  CHECK(read.stage == Stage::kUnderWay);
+  CHECK(read.operation == "allreduce");
+  CHECK(read.tensor == "a");
+  CHECK(read.phase == Phase::kWrite);
+  CHECK(read.peer == 1);
+  CHECK(read.chunk == 3);
+  CHECK(read.seconds == 2);
+  CHECK(read.open == 1);
+  CHECK(read.completed == 1);
+  CHECK(text_of(read) == records.state(3 * kSecond));
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    std::string lie = bytes;
+    lie[at] = '\x7f';
+    Reader lies(lie);
+    try {
+      const RankState found = RankState::decode(lies, 2);
+      CHECK((found.rank >= 0 && found.rank < 2 && found.peer >= -1 && found.peer < 2));
+    } catch (const Error& error) {
+      CHECK(error.scope == Scope::kWorld);
+    }
+  }
+}
+
+TEST_CASE("a message is written down when its driver sleeps for it again") {
+  Records records;
+  Transfer receive;
+  receive.peer = 1;
+  receive.tag = 7;
+  receive.owner = std::make_shared<int>(0);
+  records.recorder.sleeps(&receive, kSecond);
+  CHECK(records.read().empty());
+  records.recorder.sleeps(&receive, 2 * kSecond);
+  REQUIRE(records.read().size() == 1);
+  CHECK(records.read()[0].is_message());
+  CHECK(records.state(4 * kSecond) ==
+        "in receive from rank 1 with tag 7, waiting 3.0 s for rank 1 to send its part");
+  CHECK(state_of(*records.region, HostMap::single(2), 0, kSecond).completed == 0);
+  records.recorder.forget_message();
+  CHECK(records.read().empty());
+}
+
+TEST_CASE("what was handed to an accelerator is open until that is launched") {
+  Records records;
+  const auto number = records.recorder.submitted(sum_of("a"), 0);
+  records.recorder.begun(number);
+  records.recorder.handed_over(number);
+  const Recorded found = records.read()[0];
+  CHECK(found.is_open());
+  CHECK(found.ended_ns == 0);
+  CHECK(records.state(found.begun_ns + kSecond) ==
+        "in allreduce 'a', handed to its accelerator 1.0 s ago");
+  records.recorder.ended(number, true);
+  CHECK_FALSE(records.read()[0].is_open());
 }
 
 }  // namespace

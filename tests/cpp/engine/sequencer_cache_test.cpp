@@ -59,7 +59,7 @@ TEST_CASE("an operation that changes on all ranks is told in full again") {
   CHECK(batches[2][0].response.base.shapes[0] == Shape{4});
 }
 
-TEST_CASE("an operation that changes its wire format is told in full again") {
+TEST_CASE("an operation that changes its codec is told in full again") {
   Fleet fleet(2, caching(10));
   for (const Request& request : {sum_of("a"), rounding(sum_of("a")), rounding(sum_of("a"))}) {
     fleet.submit_everywhere(request);
@@ -67,9 +67,9 @@ TEST_CASE("an operation that changes its wire format is told in full again") {
   }
   const auto& batches = fleet.client(1).batches;
   CHECK_FALSE(batches[1][0].by_id);
-  CHECK(batches[1][0].response.base.wire == WireFormat::kBF16);
+  CHECK(batches[1][0].response.base.codec == CodecId::kBF16);
   CHECK(batches[2][0].by_id);
-  CHECK(batches[2][0].response.base.wire == WireFormat::kBF16);
+  CHECK(batches[2][0].response.base.codec == CodecId::kBF16);
 }
 
 TEST_CASE("an operation that changes on one rank alone is a mismatch, known or not") {

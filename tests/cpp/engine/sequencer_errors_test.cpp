@@ -12,6 +12,7 @@ namespace {
 
 using testing::add_set;
 using testing::Client;
+using testing::contains;
 using testing::Fleet;
 using testing::in_set;
 using testing::join_of;
@@ -23,10 +24,6 @@ using testing::sum_of;
 using Names = std::vector<std::string>;
 
 constexpr int64_t kSecond = 1'000'000'000;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // ---- Mismatches ----
 
@@ -58,8 +55,8 @@ std::vector<Disagreement> disagreements() {
        "rank 0 has prescale 1.0", "postscale 0.5"},
       {"root ranks", named(Kind::kBroadcast, "x"), [](Request& r) { r.root = 1; }, "rank 0 has 0",
        "rank 1 has 1"},
-      {"wire formats", sum_of("x"), [](Request& r) { r.wire = WireFormat::kBF16; },
-       "rank 0 has none", "rank 1 has bfloat16"},
+      {"codecs", sum_of("x"), [](Request& r) { r.codec = CodecId::kBF16; }, "rank 0 has none",
+       "rank 1 has bfloat16"},
       {"operations", sum_of("x"), [](Request& r) { r.kind = Kind::kAllgather; },
        "rank 0 has allreduce", "rank 1 has allgather"},
       {"tensor shapes (only the first dimension may differ)", named(Kind::kAllgather, "x", {2, 3}),
@@ -156,6 +153,10 @@ TEST_CASE("requests that all agree on but that make no sense fail on all ranks")
     Request vectors = rounding(sum_of("x"));
     vectors.reduce = ReduceOp::kAdasum;
     check_refused(size, vectors, "only sums, averages");
+    Request smallest = sum_of("x");
+    smallest.codec = CodecId::kInt8;
+    smallest.reduce = ReduceOp::kMin;
+    check_refused(size, smallest, "only sums and averages of float32 in CPU memory travel as int8");
     Request moved = named(Kind::kAllreduce, "x");
     moved.dtype = Dtype::kF8E5M2;
     check_refused(size, moved, "float8_e5m2 can be moved, but not reduced");

@@ -13,6 +13,7 @@ namespace sirtaki {
 namespace {
 
 using testing::Client;
+using testing::contains;
 using testing::Fleet;
 using testing::named;
 using testing::sum_of;
@@ -22,10 +23,6 @@ EngineOptions fusing(int64_t bytes) {
   EngineOptions options;
   options.fusion_bytes = bytes;
   return options;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // ---- Order ----
@@ -134,7 +131,7 @@ TEST_CASE("operations that differ are not joined") {
   others[2].scale.pre = 2.0;
   others[3].scale.post = 2.0;
   others[4].kind = Kind::kReducescatter;
-  others[5].wire = WireFormat::kBF16;
+  others[5].codec = CodecId::kBF16;
   for (const Request& other : others) {
     Fleet fleet(2);
     CHECK(batches_of(fleet, {base, other}) == 2);

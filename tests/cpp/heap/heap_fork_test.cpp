@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "heap/arena.h"
+#include "sanitized.h"
 #include "small_arena.h"
 
 // What a process and its forks have of the blocks that both know.
@@ -213,7 +214,8 @@ TEST_CASE("heap fork: a fork that executes another program keeps nothing") {
   CHECK(small.allocate(kMiB) == p);
 }
 
-TEST_CASE("heap fork: of more forks than can be told apart the last one counts") {
+TEST_CASE("heap fork: of more forks than can be told apart the last one counts" *
+          doctest::test_suite(testing::kSlowSanitized)) {
   Small small;
   char* const p = small.allocate_filled(kMiB);
   std::vector<std::unique_ptr<Child>> children;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "heap/runs.h"
+#include "sanitized.h"
 
 namespace sirtaki::heap {
 namespace {
@@ -174,7 +175,8 @@ void step(Book& book, std::map<uint32_t, uint32_t>& live, std::mt19937& random) 
   }
 }
 
-TEST_CASE("heap runs: after any sequence the runs cover the arena, and live ones are the model's") {
+TEST_CASE("heap runs: after any sequence the runs cover the arena, and live ones are the model's" *
+          doctest::test_suite(testing::kSlowSanitized)) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);

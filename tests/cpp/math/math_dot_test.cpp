@@ -5,9 +5,10 @@
 
 #include "base/error.h"
 #include "doctest/doctest.h"
-#include "math/dot.h"
 #include "math/half.h"
+#include "math/reduce.h"
 #include "math/reduce_levels.h"
+#include "math_levels.h"
 
 namespace sirtaki {
 namespace {
@@ -38,18 +39,10 @@ std::array<double, 3> products(Level level, Dtype dtype, const std::vector<doubl
   return {gram[0], gram[1], gram[3]};
 }
 
-std::vector<Level> levels() {
-  std::vector<Level> available;
-  for (const Level level : {Level::kBaseline, Level::kV3, Level::kV4}) {
-    if (level_available(level)) available.push_back(level);
-  }
-  return available;
-}
-
 TEST_CASE("products of small whole numbers are summed exactly at each level") {
   std::mt19937 random(1);
   std::uniform_int_distribution<int> numbers(-4, 4);
-  for (const Level level : levels()) {
+  for (const Level level : testing::levels()) {
     for (const Dtype dtype : kFloats) {
       for (const size_t count : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{5000}}) {
         std::vector<double> a(count);
@@ -69,7 +62,7 @@ TEST_CASE("products of small whole numbers are summed exactly at each level") {
 }
 
 TEST_CASE("products are of float64, in which those of float32 neither overflow nor vanish") {
-  for (const Level level : levels()) {
+  for (const Level level : testing::levels()) {
     for (const Dtype dtype : {Dtype::kBF16, Dtype::kF32}) {
       for (const double number : {0x1p-126, 0x1p127}) {
         const std::vector<double> numbers(100, number);
@@ -80,7 +73,7 @@ TEST_CASE("products are of float64, in which those of float32 neither overflow n
 }
 
 TEST_CASE("every source is multiplied with itself and each one behind it, however many there are") {
-  for (const Level level : levels()) {
+  for (const Level level : testing::levels()) {
     for (const Dtype dtype : kFloats) {
       for (int n = 1; n <= 5; ++n) {
         std::vector<std::vector<unsigned char>> sources;

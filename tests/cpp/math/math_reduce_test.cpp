@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "doctest/doctest.h"
 #include "math/reduce_levels.h"
+#include "math_levels.h"
 #include "math_reference.h"
 
 namespace sirtaki {
@@ -22,18 +23,10 @@ constexpr std::array kDtypes = {Dtype::kBool, Dtype::kU8,  Dtype::kI8,  Dtype::k
                                 Dtype::kI32,  Dtype::kI64, Dtype::kF16, Dtype::kBF16,
                                 Dtype::kF32,  Dtype::kF64, Dtype::kU16, Dtype::kU32,
                                 Dtype::kU64,  Dtype::kC32, Dtype::kC64, Dtype::kC128};
-constexpr std::array kOps = {ReduceOp::kAverage, ReduceOp::kSum,     ReduceOp::kMin,
-                             ReduceOp::kMax,     ReduceOp::kProduct, ReduceOp::kBitAnd,
-                             ReduceOp::kBitOr,   ReduceOp::kBitXor};
+constexpr std::array kReductions = {ReduceOp::kAverage, ReduceOp::kSum,     ReduceOp::kMin,
+                                    ReduceOp::kMax,     ReduceOp::kProduct, ReduceOp::kBitAnd,
+                                    ReduceOp::kBitOr,   ReduceOp::kBitXor};
 constexpr std::array kCounts = {size_t{0}, size_t{1}, size_t{3}, size_t{64}, size_t{1000}};
-
-std::vector<Level> levels() {
-  std::vector<Level> available;
-  for (const Level level : {Level::kBaseline, Level::kV3, Level::kV4}) {
-    if (level_available(level)) available.push_back(level);
-  }
-  return available;
-}
 
 // Any bits: every special value of the narrow formats occurs.
 Bytes any_bits(size_t size, std::mt19937& random) {
@@ -103,11 +96,11 @@ TEST_CASE("reduction gives what the rules say, for every dtype, op and number of
   std::mt19937 random(1);
   const std::array<Scale, 4> scales = {Scale{}, Scale{0.3, 1.0}, Scale{1.0, 1.0 / 3},
                                        Scale{-1.7, 0.6}};
-  for (const Level level : levels()) {
+  for (const Level level : testing::levels()) {
     for (const Dtype dtype : kDtypes) {
       CAPTURE(static_cast<int>(level));
       CAPTURE(name(dtype));
-      for (const ReduceOp op : kOps) {
+      for (const ReduceOp op : kReductions) {
         if (!has_reduction(dtype, op)) continue;
         for (const int n : {1, 2, 3, 4, 7}) {
           for (const size_t count : kCounts) {
@@ -125,7 +118,7 @@ TEST_CASE("all SIMD levels agree bit for bit on any bits, NaNs compared as one")
   std::mt19937 random(2);
   constexpr size_t kCount = 20000;
   for (const Dtype dtype : kDtypes) {
-    for (const ReduceOp op : kOps) {
+    for (const ReduceOp op : kReductions) {
       if (!has_reduction(dtype, op)) continue;
       std::vector<Bytes> sources;
       for (int k = 0; k < 3; ++k) sources.push_back(any_bits(kCount * size_of(dtype), random));
@@ -133,7 +126,7 @@ TEST_CASE("all SIMD levels agree bit for bit on any bits, NaNs compared as one")
         Bytes expected(kCount * size_of(dtype));
         reference::reduce(dtype, op, sources, kCount, scale, expected);
         reference::unify_nans(dtype, expected);
-        for (const Level level : levels()) {
+        for (const Level level : testing::levels()) {
           CAPTURE(name(dtype));
           CAPTURE(static_cast<int>(level));
           CAPTURE(static_cast<int>(op));
@@ -151,7 +144,7 @@ TEST_CASE("all SIMD levels agree bit for bit on any bits, NaNs compared as one")
 TEST_CASE("the destination and the copy may be any of the sources") {
   std::mt19937 random(3);
   constexpr size_t kCount = 1000;
-  for (const Level level : levels()) {
+  for (const Level level : testing::levels()) {
     for (const Dtype dtype : kDtypes) {
       for (const size_t n : {size_t{2}, size_t{3}}) {
         std::vector<Bytes> sources;
@@ -174,7 +167,7 @@ TEST_CASE("the destination and the copy may be any of the sources") {
 
 TEST_CASE("buffers need no alignment and nothing beside them is written") {
   std::mt19937 random(4);
-  for (const Level level : levels()) {
+  for (const Level level : testing::levels()) {
     for (const Dtype dtype : kDtypes) {
       const ReduceOp op = is_complex(dtype) ? ReduceOp::kProduct : ReduceOp::kMax;
       for (const size_t count : {size_t{5}, size_t{64}, size_t{333}}) {

@@ -29,7 +29,7 @@ struct Side {
   Side(std::shared_ptr<Region> region, const HostMap& map, int rank, Connect connect)
       : hosts(map),
         endpoint(std::move(region), rank, hosts.place_of(rank), SpinPolicy{0, 0}),
-        pairs(endpoint, hosts, std::move(connect), false,
+        pairs(endpoint, hosts, over_sockets(std::move(connect)), false,
               {[](const std::shared_ptr<void>& owner, const Message&,
                   const std::optional<Error>& error) {
                  *std::static_pointer_cast<End>(owner) = {true, error};
@@ -59,8 +59,8 @@ struct Two {
     for (int rank = 0; rank < 2; ++rank) {
       // As who keeps the connections does, for the next engine.
       Connect connect;
-      connect.open = [this, rank](int peer, int lane, const Connect::Ended& ended) {
-        Fd socket = switchboard.connect(rank, peer, lane, ended);
+      connect.open = [this, rank](int peer, int number, const Connect::Ended& ended) {
+        Fd socket = switchboard.connect(rank, peer, number, ended);
         kept[rank] = Fd(dup(socket.get()));
         return socket;
       };

@@ -377,7 +377,7 @@ TEST_CASE("a receive that had to wait for the driver is not overtaken by the nex
 
 TEST_CASE("what waits for the driver behind a transfer that ends the world fails with it") {
   const auto region = Region::anonymous(2);
-  Engine engine(1, HostMap::single(2), region, LinkSet{}, Connect(), testing::quick_options());
+  Engine engine(1, HostMap::single(2), region, LinkSet{}, MakeNetwork(), testing::quick_options());
   const Bytes data(100);
   std::vector<std::shared_ptr<Handle>> handles;
   while_another_drives(engine, [&] {
@@ -529,7 +529,7 @@ void expect_refused(const Header& header, const std::string& why, size_t body = 
   const auto region = Region::anonymous(2);
   EngineOptions options = testing::quick_options();
   const auto engine =
-      std::make_unique<Engine>(1, HostMap::single(2), region, LinkSet{}, Connect(), options);
+      std::make_unique<Engine>(1, HostMap::single(2), region, LinkSet{}, MakeNetwork(), options);
   Bytes data(100);
   const auto handle = engine->start(from(0, data));
   const Doorbell doorbell(region, 0, SpinPolicy{});
@@ -559,7 +559,7 @@ TEST_CASE("a rank that says what no rank says is lost, with the reason") {
 
 TEST_CASE("a ring of messages whose positions cannot be is an error that names the peer") {
   const auto region = Region::anonymous(2);
-  Engine engine(1, HostMap::single(2), region, LinkSet{}, Connect(), testing::quick_options());
+  Engine engine(1, HostMap::single(2), region, LinkSet{}, MakeNetwork(), testing::quick_options());
   Bytes data(100);
   const auto handle = engine.start(from(0, data));
   region->pair_ring_positions(0, 1).tail.store(0x80000000u);

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine_hosts.h"
 #include "transport/network/renewal.h"
+#include "transport/network/tcp_channel.h"
 #include "virtual_hosts.h"
 
 // What connects ranks outlives their engines: each of these is a generation of its own.
@@ -28,7 +29,7 @@ constexpr double kPatience = 60;
 
 State renew(Links& links, double timeout = kPatience) {
   Renewal renewal(links, timeout);
-  return renewal.advance(Engine::kForever);
+  return renewal.advance(kForever);
 }
 
 /// Runs `body(links, rank)` for each rank of a world with these hosts.
@@ -46,8 +47,8 @@ Fd copy_of(const Link& link) { return Fd(dup(link.socket.get())); }
 struct Pair {
   Pair() : Pair(testing::socket_pair()) {}
   explicit Pair(std::pair<Fd, Fd> sockets)
-      : left(Link{1, std::move(sockets.first), {}}),
-        right(Link{0, std::move(sockets.second), {}}) {}
+      : left(std::make_unique<TcpChannel>(1, std::move(sockets.first))),
+        right(std::make_unique<TcpChannel>(0, std::move(sockets.second))) {}
 
   std::vector<std::string> at_right() {
     std::vector<std::string> messages;
@@ -104,7 +105,7 @@ TEST_CASE("frames of another generation in a ring are dropped") {
 /// One engine: sums over the world and over a set of the first and the last rank.
 bool live(const std::shared_ptr<Links>& links, int number) {
   const int size = links->map().size();
-  Engine engine(links->rank(), links->map(), links->region(), Links::lend(links), links->connect(),
+  Engine engine(links->rank(), links->map(), links->region(), Links::lend(links), links->network(),
                 testing::quick_options());
   Floats values(3000, static_cast<float>(links->rank() + number));
   testing::sum(engine, "x", values);
@@ -132,9 +133,9 @@ int run_generations(const std::vector<int>& host_of, int generations,
       world.hosts.size(),
       [&](int rank) {
         const auto links =
-            world.make_links(rank, {[&, rank](int peer, int lane, const auto& ended) {
+            world.make_links(rank, {[&, rank](int peer, int number, const auto& ended) {
                                       ++opened;
-                                      return switchboard.connect(rank, peer, lane, ended);
+                                      return switchboard.connect(rank, peer, number, ended);
                                     },
                                     {}});
         for (int i = 0; i < generations; ++i) {
@@ -185,7 +186,7 @@ TEST_CASE("a rank that dies is noticed by the engine of a later generation") {
         const auto links = world.make_links(rank);
         const auto make = [&] {
           return std::make_unique<Engine>(rank, links->map(), links->region(), Links::lend(links),
-                                          Connect(), testing::quick_options());
+                                          MakeNetwork(), testing::quick_options());
         };
         expect(make()->shutdown(), "the engine has ended well");
         expect(renew(*links) == State::kAgreed, "both go on");
@@ -207,8 +208,8 @@ TEST_CASE("what the sequencer says right behind the word to go reaches the next 
   Writer(end).put(Down::kShutdown).put(0);
   world.speak(0, "\x02", 2);
   world.speak(0, end, 3);
-  REQUIRE(renewal.advance(Engine::kForever) == State::kAgreed);
-  Engine engine(1, links->map(), links->region(), Links::lend(links), Connect(),
+  REQUIRE(renewal.advance(kForever) == State::kAgreed);
+  Engine engine(1, links->map(), links->region(), Links::lend(links), over_sockets({}),
                 testing::quick_options());
   const Error error = testing::error_of([&] {
     const auto handle = engine.submit({Request{}, {}, {}});
@@ -241,7 +242,7 @@ TEST_CASE("all refuse when one rank is gone after it was ready") {
       CHECK(renewal.advance(now_ns() + 20'000'000) == State::kWaiting);
       return links.close();
     }
-    expect(renewal.advance(Engine::kForever) == State::kRefused, "it refuses");
+    expect(renewal.advance(kForever) == State::kRefused, "it refuses");
   });
 }
 
@@ -253,7 +254,7 @@ TEST_CASE("a host that hung up while the last engine still ran is missed") {
       [&](int rank) {
         const auto links = world.make_links(rank);
         {
-          Engine engine(rank, links->map(), links->region(), Links::lend(links), Connect(),
+          Engine engine(rank, links->map(), links->region(), Links::lend(links), over_sockets({}),
                         testing::quick_options());
           if (rank == 1) {
             expect(engine.shutdown(), "it has ended well");
@@ -286,7 +287,7 @@ TEST_CASE("who does not come is known to all, and nobody goes on") {
         return;
       }
       Renewal renewal(links, 0.5);
-      const State state = renewal.advance(Engine::kForever);
+      const State state = renewal.advance(kForever);
       // Those behind a leader that does not come know of nobody else.
       const int named = late == 2 && rank < 2 ? 2 : late;
       --left;
@@ -304,7 +305,7 @@ TEST_CASE("who does not come is known on both sides of a host between") {
       return;
     }
     Renewal renewal(links, 0.5);
-    const State state = renewal.advance(Engine::kForever);
+    const State state = renewal.advance(kForever);
     --left;
     expect(state == State::kLate, "rank " + std::to_string(rank) + " is told");
     expect(renewal.missing() == std::vector<int32_t>{4}, "the right one is named");
@@ -328,13 +329,13 @@ struct DataPair {
   DataPair() : zero(0, opener(0), kPatience), one(1, opener(1), kPatience) {}
 
   Connect opener(int rank) {
-    return {[this, rank](int peer, int lane, const Connect::Ended& ended) {
+    return {[this, rank](int peer, int number, const Connect::Ended& ended) {
               ++opened;
-              return DataSocket(switchboard.connect(rank, peer, lane, ended), keys[rank]);
+              return DataSocket(switchboard.connect(rank, peer, number, ended), keys[rank]);
             },
             {}};
   }
-  /// Both ends of lane 0.
+  /// Both ends of connection 0.
   std::pair<Fd, Fd> open() {
     std::pair<Fd, Fd> ends;
     std::thread other([&] { ends.second = one.open(0, 0, [] { return false; }).socket; });

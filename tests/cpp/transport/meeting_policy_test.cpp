@@ -23,6 +23,13 @@ TEST_CASE("members meet for every operation as long as something is shared") {
   }
 }
 
+TEST_CASE("members never meet for few bytes, and always for many") {
+  MeetingPolicy policy;
+  CHECK_FALSE(policy.is_due(kKind, MeetingPolicy::kLeast - 1));
+  for (int i = 0; i < 5; ++i) policy.met(kKind, MeetingPolicy::kLarge, false);
+  CHECK(policy.is_due(kKind, MeetingPolicy::kLarge));
+}
+
 TEST_CASE("members meet ever less often where nothing is shared") {
   MeetingPolicy policy;
   for (const uint32_t expected : {0, 1, 3, 7, 15, 15}) {

@@ -58,7 +58,7 @@ def test_the_synthetic_benchmark_says_how_fast(job: Job, more: tuple[str, ...]) 
 SHARED = """
 import jax, jax.numpy as jnp
 import sirtaki.jax as hvd
-from sirtaki.core.state import current_world
+from sirtaki.core.world.state import current_world
 hvd.init()
 total = jax.jit(lambda x: hvd.allreduce(2 * x, op=hvd.Sum))
 for _ in range(17):  # at first members may not ask for that
@@ -114,7 +114,7 @@ def test_a_rank_that_is_killed_raises_on_the_others_and_their_weights_stay(
     done = job.run("--termination-grace-seconds", "20", "-np", "2", *python(code), **ENVIRONMENT)
     assert done.returncode == 1
     assert "status code 137" in done.stderr
-    assert re.search(r"told: .*rank 1.* kept: True", done.stdout), done.stdout + done.stderr
+    assert re.search(r"(?s)told: .*rank 1.* kept: True", done.stdout), done.stdout + done.stderr
 
 
 def after_shutdown(call: str) -> str:

@@ -48,7 +48,7 @@ def test_a_script_in_the_style_of_tensorflow_1_learns_and_keeps_checkpoints(
 SHARED = """
 import tensorflow as tf
 import sirtaki.tensorflow as hvd
-from sirtaki.core.state import current_world
+from sirtaki.core.world.state import current_world
 hvd.init()
 total = tf.function(lambda x: hvd.allreduce(2 * x, op=hvd.Sum))
 for _ in range(17):  # at first members may not ask for that

@@ -10,7 +10,8 @@ import pytest
 
 import sirtaki as hvd
 from sirtaki import _core
-from sirtaki.core import dtypes, kinds, state, wires
+from sirtaki.core.operations import codecs, dtypes, kinds
+from sirtaki.core.world import state
 
 pytestmark = pytest.mark.usefixtures("mpi", "world")
 
@@ -130,7 +131,7 @@ def submit(
     outputs: list[np.ndarray],
     root: int,
     op: int = hvd.Sum,
-    wire: int = wires.NONE,
+    codec: int = codecs.NONE,
 ) -> _core.Handle:
     code = CODES[arrays[0].dtype.type]
     return state.current_world().engine.submit(
@@ -139,7 +140,7 @@ def submit(
             dtype=code,
             reduce=op,
             root=root,
-            wire=wire,
+            codec=codec,
             shapes=[array.shape for array in (arrays[:1] if kind == kinds.SCATTER else arrays)],
             inputs=[array.ctypes.data for array in arrays],
             outputs=[array.ctypes.data for array in outputs],
@@ -157,10 +158,18 @@ def test_what_is_rounded_on_its_way_is_reduced_as_16_bit_floats(op: int) -> None
         parts = [values(np.float32, count, rank) for rank in range(hvd.size())]
         mine = parts[hvd.rank()]
         found = np.empty_like(mine)
-        submit(kinds.ALLREDUCE, [mine], [found], 0, op, wires.F16)
+        submit(kinds.ALLREDUCE, [mine], [found], 0, op, codecs.NUMBERS["float16"])
         rounded = [part.astype(np.float16) for part in parts]
         wanted = expected(rounded, op, 1.0, 1.0).astype(np.float32)
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_what_has_no_dtype_is_refused_on_all_ranks() -> None:
+    if hvd.size() == 1:
+        pytest.skip("a result is encoded again only where there is a way")
+    mine = np.ones(5, np.float32)
+    with pytest.raises(ValueError, match="int8 can only be summed by"):
+        submit(kinds.ALLREDUCE, [mine], [mine], 0, hvd.Sum, codecs.NUMBERS["int8"])
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.bool_, np.int64])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import sirtaki as hvd
-from sirtaki.core import state
-from sirtaki.rendezvous.started_by import find_start
+from sirtaki.core.world import state
+from sirtaki.rendezvous.world.started_by import find_start
 
 
 def test_the_variables_of_this_mpirun_tell_what_mpi_tells(mpi: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 import sirtaki as hvd
-from sirtaki.core.state import current_world, mpi_enabled
+from sirtaki.core.world.state import current_world, mpi_enabled
 
 Array = NDArray[np.float32]
 COUNT = 1 << 19

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import sirtaki as hvd
-from sirtaki.core.rooted import RootedCollectives
-from sirtaki.core.state import current_world
-from sirtaki.core.world import World
-from sirtaki.numpy_ops import TENSORS
+from sirtaki.core.operations.rooted import RootedCollectives
+from sirtaki.core.world.state import current_world
+from sirtaki.core.world.world import World
+from sirtaki.numpy.ops import TENSORS
 
 SIGNED = (np.int8, np.int16, np.int32, np.int64)
 INTEGERS = (np.uint8, *SIGNED, np.uint16, np.uint32, np.uint64)

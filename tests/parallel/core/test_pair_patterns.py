@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sirtaki as hvd
-from sirtaki.core.state import current_world
+from sirtaki.core.world.state import current_world
 
 pytestmark = pytest.mark.timeout(300)
 

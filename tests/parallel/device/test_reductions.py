@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import sirtaki.torch as hvd
-from sirtaki.torch import handles
+from sirtaki.torch.ops import handles
 from tests.parallel.device.fake_device import FakeDevice
 
 OPERATORS = {

@@ -10,7 +10,7 @@ from torch import nn
 
 import sirtaki.torch as hvd
 from sirtaki import _core
-from sirtaki.core.state import current_world
+from sirtaki.core.world.state import current_world
 
 COUNT = 1 << 19
 

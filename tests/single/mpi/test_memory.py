@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sirtaki.backends import adasum, memory
-from sirtaki.core import dtypes
+from sirtaki.core.operations import dtypes
 
 MIB = 1 << 20
 SIZES = st.lists(

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sirtaki.core.shared_heap import LIBRARY
-from sirtaki.launch import mpi
+from sirtaki.core.world.shared_heap import LIBRARY
+from sirtaki.launch.cores.shared_heap import through_shell
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.mpi import Kind
-from sirtaki.launch.parser import make_parser
-from sirtaki.launch.settings import Settings, make_settings
-from sirtaki.launch.shared_heap import through_shell
+from sirtaki.launch.flags.parser import make_parser
+from sirtaki.launch.flags.settings import Settings, make_settings
+from sirtaki.launch.starters import mpi
+from sirtaki.launch.starters.mpi import MpiKind
 from tests.single.launching import Job
 
 pytestmark = pytest.mark.job
@@ -31,7 +31,7 @@ def settings(*flags: str, np: int = 4) -> Settings:
     return make_settings(args, {})
 
 
-def line(kind: Kind, *flags: str, np: int = 4, passed: tuple[str, ...] = ()) -> str:
+def line(kind: MpiKind, *flags: str, np: int = 4, passed: tuple[str, ...] = ()) -> str:
     return " ".join(mpi.compose(kind, "mpirun", settings(*flags, np=np), passed).argv)
 
 
@@ -39,7 +39,7 @@ def line(kind: Kind, *flags: str, np: int = 4, passed: tuple[str, ...] = ()) -> 
 
 
 def test_open_mpi_gets_hosts_binding_transport_and_the_names_of_variables() -> None:
-    assert line(Kind.OPEN_MPI, *HOSTS, passed=("HOROVOD_X", "PATH")) == (
+    assert line(MpiKind.OPEN_MPI, *HOSTS, passed=("HOROVOD_X", "PATH")) == (
         "mpirun --allow-run-as-root --tag-output -np 4 -H node-a:2,node-b:2 "
         "--bind-to none --map-by slot -mca pml ob1 -mca btl ^openib "
         "--prtemca plm_ssh_args -o StrictHostKeyChecking=accept-new "
@@ -48,15 +48,15 @@ def test_open_mpi_gets_hosts_binding_transport_and_the_names_of_variables() -> N
 
 
 def test_one_host_is_localhost() -> None:
-    assert "-H localhost:4 " in line(Kind.OPEN_MPI)
+    assert "-H localhost:4 " in line(MpiKind.OPEN_MPI)
 
 
 def test_in_an_allocation_mpirun_knows_the_hosts_unless_they_are_given() -> None:
-    argv = mpi.compose(Kind.OPEN_MPI, "mpirun", settings(), (), allocated=True).argv
+    argv = mpi.compose(MpiKind.OPEN_MPI, "mpirun", settings(), (), allocated=True).argv
     assert "-H" not in argv
-    argv = mpi.compose(Kind.MPICH, "mpirun", settings(), (), allocated=True).argv
+    argv = mpi.compose(MpiKind.MPICH, "mpirun", settings(), (), allocated=True).argv
     assert argv == ["mpirun", "-l", "-np", "4", "python", "train.py"]
-    argv = mpi.compose(Kind.OPEN_MPI, "mpirun", settings(*HOSTS), (), allocated=True).argv
+    argv = mpi.compose(MpiKind.OPEN_MPI, "mpirun", settings(*HOSTS), (), allocated=True).argv
     assert argv[argv.index("-H") + 1] == "node-a:2,node-b:2"
 
 
@@ -64,7 +64,7 @@ def test_open_mpi_gets_what_ssh_and_the_network_need(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.touch()
     asked = settings(*HOSTS, "-p", "12345", "-i", str(key), "--network-interfaces", "eth0,eth1")
-    for kind, name in ((Kind.OPEN_MPI, "plm_ssh_args"), (Kind.OPEN_MPI_4, "plm_rsh_args")):
+    for kind, name in ((MpiKind.OPEN_MPI, "plm_ssh_args"), (MpiKind.OPEN_MPI_4, "plm_rsh_args")):
         argv = mpi.compose(kind, "mpirun", asked, ()).argv
         assert argv[argv.index(name) + 1] == f"{ACCEPT_NEW} -p 12345 -i {key}"
         assert argv[argv.index("btl_tcp_if_include") + 1] == "eth0,eth1"
@@ -75,18 +75,18 @@ def test_open_mpi_starts_many_hosts_without_a_tree() -> None:
     def hosts(count: int) -> str:
         return ",".join(f"n{i}:1" for i in range(count))
 
-    assert "tree_spawn" not in line(Kind.OPEN_MPI, "-H", hosts(63), np=63)
+    assert "tree_spawn" not in line(MpiKind.OPEN_MPI, "-H", hosts(63), np=63)
     assert "-mca plm_rsh_no_tree_spawn true -mca plm_rsh_num_concurrent 64 " in line(
-        Kind.OPEN_MPI_4, "-H", hosts(64), np=64
+        MpiKind.OPEN_MPI_4, "-H", hosts(64), np=64
     )
     assert "--prtemca plm_ssh_no_tree_spawn true --prtemca plm_ssh_num_concurrent 64 " in line(
-        Kind.OPEN_MPI, "-H", hosts(64), np=64
+        MpiKind.OPEN_MPI, "-H", hosts(64), np=64
     )
 
 
 def test_arguments_for_mpirun_come_last_and_those_for_binding_replace_ours() -> None:
     text = line(
-        Kind.OPEN_MPI,
+        MpiKind.OPEN_MPI,
         "--mpi-args=-x 'A=b c' --report-bindings",
         "--binding-args=--bind-to core",
     )
@@ -96,27 +96,29 @@ def test_arguments_for_mpirun_come_last_and_those_for_binding_replace_ours() -> 
 
 
 def test_a_parameter_of_the_users_replaces_ours() -> None:
-    text = line(Kind.OPEN_MPI, "--mpi-args=--mca pml ucx")
+    text = line(MpiKind.OPEN_MPI, "--mpi-args=--mca pml ucx")
     assert "pml ob1" not in text
     assert "-mca btl ^openib --mca pml ucx python" in text
 
 
 def test_open_mpi_writes_files_and_times() -> None:
-    text = line(Kind.OPEN_MPI, "--output-filename", "out", "--prefix-output-with-timestamp")
+    text = line(MpiKind.OPEN_MPI, "--output-filename", "out", "--prefix-output-with-timestamp")
     assert "--tag-output --timestamp-output -np" in text
     assert "--output-filename out " in text
 
 
 def test_spectrum_binds_to_sockets() -> None:
-    assert line(Kind.SPECTRUM, *HOSTS, "--tcp") == (
+    assert line(MpiKind.SPECTRUM, *HOSTS, "--tcp") == (
         "mpirun --allow-run-as-root --tag-output -np 4 -H node-a:2,node-b:2 "
         "-bind-to socket -map-by socket -tcp "
         f"-mca plm_rsh_args {ACCEPT_NEW} python train.py"
     )
 
 
-@pytest.mark.parametrize("kind", [Kind.MPICH, Kind.INTEL])
-def test_hydra_gets_hosts_processes_per_host_interface_and_names_of_variables(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MpiKind.MPICH, MpiKind.INTEL])
+def test_hydra_gets_hosts_processes_per_host_interface_and_names_of_variables(
+    kind: MpiKind,
+) -> None:
     text = line(kind, *HOSTS, "--network-interface", "eth0", passed=("HOROVOD_X", "PATH"))
     assert text == (
         "mpirun -l -np 4 -ppn 2 -hosts node-a,node-b -iface eth0 "
@@ -126,17 +128,17 @@ def test_hydra_gets_hosts_processes_per_host_interface_and_names_of_variables(ki
 
 def test_hosts_with_uneven_places_are_written_out_for_mpich_and_refused_for_intel() -> None:
     uneven = ("-H", "node-a:1,node-b:3")
-    assert "-hosts node-a:1,node-b:3 " in line(Kind.MPICH, *uneven)
+    assert "-hosts node-a:1,node-b:3 " in line(MpiKind.MPICH, *uneven)
     with pytest.raises(LaunchError, match="1 on node-a, 3 on node-b"):
-        line(Kind.INTEL, *uneven)
+        line(MpiKind.INTEL, *uneven)
     # The last host may have places left.
-    assert "-ppn 3 -hosts node-a,node-b " in line(Kind.INTEL, "-H", "node-a:3,node-b:3")
+    assert "-ppn 3 -hosts node-a,node-b " in line(MpiKind.INTEL, "-H", "node-a:3,node-b:3")
 
 
 def test_hydra_is_told_the_port_of_ssh() -> None:
-    mpich = mpi.compose(Kind.MPICH, "mpirun", settings(*HOSTS, "-p", "12345"), ())
+    mpich = mpi.compose(MpiKind.MPICH, "mpirun", settings(*HOSTS, "-p", "12345"), ())
     assert mpich.variables == {"HYDRA_LAUNCHER_EXTRA_ARGS": f"{ACCEPT_NEW} -p 12345"}
-    intel = mpi.compose(Kind.INTEL, "mpirun", settings(*HOSTS, "-p", "12345"), ())
+    intel = mpi.compose(MpiKind.INTEL, "mpirun", settings(*HOSTS, "-p", "12345"), ())
     extra = ["-bootstrap", "ssh", "-bootstrap-exec-args", f"{ACCEPT_NEW} -p 12345"]
     assert intel.argv[-6:-2] == extra
     assert intel.variables == {}
@@ -144,7 +146,7 @@ def test_hydra_is_told_the_port_of_ssh() -> None:
 
 def test_hydra_writes_files() -> None:
     assert "-outfile-pattern out/rank.%r.stdout -errfile-pattern out/rank.%r.stderr" in line(
-        Kind.MPICH, "--output-filename", "out"
+        MpiKind.MPICH, "--output-filename", "out"
     )
 
 
@@ -154,14 +156,14 @@ def test_hydra_writes_files() -> None:
 @pytest.mark.parametrize(
     ("kind", "flags", "words"),
     [
-        (Kind.MPICH, ["--network-interfaces", "a,b"], "one network interface, not a, b"),
-        (Kind.INTEL, ["--prefix-output-with-timestamp"], "no such output"),
-        (Kind.OPEN_MPI, ["-H", "[fe80::1]:4"], "fe80::1"),
-        (Kind.OPEN_MPI, ["--mpi-args=-np 3"], "--mpi-args contains -np"),
-        (Kind.MPICH, ["--mpi-args=-hosts a,b"], "--mpi-args contains -hosts"),
+        (MpiKind.MPICH, ["--network-interfaces", "a,b"], "one network interface, not a, b"),
+        (MpiKind.INTEL, ["--prefix-output-with-timestamp"], "no such output"),
+        (MpiKind.OPEN_MPI, ["-H", "[fe80::1]:4"], "fe80::1"),
+        (MpiKind.OPEN_MPI, ["--mpi-args=-np 3"], "--mpi-args contains -np"),
+        (MpiKind.MPICH, ["--mpi-args=-hosts a,b"], "--mpi-args contains -hosts"),
     ],
 )
-def test_what_this_mpirun_cannot_do_is_said(kind: Kind, flags: list[str], words: str) -> None:
+def test_what_this_mpirun_cannot_do_is_said(kind: MpiKind, flags: list[str], words: str) -> None:
     with pytest.raises(LaunchError, match=words):
         line(kind, *flags)
 
@@ -170,7 +172,7 @@ def test_a_key_with_spaces_cannot_be_given_to_mpirun(tmp_path: Path) -> None:
     key = tmp_path / "my key"
     key.touch()
     with pytest.raises(LaunchError, match="spaces"):
-        line(Kind.OPEN_MPI, *HOSTS, "-i", str(key))
+        line(MpiKind.OPEN_MPI, *HOSTS, "-i", str(key))
 
 
 def test_arguments_that_are_no_words_are_refused() -> None:
@@ -190,15 +192,15 @@ def test_arguments_for_mpirun_contradict_the_native_launcher() -> None:
 @pytest.mark.parametrize(
     ("version", "kind"),
     [
-        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to …", Kind.OPEN_MPI),
-        ("mpirun (Open MPI) 4.1.6\n\nReport bugs to …", Kind.OPEN_MPI_4),
-        ("mpirun (OpenRTE) 2.1.1", Kind.OPEN_MPI_4),
-        ("mpirun (IBM Spectrum MPI) 10.04.00.00", Kind.SPECTRUM),
-        ("HYDRA build details:\n    Version:     4.0", Kind.MPICH),
-        ("Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005", Kind.INTEL),
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to …", MpiKind.OPEN_MPI),
+        ("mpirun (Open MPI) 4.1.6\n\nReport bugs to …", MpiKind.OPEN_MPI_4),
+        ("mpirun (OpenRTE) 2.1.1", MpiKind.OPEN_MPI_4),
+        ("mpirun (IBM Spectrum MPI) 10.04.00.00", MpiKind.SPECTRUM),
+        ("HYDRA build details:\n    Version:     4.0", MpiKind.MPICH),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005", MpiKind.INTEL),
     ],
 )
-def test_an_mpirun_is_known_by_its_version(version: str, kind: Kind) -> None:
+def test_an_mpirun_is_known_by_its_version(version: str, kind: MpiKind) -> None:
     assert mpi.recognise(version) is kind
 
 

@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 
 from horovod.runner.common.util.hosts import SlotInfo
-from sirtaki.rendezvous.network import candidates
-from sirtaki.rendezvous.secret import HOW_TO_MAKE, read_secret
-from sirtaki.rendezvous.store import LAUNCHED_HOSTS_KEY
-from sirtaki.rendezvous.tcp_store import TcpStoreServer
+from sirtaki.rendezvous.network.interfaces import candidates
+from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY
+from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
+from sirtaki.rendezvous.trust.secret import HOW_TO_MAKE, read_secret
 
 
 class RendezvousServer:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import sirtaki.jax as operations
-from sirtaki.core import gradient_reduction
+from sirtaki.core.operations import gradient_reduction
 from sirtaki.jax import library
 from sirtaki.jax.compression import Compression, Compressor
 from sirtaki.keras.distributed import Keras3Optimizer

@@ -13,7 +13,7 @@ from sirtaki.keras.library import LEGACY
 from sirtaki.tensorflow.accumulation import Accumulation
 from sirtaki.tensorflow.compression import Compression
 from sirtaki.tensorflow.gradient_reduction import GradientReduction as Reduction
-from sirtaki.tensorflow.tracing import plain_python
+from sirtaki.tensorflow.ops.tracing import plain_python
 
 __all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "operations"]
 

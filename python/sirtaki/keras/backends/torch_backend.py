@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import sirtaki.torch as operations
-from sirtaki.core import gradient_reduction
-from sirtaki.core.grouping import by_key
+from sirtaki.core.operations import gradient_reduction
+from sirtaki.core.operations.grouping import by_key
 from sirtaki.keras.distributed import Keras3Optimizer
 from sirtaki.torch.compression import Compression, Compressor
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core import state
+from sirtaki.core.world import state
 from sirtaki.tensorflow.data.registry import Address, ComputeClient
-from sirtaki.tensorflow.dense_ops import barrier
+from sirtaki.tensorflow.ops.dense import barrier
 
 COMPUTE, TRAINING = "compute", "training"
 

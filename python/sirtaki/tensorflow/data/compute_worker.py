@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from sirtaki.core import state
+from sirtaki.core.world import lifecycle, state
 from sirtaki.tensorflow.data.compute_service import (
     COMPUTE,
     TRAINING,
@@ -20,8 +20,8 @@ from sirtaki.tensorflow.data.compute_service import (
     compute_worker_fn,
 )
 from sirtaki.tensorflow.data.registry import ComputeService
-from sirtaki.tensorflow.dense_ops import barrier
 from sirtaki.tensorflow.functions import broadcast_object
+from sirtaki.tensorflow.ops.dense import barrier
 
 _KEY_BYTES = 32
 
@@ -41,7 +41,7 @@ def main(
         ValueError: The dispatchers cannot share the workers evenly.
         TimeoutError: The dispatcher of this worker has not come in time.
     """
-    state.init()
+    lifecycle.init()
     workers, uneven = divmod(state.size(), dispatchers)
     if uneven:
         raise ValueError(
@@ -52,7 +52,7 @@ def main(
             _work(config)
     else:
         _work(None)
-    state.shutdown()
+    lifecycle.shutdown()
 
 
 @contextlib.contextmanager

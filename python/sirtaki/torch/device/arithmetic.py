@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.distributed import ReduceOp
 
-from sirtaki.core.reduce_ops import Average, Max, Min, Product, Sum
+from sirtaki.core.operations.reduce_ops import Average, Max, Min, Product, Sum
 
 _OPERATORS = {
     Average: ReduceOp.SUM,

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from sirtaki import _core
-from sirtaki.core import handles
-from sirtaki.core.collectives import Collectives, Done
-from sirtaki.core.world import World
+from sirtaki.core.operations import handles
+from sirtaki.core.operations.collectives import Collectives, Done
+from sirtaki.core.world.world import World
 from sirtaki.torch.device.dispatcher import Dispatcher
-from sirtaki.torch.device.operation import Operation
-from sirtaki.torch.tensors import TorchTensors
+from sirtaki.torch.device.operation import DeviceOperation
+from sirtaki.torch.ops.tensors import TorchTensors
 
 
 class DeviceCollectives(Collectives[torch.Tensor]):
@@ -40,7 +40,7 @@ class DeviceCollectives(Collectives[torch.Tensor]):
         # Aliases with a version counter of their own: what is done to them is seen by this thread
         # as one change, when it was asked for.
         aliases = {id(tensor): tensor.data for tensor in (*inputs, *outputs)}
-        operation = Operation(
+        operation = DeviceOperation(
             [aliases[id(tensor)] for tensor in inputs], [aliases[id(tensor)] for tensor in outputs]
         )
         self._dispatcher.submit(request, operation)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from sirtaki import _core
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.world import World
+from sirtaki.core.world.world import World
 from sirtaki.torch.device.groups import InnerGroup
 from sirtaki.torch.device.layer import Device
 from sirtaki.torch.device.meeting import meet
-from sirtaki.torch.device.operation import Agreed, Operation
-from sirtaki.torch.tensors import dtype_of
+from sirtaki.torch.device.operation import Agreed, DeviceOperation
+from sirtaki.torch.ops.tensors import dtype_of
 
 # As long as this the end of a world waits for what is being launched.
 _END_SECONDS = 10.0
@@ -37,7 +37,7 @@ class Dispatcher:
         self._world = world
         self._launches = world.engine.launches
         # Who holds the handle keeps the operation.
-        self._operations: weakref.WeakValueDictionary[int, Operation] = (
+        self._operations: weakref.WeakValueDictionary[int, DeviceOperation] = (
             weakref.WeakValueDictionary()
         )
         self._numbers = itertools.count(1)
@@ -49,14 +49,14 @@ class Dispatcher:
         self._watcher.start()
         world.at_close.append(self._close)
 
-    def submit(self, request: _core.Request, operation: Operation) -> None:
+    def submit(self, request: _core.Request, operation: DeviceOperation) -> None:
         """Mark a request as one that is launched here; the tensors are ready as of now."""
         number = next(self._numbers)
         operation.ready = self.device.record(self.device.current())
         self._operations[number] = operation
         request.launch_as(number)
 
-    def await_results(self, operation: Operation) -> None:
+    def await_results(self, operation: DeviceOperation) -> None:
         """Let the current stream wait for an operation; blocks only until it is launched."""
         operation.launched.wait()
         if operation.error is not None:
@@ -100,7 +100,7 @@ class Dispatcher:
         self.device.launch(lambda: group.run(batch))
         return self.device.record(side)
 
-    def _operation(self, launch: _core.Launch) -> Operation:
+    def _operation(self, launch: _core.Launch) -> DeviceOperation:
         operation = self._operations.get(launch.number)
         if operation is not None:
             return operation
@@ -112,7 +112,7 @@ class Dispatcher:
                 tensor.zero_()
 
         self.device.launch(clear)
-        return Operation(zeros, zeros)
+        return DeviceOperation(zeros, zeros)
 
     def _group(self, launch: _core.Launch) -> InnerGroup:
         members = tuple(launch.ranks)

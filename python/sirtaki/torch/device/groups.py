@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from sirtaki.core import kinds
+from sirtaki.core.operations import kinds
 from sirtaki.torch.device.arithmetic import Arithmetic, arithmetic_of
 from sirtaki.torch.device.operation import Agreed, rows_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 import torch.distributed as dist
 
-from sirtaki.core import state
+from sirtaki.core.world import state
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import TCPStore
 
-from sirtaki.core import state
-from sirtaki.core.world import World
+from sirtaki.core.world import state
+from sirtaki.core.world.world import World
 from sirtaki.torch.device.groups import InnerGroup
 from sirtaki.torch.device.layer import Device
 
@@ -107,17 +107,17 @@ def exchange(
     records[rank] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     engine = world.engine
 
-    def move(start: Any, tensor: torch.Tensor, peer: int) -> None:
-        start(tensor.data_ptr(), tensor.nbytes, peer, _TAG, _WORLD, True, tensor)
+    def move(transfer: Any, tensor: torch.Tensor, peer: int) -> None:
+        transfer(tensor.data_ptr(), tensor.nbytes, peer, _TAG, _WORLD, tensor)
 
     if rank > 0:
-        move(engine.send, records[rank], ranks[0])
-        move(engine.receive, records, ranks[0])
+        move(engine.send_and_wait, records[rank], ranks[0])
+        move(engine.receive_and_wait, records, ranks[0])
     else:
         for member, peer in list(enumerate(ranks))[1:]:
-            move(engine.receive, records[member], peer)
+            move(engine.receive_and_wait, records[member], peer)
         for peer in ranks[1:]:
-            move(engine.send, records, peer)
+            move(engine.send_and_wait, records, peer)
     return [json.loads(bytes(record.tolist())) for record in records]
 
 

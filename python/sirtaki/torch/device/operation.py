@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from sirtaki import _core
-from sirtaki.core import kinds
+from sirtaki.core.operations import kinds
 
 
 @dataclass(eq=False)
-class Operation:
+class DeviceOperation:
     """What the caller gave, and what comes of it.
 
     inputs: read, in row order. outputs: written; made at launch where the caller gives none. ready:
@@ -39,7 +39,7 @@ class Operation:
 class Agreed:
     """An operation with what all members have agreed on; `rank` is this one's place among them."""
 
-    operation: Operation
+    operation: DeviceOperation
     launch: _core.Launch
     rank: int
 

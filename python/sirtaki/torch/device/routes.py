@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import torch
 import torch.distributed as dist
 
-from sirtaki.core import state
-from sirtaki.core.reduce_ops import Adasum
-from sirtaki.core.world import World
+from sirtaki.core.operations.reduce_ops import Adasum
+from sirtaki.core.world import state
+from sirtaki.core.world.world import World
 from sirtaki.torch.device.layer import Device, TorchDevice
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from sirtaki.core.reduce_ops import Max, Min
-from sirtaki.torch.tensors import REDUCIBLE, TorchTensors, check_dense, host_copy, is_plain
+from sirtaki.core.operations.reduce_ops import Max, Min
+from sirtaki.torch.ops.tensors import REDUCIBLE, TorchTensors, check_dense, host_copy, is_plain
 
 _tensors = TorchTensors()
 

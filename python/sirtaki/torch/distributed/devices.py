@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from sirtaki.core.world import World
+from sirtaki.core.world.world import World
 from sirtaki.stand_in import NAME
 from sirtaki.torch.device.layer import Device
 from sirtaki.torch.device.meeting import exchange, shared_device

@@ -21,16 +21,17 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sirtaki import _core
-from sirtaki.core import kinds
-from sirtaki.core.config import Config, Topology
-from sirtaki.core.world import World, make_world
-from sirtaki.rendezvous.meeting import Meeting
+from sirtaki.core.config import Config
+from sirtaki.core.operations import kinds
+from sirtaki.core.world.world import World
+from sirtaki.rendezvous.world.membership import Membership
+from sirtaki.rendezvous.world.start import Meeting
 from sirtaki.stand_in import NAME, asked_names
 from sirtaki.torch.distributed.devices import Devices
 from sirtaki.torch.distributed.in_pytorch import run_untraced, serve_works
 from sirtaki.torch.distributed.monitored import MonitoredBarrier
 from sirtaki.torch.distributed.operations import Operations
-from sirtaki.torch.distributed.pairs import Pairs
+from sirtaki.torch.distributed.pairs import GroupPairs
 from sirtaki.torch.distributed.store import TorchStore
 from sirtaki.torch.distributed.works import Completions, Work, Works, seconds_of
 
@@ -58,7 +59,7 @@ class _Process:
 _ProcessGroup: Any = dist.ProcessGroup
 
 
-class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
+class Group(Devices, GroupPairs, Operations, _ProcessGroup):  # type: ignore[misc]
     """A group of ranks with an engine of its own.
 
     Args:
@@ -263,9 +264,7 @@ class Group(Devices, Pairs, Operations, _ProcessGroup):  # type: ignore[misc]
             if self._ended:
                 return
             self._ended = True
-            links = self._world.close()
-            if links is not None:
-                links.close()
+            self._world.close()
             del self._engine, self._world, self._completions, self._farewell
 
 
@@ -342,8 +341,6 @@ def _join(store: TorchStore, rank: int, size: int, timeout: float | None) -> Wor
         stall_shutdown_seconds=limit,
         start_timeout=limit or config.start_timeout,
     )
-    # Who shares a host is found out.
-    topology = Topology(rank, size, 0, 0, 0, 0) if size > 1 else Topology()
-    meeting = Meeting(store)
-    # Of the store's keys a prefix is this group's alone, so it is the first world there.
-    return make_world(config, topology, meeting, None, 1, "", False, range(size), None)
+    # Who shares a host is found out. Of the store's keys a prefix is this group's alone.
+    wanted = Membership.of(config.epoch, range(size))
+    return World.join(config, wanted, wanted.topology(rank), Meeting(store))

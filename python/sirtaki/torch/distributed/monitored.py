@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from sirtaki import _core
-from sirtaki.core import kinds
 from sirtaki.core.errors import CollectiveTimeoutError
+from sirtaki.core.operations import kinds
 from sirtaki.torch.distributed.store import TorchStore
 
 # Who waits at the engine looks at the store so often.

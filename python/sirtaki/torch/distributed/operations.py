@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from sirtaki import _core
-from sirtaki.core import kinds
+from sirtaki.core.operations import kinds
 from sirtaki.torch.distributed import buffers, sparse
 from sirtaki.torch.distributed.buffers import Buffer
 from sirtaki.torch.distributed.reductions import reduction_of

@@ -15,7 +15,7 @@ _ANY = -1
 _WORLD = 0
 
 
-class Pairs:
+class GroupPairs:
     """Send and receive, in the form in which `torch.distributed` calls them."""
 
     _engine: _core.Engine
@@ -25,7 +25,7 @@ class Pairs:
         """Start to send one tensor; the work is done once it may be changed."""
         self._require_open()
         part = buffers.source(_single(tensors))
-        handle = self._engine.send(*part.place, dst, tag, _WORLD, False, part)
+        handle = self._engine.send(*part.place, dst, tag, _WORLD, part)
         what = f"send to rank {dst}"
         return Work(self._engine, handle, [], None, self._timeout, what, announced=False)
 
@@ -35,7 +35,7 @@ class Pairs:
         tensor = _single(tensors)
         part = buffers.target(tensor)
         size = part.memory.nbytes
-        handle = self._engine.receive(*part.place, src, tag, _WORLD, False, part)
+        handle = self._engine.receive(*part.place, src, tag, _WORLD, part)
 
         def conclude(done: _core.Handle) -> None:
             if done.bytes != size:

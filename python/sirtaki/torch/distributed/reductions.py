@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from sirtaki.core import reduce_ops
+from sirtaki.core.operations import reduce_ops
 
 # Its members are unknown to type checkers.
 _TYPES: Any = dist.ReduceOp.RedOpType
@@ -24,14 +24,14 @@ _NUMBERS = {
 }
 
 
-class Reduction(NamedTuple):
+class GroupReduction(NamedTuple):
     """An operator of the engine, and what every tensor is multiplied with before."""
 
     op: int
     factor: float = 1.0
 
 
-def reduction_of(operator: Any) -> Reduction:
+def reduction_of(operator: Any) -> GroupReduction:
     """Return the reduction that an options object names.
 
     Raises:
@@ -41,8 +41,8 @@ def reduction_of(operator: Any) -> Reduction:
     if kind not in _NUMBERS:
         raise ValueError(f"the reduce operator {operator} is not known")
     if kind == _TYPES.PREMUL_SUM:
-        return Reduction(reduce_ops.Sum, _factor_of(operator))
-    return Reduction(_NUMBERS[kind])
+        return GroupReduction(reduce_ops.Sum, _factor_of(operator))
+    return GroupReduction(_NUMBERS[kind])
 
 
 def _factor_of(operator: Any) -> float:

@@ -9,16 +9,16 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from sirtaki import _core
-from sirtaki.core import kinds, reduce_ops
+from sirtaki.core.operations import kinds, reduce_ops
 from sirtaki.torch.distributed import buffers
-from sirtaki.torch.distributed.reductions import Reduction
+from sirtaki.torch.distributed.reductions import GroupReduction
 from sirtaki.torch.distributed.works import Works
 
 if TYPE_CHECKING:
     from sirtaki.torch.distributed.operations import Operations
 
 
-def allreduce(group: Operations, tensor: torch.Tensor, reduction: Reduction) -> dist.Work:
+def allreduce(group: Operations, tensor: torch.Tensor, reduction: GroupReduction) -> dist.Work:
     """Sum a sparse tensor over all ranks, in place; each may have another number of elements.
 
     Raises:
@@ -26,7 +26,7 @@ def allreduce(group: Operations, tensor: torch.Tensor, reduction: Reduction) -> 
     """
     if tensor.layout is not torch.sparse_coo:
         raise ValueError(f"all_reduce takes dense tensors and sparse COO, not {tensor.layout}")
-    if reduction != Reduction(reduce_ops.Sum):
+    if reduction != GroupReduction(reduce_ops.Sum):
         raise ValueError("all_reduce of sparse tensors can only sum")
     own = tensor.coalesce()
     gathered: dict[str, torch.Tensor] = {}

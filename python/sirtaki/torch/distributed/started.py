@@ -14,10 +14,10 @@ from urllib.parse import parse_qs, urlencode, urlparse
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch.distributed.constants import default_pg_timeout
 
-from sirtaki.core import state
 from sirtaki.core.config import Config
-from sirtaki.rendezvous import network
-from sirtaki.rendezvous.started_by import Start, find_start
+from sirtaki.core.world import lifecycle
+from sirtaki.rendezvous.network import interfaces as network
+from sirtaki.rendezvous.world.started_by import Start, find_start
 
 Met = tuple[Store, int, int]
 Theirs = Callable[..., Iterator[Met]]
@@ -73,7 +73,7 @@ def _store(start: Start, timeout: timedelta) -> Store:
         return HashStore()
     key = f"torch/{next(_numbers)}"
     config = Config.from_env()
-    meeting = state.meeting_of_start(config)
+    meeting = lifecycle.meeting_of_start(config)
     size = start.topology.size
     if start.topology.rank == 0:
         hosts = network.candidates((), config.interfaces)

@@ -10,11 +10,11 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
-from sirtaki.rendezvous.tcp_socket import format_endpoints
+from sirtaki.rendezvous.network.tcp_socket import format_endpoints
 
 
 class TorchStore:
-    """A `sirtaki.rendezvous.store.Store` in one of PyTorch's.
+    """A `sirtaki.rendezvous.stores.store.Store` in one of PyTorch's.
 
     It authenticates nobody, as PyTorch's own do not: who can write there can join.
 

@@ -149,6 +149,18 @@ def test_compression_rounds_the_floats_that_each_rank_gives_and_not_their_sum(
     assert integers.tolist() == [(2**20 + 1) * hvd.size()]
 
 
+def test_int8_sends_steps_of_the_largest_number(run) -> None:
+    group = [jnp.array([127.0, 1.4]), jnp.array([2**20 + 1]), jnp.array([127.0], jnp.bfloat16)]
+    floats, integers, halves = run(
+        lambda *xs: hvd.grouped_allreduce(xs, op=hvd.Sum, compression=hvd.Compression.int8), *group
+    )
+    assert floats.tolist() == [127.0 * hvd.size(), hvd.size()]
+    assert integers.tolist() == [(2**20 + 1) * hvd.size()]
+    assert halves.dtype == "bfloat16"
+    with pytest.raises(ValueError, match=r"Compression\.int8 is for allreduce with Sum"):
+        hvd.allreduce(jnp.ones(2), op=hvd.Max, compression=hvd.Compression.int8)
+
+
 def test_many_elements(run) -> None:
     count = 300_001
     mine = jnp.arange(count, dtype=jnp.float32) % 1000 + hvd.rank()

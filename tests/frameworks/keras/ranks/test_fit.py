@@ -66,7 +66,9 @@ def test_ways_of_sending_give_the_same_average(options: dict[str, Any]) -> None:
     assert_close(found, alone(optimizers.Adam(0.01)))
 
 
-@pytest.mark.parametrize("compression", [hvd.Compression.fp16, hvd.Compression.bf16])
+@pytest.mark.parametrize(
+    "compression", [hvd.Compression.fp16, hvd.Compression.bf16, hvd.Compression.int8]
+)
 def test_compressed_gradients_train_nearly_as_well(compression: Any) -> None:
     found = together(hvd.DistributedOptimizer(optimizers.SGD(0.1), compression=compression))
     assert_equal_on_all_ranks(found)

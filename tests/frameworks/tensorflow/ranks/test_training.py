@@ -101,7 +101,9 @@ def test_layers_may_keep_their_gradients_to_their_ranks() -> None:
     np.testing.assert_allclose(got[1], np.full([2, 1], hvd.rank() / hvd.size()))
 
 
-@pytest.mark.parametrize("compression", [hvd.Compression.fp16, hvd.Compression.bf16])
+@pytest.mark.parametrize(
+    "compression", [hvd.Compression.fp16, hvd.Compression.bf16, hvd.Compression.int8]
+)
 def test_compressed_gradients_come_back_in_their_own_type(compression: Any) -> None:
     v = tf.Variable([1.0, 2.0])
     with tf.GradientTape() as tape:
@@ -126,6 +128,22 @@ def test_compression_rounds_what_each_rank_gives_and_not_their_sum(
     assert floats.dtype == tf.float32
     assert floats.numpy().tolist() == [2048.0 + hvd.size() - 1, hvd.size()]
     assert integers.numpy().tolist() == [(2**20 + 1) * hvd.size()]
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_int8_sends_steps_of_the_largest_number(dtype: Any, in_graph: bool) -> None:
+    def total(floats: Any, integers: Any) -> list[Any]:
+        both = [floats, integers]
+        return hvd.grouped_allreduce(both, op=hvd.Sum, compression=hvd.Compression.int8)
+
+    run = tf.function(total) if in_graph else total
+    floats, integers = run(tf.constant([127.0, 1.4], dtype), tf.constant([2**20 + 1]))
+    assert floats.dtype == dtype
+    assert floats.numpy().tolist() == [127.0 * hvd.size(), hvd.size()]
+    assert integers.numpy().tolist() == [(2**20 + 1) * hvd.size()]
+    with pytest.raises(ValueError, match=r"Compression\.int8 is for allreduce with Sum"):
+        hvd.allreduce(tf.ones(2), op=hvd.Max, compression=hvd.Compression.int8)
 
 
 @pytest.mark.parametrize("as_dense", [False, True])

@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any
 
-from sirtaki.launch import options
-from sirtaki.launch.config_file import config_values
-from sirtaki.launch.settings import knob_variables
+from sirtaki.launch.flags import options
+from sirtaki.launch.flags.config_file import config_values
+from sirtaki.launch.flags.settings import knob_variables
 
 NCCL_IB_DISABLE = "NCCL_IB_DISABLE"
 LOG_LEVELS = list(options.LEVELS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sirtaki.launch import hosts as own
+from sirtaki.launch.hosts import slots as own
 
 
 @dataclass

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, TextIO
 
-from sirtaki.launch.guardian import descendants
-from sirtaki.launch.output import timestamp
+from sirtaki.launch.output.output import timestamp
+from sirtaki.launch.processes.guardian import descendants
 
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.1

@@ -1,0 +1,83 @@
+#include "collectives/algorithm.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "collectives/kinds.h"
+#include "collectives/plan.h"
+#include "collectives/slots/stream_slots.h"
+
+namespace sirtaki {
+namespace {
+
+/// To or from every host in one message.
+bool goes_at_once(const Problem& p) {
+  return p.bytes <= Region::kSmallBytes &&
+         p.bytes * static_cast<size_t>(p.hosts - 1) <= p.rules.gathered_bytes;
+}
+
+Algorithm on_host(const Problem& p) {
+  if (p.kind == Kind::kBarrier) return Algorithm::kAtOnce;
+  if (p.heaps) return Algorithm::kHeaps;
+  if (p.kind == Kind::kReducescatter) return Algorithm::kStreamed;
+  size_t most = Region::kSmallBytes;
+  // With many members, reading everything costs more than a second step.
+  if (traits_of(p.kind).reduces) most = most * 4 / static_cast<size_t>(std::max(4, p.members));
+  if (bytes_in_slots(p.kind, p.bytes, p.members) <= most) return Algorithm::kAtOnce;
+  const bool mirrors = p.kind == Kind::kAllreduce && p.members == 2;
+  return mirrors ? Algorithm::kMirrored : Algorithm::kStreamed;
+}
+
+Algorithm for_sums(const Problem& p, bool few) {
+  const bool scattered = p.kind == Kind::kReducescatter;
+  if (!scattered && goes_at_once(p)) return few ? Algorithm::kAtOnce : Algorithm::kDoubling;
+  if (few) return Algorithm::kDirect;
+  const size_t share = p.bytes / static_cast<size_t>(p.hosts) / static_cast<size_t>(p.lanes);
+  const bool chains = p.kind == Kind::kReduce && !p.rounds && share >= p.rules.chain_bytes;
+  return chains ? Algorithm::kChain : Algorithm::kHalving;
+}
+
+Algorithm for_broadcast(const Problem& p, bool few) {
+  if (few) return goes_at_once(p) ? Algorithm::kAtOnce : Algorithm::kChain;
+  const size_t chunks = Chunks(p.bytes, broadcast_cut(p).chunk).count();
+  const auto hosts = static_cast<size_t>(p.hosts);
+  const auto depth = static_cast<size_t>(std::bit_width(hosts - 1));
+  // The root sends every chunk once in a chain, and to all its children in a tree.
+  return chunks * depth < chunks + hosts ? Algorithm::kTree : Algorithm::kChain;
+}
+
+Algorithm among_hosts(const Problem& p) {
+  const bool few = p.hosts <= p.rules.direct_hosts;
+  if (p.kind == Kind::kBarrier || traits_of(p.kind).reduces) return for_sums(p, few);
+  if (p.kind == Kind::kBroadcast) return for_broadcast(p, few);
+  return few || p.kind != Kind::kAllgather ? Algorithm::kDirect : Algorithm::kRing;
+}
+
+}  // namespace
+
+Algorithm algorithm_for(const Problem& problem) {
+  if (problem.members == 1) return Algorithm::kAlone;
+  return problem.hosts == 1 ? on_host(problem) : among_hosts(problem);
+}
+
+bool rounds(Dtype dtype, ReduceOp op) {
+  return is_half(dtype) && op != ReduceOp::kMin && op != ReduceOp::kMax;
+}
+
+size_t bytes_in_slots(Kind kind, size_t longest, int members) {
+  // A gather is an alltoall of which most is empty.
+  const bool each = traits_of(kind).gives_each || kind == Kind::kGather;
+  return each ? longest * static_cast<size_t>(members) : longest;
+}
+
+BroadcastCut broadcast_cut(const Problem& p) {
+  constexpr size_t kLeast = 32 << 10;
+  if (goes_at_once(p)) return {p.bytes, 1};
+  const auto lanes = static_cast<size_t>(p.lanes);
+  const size_t wanted =
+      std::min(std::max(p.bytes / 8, kLeast), std::max(p.chunk_bytes, lanes * kSliceAlign));
+  const size_t most = StreamSlots::most(p.slots);
+  return {std::min(wanted * lanes, most) / kSliceAlign * kSliceAlign, p.lanes};
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "collectives/cursor.h"
+
+namespace sirtaki {
+
+/// Walks several streams of one length side by side, whatever borders their segments have. A
+/// segment may lie nowhere in this process: then its pointer is null.
+class Lockstep {
+ public:
+  explicit Lockstep(std::vector<const Segments*> streams) {
+    for (const Segments* stream : streams) cursors_.emplace_back(*stream);
+    at_.resize(cursors_.size());
+  }
+
+  /// Calls `visit(pointers, bytes, position in the streams)` for each piece of `range` that is
+  /// contiguous in all of them.
+  template <class Visit>
+  void walk(Range range, Visit&& visit) {
+    size_t at = range.begin;
+    while (at < range.end) {
+      size_t bytes = range.end - at;
+      for (size_t s = 0; s < cursors_.size(); ++s) {
+        const Segment here = cursors_[s].seek(at);
+        at_[s] = here.data;
+        bytes = std::min(bytes, here.bytes);
+      }
+      visit(std::as_const(at_), bytes, at);
+      at += bytes;
+    }
+  }
+
+ private:
+  std::vector<Cursor> cursors_;
+  std::vector<std::byte*> at_;
+};
+
+/// Parts of a stream, ascending.
+class Ranges {
+ public:
+  void add(Range range) {
+    if (range.bytes() == 0) return;
+    bytes_ += range.bytes();
+    if (!list_.empty() && list_.back().end == range.begin) {
+      list_.back().end = range.end;
+    } else {
+      list_.push_back(range);
+    }
+  }
+  size_t bytes() const { return bytes_; }
+  bool empty() const { return list_.empty(); }
+  const std::vector<Range>& list() const { return list_; }
+
+  /// Of these parts, one behind the other, a part.
+  Ranges part(Range wanted) const;
+  /// What these parts of such a stream are.
+  Segments of(const Segments& stream) const;
+
+ private:
+  std::vector<Range> list_;
+  size_t bytes_ = 0;
+};
+
+/// The parts of streams of one length that lie in this process in all of them, and the others.
+struct Split {
+  explicit Split(std::vector<const Segments*> streams);
+
+  Ranges shared;
+  Ranges rest;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "engine/control/control.h"
+#include "engine/control/relay.h"
+#include "engine/rank_context.h"
+#include "transport/network/watcher.h"
+
+namespace sirtaki {
+
+/// Hears when peers are gone, and tells them that the world ends: a thread that sleeps until a
+/// process of this host ends and, on the leader of one of several hosts, runs the relay.
+class PeerWatch {
+ public:
+  explicit PeerWatch(RankContext& context);
+
+  /// What carries control messages between hosts; empty where the world is one host.
+  const Control::Relays& relays() const { return relays_; }
+  /// Starts to watch; `lost` is called in the thread, as Watcher has it.
+  void start(std::function<bool(int rank)> lost);
+
+  /// For a scheduler in place of the thread: one look, and a round of the relay; see there.
+  int64_t step(int64_t now_ns) const {
+    if (watcher_ != nullptr) watcher_->look(0);
+    return relay_ ? relay_->step(now_ns) : kForever;
+  }
+
+  /// Ends the world on this host and, by its leader, on the others. The first reason is kept.
+  void abort(const Loss& loss) const;
+  /// Makes the relay of this host look at what has changed.
+  void tell_relay() const;
+
+  /// Lets the thread end where nobody else needs it.
+  void stop_unless_relay();
+  /// No other host needs this one.
+  bool left() { return relay_ == nullptr || relay_->left(); }
+  /// Returns once that is so.
+  void await_farewell();
+  void stop() {
+    if (watcher_ != nullptr) watcher_->end();  // the thread itself looks at `watcher_`
+    watcher_.reset();
+  }
+  /// In a forked child.
+  void abandon();
+
+ private:
+  RankContext& context_;
+  Control::Relays relays_;
+  std::unique_ptr<Relay> relay_;  ///< on leaders where there are several hosts
+  std::unique_ptr<Watcher> watcher_;
+};
+
+}  // namespace sirtaki

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "engine/agreement.h"
+#include "engine/execution/callbacks.h"
+#include "engine/execution/execution.h"
+#include "engine/rank_context.h"
+#include "engine/sleepers.h"
+
+namespace sirtaki {
+
+/// Makes progress for its rank: who does, when it sleeps and what wakes it.
+///
+/// One thread at a time has the driver's role: a thread that waits for a handle where there is one
+/// (so a blocking call costs no thread switch), else the engine's own, which sleeps until rung.
+///
+/// What holds of every wait, here and in the collectives, and the tests that say so:
+/// - It ends by itself once an abort is visible
+///   (doorbell_test: "an abort ends a sleep though nobody is rung").
+/// - What a peer wrote is compared with what can be here before it is an index or a bound
+///   (liars_test: "a ring whose positions cannot be", "rows that a member of an alltoall cannot
+///   send", and others).
+/// - A deadline belongs to an operation, not to a socket or a ring, and starts again when that goes
+///   on (engine_waits_test: "an operation that takes long but goes on is not ended").
+/// - The reason of the first abort is kept
+///   (region_test: "whoever is lost first is named, whoever is lost then").
+/// - Nobody looks for an abort before it has to wait (doorbell_test: "a wait that is over before it
+///   begins looks for no abort").
+class Driver {
+ public:
+  struct Events {
+    /// What a round threw ends the world. Called while it is handled, with the role.
+    std::function<void()> failed;
+    /// On rank 0 in the engine thread, now and then, whoever drives.
+    std::function<void(int64_t now_ns)> looks_around;
+  };
+
+  Driver(RankContext& context, Agreement& agreement, Execution& execution, Callbacks& callbacks,
+         Events events);
+
+  /// Holds the role, which must have been taken, and gives it back.
+  class Role {
+   public:
+    explicit Role(Driver& driver) : driver_(driver) {}
+    ~Role() { driver_.leave(); }
+    Role(const Role&) = delete;
+    Role& operator=(const Role&) = delete;
+
+   private:
+    Driver& driver_;
+  };
+
+  /// Takes the role if nobody has it and the engine has not ended.
+  bool try_role();
+  /// The same, but waits for who has it.
+  bool await_role();
+  /// Waits for who has it, ended or not.
+  void lock_role() { role_.lock(); }
+
+  /// Does work of the driver's, with its role; what it throws ends the world.
+  template <class Work>
+  void guard(Work work);
+  /// Goes on, with the role, until `done()` or until `limit_ns` has come: who polls looks at the
+  /// clock less often than at memory.
+  template <class Done>
+  void drive(bool caller, int64_t limit_ns, Done done);
+  /// Goes on until the handle is done, as the driver or while another thread is; false if it is not
+  /// at `limit_ns`.
+  bool wait(Handle& handle, int64_t limit_ns);
+
+  /// For a scheduler in place of threads: one round. Returns until when nothing needs to be done
+  /// unless this rank is rung; `now_ns` if there is more to do.
+  int64_t step(int64_t now_ns);
+
+  /// How often something has been moved on; from any thread.
+  uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }
+
+  /// The engine's own thread.
+  void start();
+  /// Ends it; nobody drives any more.
+  void stop();
+  bool stopped() const { return stopped_.load(); }
+  bool is_own_thread() const { return thread_.get_id() == std::this_thread::get_id(); }
+  /// In a forked child.
+  void abandon() { new std::thread(std::move(thread_)); }
+
+ private:
+  template <class Done>
+  bool round(Done done);
+  bool has_work() { return execution_.is_ready() || agreement_.has_work(); }
+  Sleep sleep_for();
+  void leave();
+  void run();
+  void take_turn();
+  bool looks_due(int64_t now_ns) const { return context_.rank == 0 && now_ns >= look_ns_; }
+
+  RankContext& context_;
+  Agreement& agreement_;
+  Execution& execution_;
+  Callbacks& callbacks_;
+  const Events events_;
+  Sleepers sleepers_;
+  std::atomic<uint64_t> moves_{0};
+  std::atomic<bool> stopped_{false};
+  std::thread thread_;
+
+  std::mutex role_;      ///< held by whoever drives; guards the execution and what follows
+  int64_t look_ns_ = 0;  ///< when to look around at the latest
+  bool looks_ = false;   ///< that time has come
+};
+
+template <class Work>
+void Driver::guard(Work work) {
+  try {
+    work();
+  } catch (...) {
+    events_.failed();
+  }
+}
+
+/// Does what can be done without waiting; false if that was nothing.
+template <class Done>
+bool Driver::round(Done done) {
+  const bool moved = execution_.advance_messages();  // needs no lock
+  if (moved && done()) return true;
+  agreement_.advance();
+  const bool went_on = execution_.advance_batches() || moved;
+  if (went_on) moves_.store(moves() + 1, std::memory_order_relaxed);  // only the driver writes
+  return went_on;
+}
+
+template <class Done>
+void Driver::drive(bool caller, int64_t limit_ns, Done done) {
+  Doorbell& doorbell = context_.doorbell;
+  doorbell.drive_as_caller(caller);
+  doorbell.wake_up();
+  guard([&] {
+    doorbell.check_abort();
+    while (!done() && !callbacks_.waiting()) {
+      const bool went_on = round(done);
+      if (went_on && done()) break;
+      if (limit_ns != kForever && now_ns() >= limit_ns) break;
+      if (went_on) continue;
+      if (agreement_.has_backlog()) machine::yield();  // to whom the ring belongs
+      doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
+      doorbell.wait([&] { return done() || has_work(); }, [&] { return sleep_for(); }, limit_ns);
+    }
+  });
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,186 @@
+#include "engine/ending.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/callers.h"
+#include "engine/observe/rank_state.h"
+
+namespace sirtaki {
+
+Ending::Ending(RankContext& context, Agreement& agreement, Execution& execution, Driver& driver,
+               PeerWatch& watch, Launches& launches)
+    : context_(context),
+      agreement_(agreement),
+      execution_(execution),
+      driver_(driver),
+      watch_(watch),
+      launches_(launches) {}
+
+// ---- In good order ----
+
+bool Ending::finish() {
+  context_.log.write(LogLevel::kInfo, "leaves the world");
+  const bool alone = context_.size == 1;
+  if (alone) {
+    driver_.lock_role();
+    const Driver::Role role(driver_);
+    close();
+  } else {
+    agreement_.leave();
+  }
+  driver_.wait(closed_, kForever);
+  if (!alone) {
+    watch_.stop_unless_relay();  // both threads end at a time
+    driver_.stop();
+    context_.region->rank(context_.place).bye.store(1, std::memory_order_release);
+    watch_.await_farewell();
+  }
+  warn_of_leftovers();
+  execution_.pairs().stop();
+  watch_.stop();
+  return !alone && !context_.doorbell.aborted();
+}
+
+void Ending::abandon() {
+  driver_.abandon();
+  watch_.abandon();
+}
+
+void Ending::close() {
+  end_messages();
+  context_.region->rank(context_.place).bye.store(1, std::memory_order_release);
+  watch_.tell_relay();
+  launches_.close();
+  closed_.complete();
+}
+
+/// The world is over in good order.
+void Ending::end_messages() {
+  const Error over(ErrorCode::kInternal, "the world has been shut down");
+  execution_.pairs().end(agreement_.ended().value_or(over));
+}
+
+void Ending::warn_of_leftovers() {
+  constexpr size_t kMost = 10;  // lines
+  const auto messages = execution_.pairs().leftovers();
+  for (size_t i = 0; i < std::min(kMost, messages.size()); ++i) {
+    const Arrived& message = *messages[i];
+    if (message.offered) continue;  // its sender has an error
+    context_.log.write(LogLevel::kWarning,
+                       "a message of " + std::to_string(message.bytes) +
+                           " bytes was never received: " +
+                           describe(false, message.source, message.tag, message.communicator));
+  }
+  if (messages.size() > kMost) {
+    context_.log.write(LogLevel::kWarning, std::to_string(messages.size() - kMost) +
+                                               " more messages were never received");
+  }
+}
+
+// ---- By a loss ----
+
+void Ending::fail() {
+  try {
+    throw;
+  } catch (const PeerLost& lost) {
+    watch_.abort(Loss{lost.rank});  // on all hosts
+    fail_all(lost_error(context_.region->loss()));
+  } catch (const Error& error) {
+    give_up(error);
+  } catch (const std::exception& error) {
+    give_up(Error(ErrorCode::kInternal, error.what()));
+  }
+}
+
+/// The driver cannot go on, but its peers may wait for its part in the same operation.
+void Ending::give_up(const Error& error) {
+  watch_.abort(Loss{context_.rank});
+  const std::string own = context_.name_of(context_.rank);
+  fail_all(Error(error.code, own + " cannot go on" + phase()).because(error.what()));
+}
+
+void Ending::abort(const std::string& why) {
+  if (driver_.stopped()) return;  // the region may be another engine's
+  const Error error(ErrorCode::kInternal, context_.name_of(context_.rank) + ": " + why);
+  agreement_.end(error);
+  watch_.abort(Loss{context_.rank});
+  driver_.lock_role();  // what is being run only the driver may drop
+  const Driver::Role role(driver_);
+  fail_all(error);
+}
+
+void Ending::fail_all(const Error& error) {
+  // Not under a lock: this waits for threads that open connections, and they for Python, where some
+  // thread may wait for the lock.
+  const std::vector<Item> dropped = execution_.drop_batches();
+  const Error why = agreement_.end(error);
+  execution_.fail(dropped, why);
+  for (const auto& entry : agreement_.drop()) execution_.complete(*entry, why);
+  launches_.close(why);
+  closed_.complete();
+}
+
+bool Ending::lose_peer(int rank) {
+  constexpr const char* kWhy =
+      "its process ended without shutdown(); look for its own error message";
+  const auto& bye = context_.region->rank(context_.hosts.place_of(rank)).bye;
+  if (bye.load(std::memory_order_acquire) == 0) {
+    const RankState state = state_of(*context_.region, context_.hosts, rank, now_ns());
+    watch_.abort({rank, -1, std::string(kWhy) + "; last seen " + text_of(state)});
+    return true;
+  }
+  // Who has left is missed by nobody, except that a leader passes on that the world has ended.
+  const bool led = rank == context_.hosts.leader_of(context_.hosts.host_of(rank));
+  if (!led || hears_end()) return true;
+  if (agreement_.has_unread()) return false;  // what it left in the ring is read by the driver
+  if (!hears_end()) watch_.abort({rank, -1, kWhy});
+  return true;
+}
+
+/// This rank has been told that nothing more will be run, and why.
+bool Ending::hears_end() { return agreement_.ended().has_value() || context_.doorbell.aborted(); }
+
+// ---- In words ----
+
+Error Ending::lost_error(const Loss& loss) {
+  const std::string own = context_.name_of(context_.rank);
+  // The caller may be blocked in another engine of this process.
+  if (const std::optional<Error> error = deadlock()) Callers::of_process().end(*error);
+  if (loss.code == ErrorCode::kTimeout) return {loss.code, own + ": " + loss.reason};
+  // Of a broken connection the others know two ends; one of them may be this rank, which lives.
+  const std::string lost = loss.rank == context_.rank
+                               ? ": given up by its peers"
+                               : ": lost peer " + context_.name_of(loss.rank);
+  return Error(ErrorCode::kPeerLost, own + lost + phase()).because(cause_of(loss));
+}
+
+std::optional<Error> Ending::deadlock() const {
+  if (!context_.doorbell.aborted()) return std::nullopt;
+  const Loss loss = context_.region->loss();
+  if (!loss.reason.starts_with(kDeadlocked)) return std::nullopt;
+  return Error(loss.code, context_.name_of(context_.rank) + ": " + loss.reason);
+}
+
+std::string Ending::cause_of(const Loss& loss) const {
+  if (loss.reporter >= 0) {
+    return "the connection between " + context_.name_of(loss.reporter) + " and " +
+           context_.name_of(loss.rank) + " broke\n  because " + loss.reason;
+  }
+  if (!loss.reason.empty()) return loss.reason;
+  const LinkSet& links = context_.links;
+  const std::string why = links.why_broken ? links.why_broken(loss.rank) : "";
+  if (!why.empty()) return "the connection to it broke\n  because " + why;
+  return "its process ended without shutdown(), " +
+         std::string(context_.hosts.hosts() > 1 ? "its host was cut off, stopped or overloaded, "
+                                                : "") +
+         "or it could not go on; look for its own error message";
+}
+
+/// What the engine is doing, to be put behind a message.
+std::string Ending::phase() {
+  const std::string text = execution_.describe();
+  return text.empty() ? agreement_.phase() : " during " + text;
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "engine/agreement.h"
+#include "engine/control/peer_watch.h"
+#include "engine/driver.h"
+#include "engine/execution/execution.h"
+#include "engine/execution/launches.h"
+#include "engine/rank_context.h"
+
+namespace sirtaki {
+
+/// How a rank leaves its world, and what happens when the world is lost: in good order all ranks
+/// are told, and what nobody can finish fails; else everything fails, with the first reason.
+class Ending {
+ public:
+  Ending(RankContext& context, Agreement& agreement, Execution& execution, Driver& driver,
+         PeerWatch& watch, Launches& launches);
+
+  /// True the first time.
+  bool begin() { return !closing_.exchange(true); }
+  /// Nothing more will be run.
+  bool closed() const { return closed_.done(); }
+  /// Leaves the world; true if the ranks have not lost one another.
+  bool finish();
+  /// In a forked child, which has copies of the objects but none of the threads: their destructors
+  /// must not run.
+  void abandon();
+
+  /// The driver: nothing more will be run. From here on nobody is hurt by this process's end.
+  void close();
+  /// The driver: what is being handled ends the world.
+  void fail();
+  /// Any thread: the world ends at once.
+  void abort(const std::string& why);
+  /// The watch: a process of this host has ended. False: it may have left in good order; the driver
+  /// has yet to hear that.
+  bool lose_peer(int rank);
+
+  /// Any thread: the world has ended because all ranks wait for one another.
+  std::optional<Error> deadlock() const;
+
+ private:
+  void end_messages();
+  void warn_of_leftovers();
+  void give_up(const Error& error);
+  void fail_all(const Error& error);
+  bool hears_end();
+  Error lost_error(const Loss& loss);
+  std::string cause_of(const Loss& loss) const;
+  std::string phase();
+
+  RankContext& context_;
+  Agreement& agreement_;
+  Execution& execution_;
+  Driver& driver_;
+  PeerWatch& watch_;
+  Launches& launches_;
+  std::atomic<bool> closing_{false};
+  Handle closed_;  ///< done when nothing more will be run
+};
+
+}  // namespace sirtaki

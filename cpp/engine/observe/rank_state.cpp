@@ -1,0 +1,179 @@
+#include "engine/observe/rank_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <vector>
+
+#include "base/utf8.h"
+
+namespace sirtaki {
+namespace {
+
+constexpr size_t kMostText = 256;
+constexpr int64_t kFreshNs = 2'000'000'000;
+
+double seconds_between(int64_t then_ns, int64_t now_ns) {
+  return (static_cast<double>(now_ns) - static_cast<double>(then_ns)) * 1e-9;
+}
+
+/// The one that tells most of what the rank is stuck in.
+const Recorded& most_telling(const std::vector<Recorded>& all) {
+  const auto weight = [](const Recorded& one) {
+    if (!one.is_open()) return 0;
+    const bool waits = one.awaited.phase != Phase::kNone && !one.is_message();
+    return 2 * static_cast<int>(one.stage) + (waits ? 1 : 0);
+  };
+  return *std::max_element(all.begin(), all.end(), [&](const Recorded& a, const Recorded& b) {
+    return weight(a) < weight(b);
+  });
+}
+
+int64_t since_ns(const Recorded& one) {
+  if (one.awaited.phase != Phase::kNone) return one.waits_since_ns;
+  if (!one.is_open()) return one.ended_ns;
+  if (one.stage == Stage::kSubmitted) return one.submitted_ns;
+  return one.stage == Stage::kAgreed ? one.agreed_ns : one.begun_ns;
+}
+
+void tell(RankState& state, const Recorded& one, int64_t now_ns) {
+  state.stage = one.stage;
+  state.operation = one.operation;
+  state.tensor = one.tensor;
+  state.phase = one.awaited.phase;
+  state.peer = one.awaited.rank;
+  state.chunk = one.awaited.chunk;
+  state.seconds = seconds_between(since_ns(one), now_ns);
+}
+
+/// What a thread of the rank is blocked in, if it has said so lately.
+void tell_blocked(RankState& state, const Region& region, int place, int ranks, int64_t now_ns) {
+  const RankBlock& block = region.rank(place);
+  const int64_t at_ns = block.blocked_at_ns.load(std::memory_order_acquire);
+  const int64_t blocked_ns = block.blocked_ns.load(std::memory_order_acquire);
+  if (blocked_ns == 0 || at_ns > now_ns || now_ns - at_ns > kFreshNs) return;
+  state.blocked_seconds = std::abs(static_cast<double>(blocked_ns)) * 1e-9;
+  state.all_blocked = blocked_ns > 0;
+  FlightRecord::Words words;
+  if (!region.records(place)[Region::kBlockedRecord].read(words)) return;
+  if (const auto one = decode(words, ranks)) tell(state, *one, now_ns);
+}
+
+template <class Enum>
+Enum get_enum(Reader& in, int count) {
+  const auto value = in.get<uint8_t>();
+  if (value < count) return static_cast<Enum>(value);
+  throw Error(ErrorCode::kInternal, "what a rank is doing cannot be");
+}
+
+double get_seconds(Reader& in) {
+  const auto seconds = in.get<double>();
+  return std::isfinite(seconds) ? seconds : 0;
+}
+
+std::string get_text(Reader& in) { return valid_utf8(in.get_string().substr(0, kMostText)); }
+
+std::string age_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s",
+                std::clamp(seconds, 0.0, 1e9));
+  return text;
+}
+
+std::string peer_text(int peer) { return peer < 0 ? "any rank" : "rank " + std::to_string(peer); }
+
+}  // namespace
+
+RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t now_ns) {
+  const int place = hosts.place_of(rank);
+  RankState state;
+  state.rank = rank;
+  state.place = RankState::Place::kGone;
+  if (region.rank(place).bye.load(std::memory_order_acquire) != 0) return state;
+  state.place = RankState::Place::kWorld;
+  const std::vector<Recorded> all = read_records(region.records(place), hosts.size(), 1);
+  if (!all.empty()) {
+    const auto open = [](const Recorded& one) { return one.is_open(); };
+    const auto messages =
+        std::count_if(all.begin(), all.end(), [](const Recorded& one) { return one.is_message(); });
+    state.open = static_cast<uint32_t>(std::count_if(all.begin(), all.end(), open));
+    const uint64_t open_operations = state.open - static_cast<uint64_t>(messages);
+    state.completed = std::max(all.back().number, open_operations) - open_operations;
+    tell(state, most_telling(all), now_ns);
+  }
+  tell_blocked(state, region, place, hosts.size(), now_ns);
+  return state;
+}
+
+void RankState::encode(Writer& out) const {
+  out.put(rank).put(place).put(stage).put_string(operation).put_string(tensor).put(phase);
+  out.put(peer).put(chunk).put(seconds).put(open).put(completed);
+  out.put(blocked_seconds).put(all_blocked);
+}
+
+RankState RankState::decode(Reader& in, int ranks) {
+  RankState state;
+  state.rank = in.get<int32_t>();
+  state.place = get_enum<Place>(in, static_cast<int>(Place::kGone) + 1);
+  state.stage = get_enum<Stage>(in, kStages);
+  state.operation = get_text(in);
+  state.tensor = get_text(in);
+  state.phase = get_enum<Phase>(in, kPhases);
+  state.peer = in.get<int32_t>();
+  state.chunk = in.get<uint32_t>();
+  state.seconds = get_seconds(in);
+  state.open = in.get<uint32_t>();
+  state.completed = in.get<uint64_t>();
+  state.blocked_seconds = get_seconds(in);
+  state.all_blocked = in.get<bool>();
+  if (state.rank < 0 || state.rank >= ranks || state.peer < -1 || state.peer >= ranks) {
+    throw Error(ErrorCode::kInternal, "what a rank is doing that does not exist");
+  }
+  return state;
+}
+
+// ---- In words ----
+
+std::string wait_text(Phase phase, uint32_t chunk, const std::string& who) {
+  static constexpr const char* kVerbs[kPhases] = {"",      "write", "be done with",
+                                                  "leave", "send",  "take"};
+  std::string text = "for " + who + " to " + kVerbs[static_cast<size_t>(phase)] + " ";
+  if (phase == Phase::kLeave) return text + "an earlier operation";
+  return text + (chunk == Awaited::kNoChunk ? "its part" : "chunk " + std::to_string(chunk));
+}
+
+std::string shown(const std::string& operation, const std::string& tensor, int peer) {
+  if (operation == "send") return "send to " + peer_text(peer) + " with " + tensor;
+  if (operation == "receive") return "receive from " + peer_text(peer) + " with " + tensor;
+  return operation + " '" + tensor + "'";
+}
+
+std::string text_of(const RankState& state) {
+  if (!state.known()) return "";
+  if (state.place == RankState::Place::kGone) return "gone from the world";
+  const std::string what = shown(state.operation, state.tensor, state.peer);
+  const std::string age = age_text(state.seconds);
+  const std::string more =
+      state.open > 1 ? " (" + std::to_string(state.open - 1) + " more open)" : "";
+  switch (state.stage) {
+    case Stage::kNone:
+      return "in no operation; there was none before";
+    case Stage::kSubmitted:
+      return "waiting with " + what + ", submitted " + age + " ago, for other ranks" + more;
+    case Stage::kAgreed:
+      return "about to begin " + what + " for " + age + more;
+    case Stage::kHandedOver:
+      return "in " + what + ", handed to its accelerator " + age + " ago" + more;
+    case Stage::kDone:
+    case Stage::kFailed:
+      return "in no operation; the last one, " + what + ", ended " + age + " ago";
+    case Stage::kUnderWay:
+      break;
+  }
+  if (!state.waits()) return "in " + what + " for " + age + more;
+  return "in " + what + ", waiting " + age + " " +
+         wait_text(state.phase, state.chunk, peer_text(state.peer)) + more;
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,138 @@
+#include "engine/sequencer/sequencing.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sirtaki {
+namespace {
+
+EngineOptions for_sequencing(const RankContext& context) {
+  EngineOptions options = context.options;
+  // Waits between hosts end in sleep whoever computes.
+  options.adapts_chunk &= context.hosts.hosts() == 1;
+  return options;
+}
+
+}  // namespace
+
+Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& control,
+                       std::function<void(const Loss&)> lost)
+    : context_(context),
+      backend_(backend),
+      control_(control),
+      lost_(std::move(lost)),
+      sequencer_(context.hosts, for_sequencing(context),
+                 [this](const Recipients& to, std::string_view message) {
+                   control_.send_down(to, message);
+                 }),
+      states_(context.hosts, context.region, control.relays().sequencer) {}
+
+void Sequencing::receive_own(std::string_view message) {
+  receive({{0}, {}}, message, now_ns());
+  // From here on a peer's request may be the last one missing, so a dozing engine must hear it.
+  if (sequencer_.expects_peers()) context_.doorbell.hear_requests();
+}
+
+void Sequencing::advance() {
+  control_.forget_urgent();
+  if (!control_.has_up() && !sequencer_.has_ready() && askers_.empty()) return;
+  const int64_t now = now_ns();
+  collect(now);
+  dispatch(now);
+  tell_askers(now);
+}
+
+void Sequencing::receive(const Reporters& from, std::string_view message, int64_t now_ns) {
+  const bool asks = Reader(message).get<Up>() == Up::kAsk;
+  if (!asks) return sequencer_.receive(from, message, now_ns);
+  if (askers_.empty()) states_.forget();
+  askers_.insert(askers_.end(), from.ranks.begin(), from.ranks.end());
+}
+
+/// Once it is known what all ranks are doing, or who does not answer has had its time.
+void Sequencing::tell_askers(int64_t now_ns) {
+  if (askers_.empty()) return;
+  std::string message;
+  Writer out(message);
+  out.put(Down::kTell);
+  bool known = true;
+  for (int rank = 0; rank < context_.size; ++rank) {
+    const std::optional<RankState> state = states_.of(rank, now_ns);
+    known &= state.has_value();
+    if (state && state->known()) state->encode(out);
+  }
+  states_.ask();
+  if (known) sequencer_.tell(std::exchange(askers_, {}), message);
+}
+
+void Sequencing::collect(int64_t now_ns) {
+  const std::vector<int>& local = context_.hosts.ranks_on(0);
+  for (int place = 1; place < context_.region->ranks(); ++place) {
+    const int rank = local[static_cast<size_t>(place)];
+    receive_from(rank, [&] {
+      control_.receive_up(
+          place, [&](std::string_view message) { receive({{rank}, {}}, message, now_ns); });
+    });
+  }
+  control_.receive_hosts([&](const Reporters& from, std::string_view message) {
+    const int first =
+        from.hosts.empty() ? from.ranks.at(0) : context_.hosts.leader_of(from.hosts[0].begin);
+    receive_from(first, [&] { receive(from, message, now_ns); });
+  });
+}
+
+/// A rank that says what no rank says is as good as lost.
+template <class Receive>
+void Sequencing::receive_from(int rank, Receive receive) {
+  if (context_.doorbell.aborted()) return;
+  try {
+    receive();
+  } catch (const Error& error) {
+    lost_({rank, -1, std::string("it sent what no rank sends: ") + error.what()});
+  }
+}
+
+/// Batches without rank 0 go out at once; one with it waits for the one before in its track,
+/// because what becomes ready meanwhile can go with it.
+void Sequencing::dispatch(int64_t now_ns) {
+  const auto may_go = [this](int32_t set) {
+    return std::find(busy_.begin(), busy_.end(), backend_.track_of(set)) == busy_.end();
+  };
+  while (!control_.has_down() && !control_.has_backlog() && sequencer_.dispatch(now_ns, may_go)) {
+  }
+}
+
+void Sequencing::begun(const Request& base) { busy_.push_back(backend_.track_of(base.set)); }
+
+void Sequencing::done(const Flight& flight) {
+  const int track = backend_.track_of(flight.base().set);
+  busy_.erase(std::find(busy_.begin(), busy_.end(), track));
+  sequencer_.batch_done(static_cast<int64_t>(flight.op.longest),
+                        context_.doorbell.data_sleeps() - flight.sleeps_before);
+}
+
+std::vector<std::string> Sequencing::check_stalls(int64_t now_ns) {
+  collect(now_ns);
+  std::vector<std::string> warnings =
+      sequencer_.check_stalls(now_ns, [&](int rank) { return states_.of(rank, now_ns); });
+  states_.ask();
+  dispatch(now_ns);
+  tell_askers(now_ns);
+  return warnings;
+}
+
+std::string Sequencing::all_blocked(int64_t now_ns) {
+  std::string all;
+  for (int rank = 0; rank < context_.size; ++rank) {
+    const std::optional<RankState> state = states_.of(rank, now_ns);
+    const double limit = context_.options.deadlock_seconds;
+    if (!state || !state->all_blocked || state->blocked_seconds < limit) {
+      states_.ask();
+      return "";
+    }
+    all += (rank == 0 ? " " : "; ") + context_.name_of(rank) + ": " + text_of(*state);
+  }
+  return all;
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "backends/backend.h"
+#include "engine/control/control.h"
+#include "engine/execution/flight.h"
+#include "engine/observe/rank_states.h"
+#include "engine/rank_context.h"
+#include "engine/sequencer/sequencer.h"
+
+namespace sirtaki {
+
+/// The sequencer on rank 0 among the ranks that it hears: takes what they report, and lets go what
+/// the tracks here have room for. Guarded by the agreement's lock.
+class Sequencing {
+ public:
+  /// `lost` is called when a rank says what no rank says.
+  Sequencing(RankContext& context, const Backend& backend, Control& control,
+             std::function<void(const Loss&)> lost);
+
+  /// Tells all ranks the settings on which they must agree.
+  void begin() { sequencer_.announce_settings(); }
+  /// Takes a message (Up …) of rank 0 itself, which does not go by shared memory.
+  void receive_own(std::string_view message);
+  /// Takes what the others have reported, and sends what can be run.
+  void advance();
+
+  /// A batch that has begun here keeps its track until it is done.
+  void begun(const Request& base);
+  void done(const Flight& flight);
+  void drop() { busy_.clear(); }
+
+  bool has_ready() const { return sequencer_.has_ready(); }
+  bool expects_peers() const { return sequencer_.expects_peers(); }
+  void set_timeline(Timeline* timeline) { sequencer_.set_timeline(timeline); }
+
+  /// Operations that some members have not submitted for too long fail, or are told.
+  std::vector<std::string> check_stalls(int64_t now_ns);
+  /// What every rank is blocked in, if all have been for so long; else empty.
+  std::string all_blocked(int64_t now_ns);
+
+ private:
+  void receive(const Reporters& from, std::string_view message, int64_t now_ns);
+  void tell_askers(int64_t now_ns);
+  void collect(int64_t now_ns);
+  void dispatch(int64_t now_ns);
+  template <class Receive>
+  void receive_from(int rank, Receive receive);
+
+  RankContext& context_;
+  const Backend& backend_;
+  Control& control_;
+  const std::function<void(const Loss&)> lost_;
+  Sequencer sequencer_;
+  RankStates states_;
+  std::vector<int> askers_;  ///< ranks that want to know what all are doing
+  std::vector<int> busy_;    ///< the tracks whose last batch is not done here
+};
+
+}  // namespace sirtaki

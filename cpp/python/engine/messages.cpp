@@ -1,0 +1,89 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include "base/clock.h"
+#include "pairs/message.h"
+#include "python/engine/engine_parts.h"
+#include "python/kept.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace sirtaki {
+namespace {
+
+template <bool kSends>
+Transfer transfer_of(uintptr_t address, size_t bytes, int rank, int64_t tag, int set) {
+  return {kSends, rank, set, tag, reinterpret_cast<std::byte*>(address), bytes};
+}
+
+template <bool kSends>
+std::shared_ptr<Handle> start(HeldEngine& engine, uintptr_t address, size_t bytes, int rank,
+                              int64_t tag, int set, nb::object keep,
+                              std::shared_ptr<Completions> completions, int64_t number) {
+  Transfer transfer = transfer_of<kSends>(address, bytes, rank, tag, set);
+  std::shared_ptr<Handle> handle = handle_for(std::move(completions), number);
+  sirtaki::keep(*handle, std::move(keep));
+  transfer.owner = handle;
+  nb::gil_scoped_release release;
+  engine->start(std::move(transfer));
+  return handle;
+}
+
+/// A caller that is interrupted gives its message up, for nobody else has the handle.
+template <bool kSends>
+std::shared_ptr<Handle> start_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes,
+                                       int rank, int64_t tag, int set, nb::object keep) {
+  std::shared_ptr<Handle> handle;
+  {
+    nb::gil_scoped_release release;
+    handle = engine->start_and_wait(transfer_of<kSends>(address, bytes, rank, tag, set),
+                                    now_ns() + kSignalCheckNs);
+  }
+  try {
+    wait_and_check(engine, *handle, keep);
+  } catch (...) {
+    engine->withdraw(handle);
+    throw;
+  }
+  return handle;
+}
+
+void send_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes, int rank, int64_t tag,
+                   int set, nb::object keep) {
+  start_and_wait<true>(engine, address, bytes, rank, tag, set, std::move(keep));
+}
+
+/// The rank whose message it is, and its bytes.
+std::pair<int, size_t> receive_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes,
+                                        int rank, int64_t tag, int set, nb::object keep) {
+  const auto handle =
+      start_and_wait<false>(engine, address, bytes, rank, tag, set, std::move(keep));
+  return {handle->message.source, handle->message.bytes};
+}
+
+}  // namespace
+
+void bind_messages(nb::class_<HeldEngine>& engine) {
+  engine
+      .def("send", &start<true>, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a,
+           "keep"_a.none(), "completions"_a.none() = std::shared_ptr<Completions>(),
+           "number"_a = int64_t{0})
+      .def("send_and_wait", &send_and_wait, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a,
+           "keep"_a.none())
+      .def("receive", &start<false>, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a,
+           "keep"_a.none(), "completions"_a.none() = std::shared_ptr<Completions>(),
+           "number"_a = int64_t{0})
+      .def("receive_and_wait", &receive_and_wait, "address"_a, "bytes"_a, "rank"_a, "tag"_a,
+           "set"_a, "keep"_a.none(), "The rank whose message it is, and its bytes.")
+      .def(
+          "withdraw",
+          [](HeldEngine& engine, const std::shared_ptr<Handle>& handle) {
+            engine->withdraw(handle);
+          },
+          "handle"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Takes back a receive that no message has come for; does nothing to any other.");
+}
+
+}  // namespace sirtaki

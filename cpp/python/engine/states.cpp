@@ -1,0 +1,76 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/clock.h"
+#include "engine/observe/rank_state.h"
+#include "python/engine/engine_parts.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+// What ranks are doing.
+namespace sirtaki {
+namespace {
+
+/// -1: it has none.
+int64_t number_of(uint32_t chunk) {
+  return chunk == Awaited::kNoChunk ? int64_t{-1} : int64_t{chunk};
+}
+
+/// Of each rank: (rank, what it is doing, its operations, oldest first).
+nb::list snapshot_of(HeldEngine& engine, size_t most, double patience) {
+  std::vector<Engine::Snapshot> ranks;
+  {
+    const nb::gil_scoped_release release;
+    ranks =
+        engine->snapshot(most, patience > 0 ? now_ns() + static_cast<int64_t>(patience * 1e9) : 0);
+  }
+  nb::list result;
+  for (Engine::Snapshot& rank : ranks) {
+    result.append(nb::make_tuple(rank.rank, nb::cast(std::move(rank.state)),
+                                 nb::cast(std::move(rank.operations))));
+  }
+  return result;
+}
+
+}  // namespace
+
+void bind_states(nb::module_& m, nb::class_<HeldEngine>& engine) {
+  nb::class_<Recorded>(m, "Recorded")
+      .def_ro("number", &Recorded::number)
+      .def_prop_ro("operation", [](const Recorded& one) { return one.operation; })
+      .def_ro("tensor", &Recorded::tensor)
+      .def_prop_ro("dtype", [](const Recorded& one) { return name(one.dtype); })
+      .def_prop_ro("stage", [](const Recorded& one) { return name(one.stage); })
+      .def_ro("set", &Recorded::set)
+      .def_ro("bytes", &Recorded::bytes)
+      .def_ro("submitted_ns", &Recorded::submitted_ns)
+      .def_ro("agreed_ns", &Recorded::agreed_ns)
+      .def_ro("begun_ns", &Recorded::begun_ns)
+      .def_ro("ended_ns", &Recorded::ended_ns)
+      .def_prop_ro("phase", [](const Recorded& one) { return name(one.awaited.phase); })
+      .def_prop_ro("peer", [](const Recorded& one) { return one.awaited.rank; })
+      .def_prop_ro("chunk", [](const Recorded& one) { return number_of(one.awaited.chunk); })
+      .def_ro("waits_since_ns", &Recorded::waits_since_ns);
+
+  nb::class_<RankState>(m, "RankState")
+      .def_prop_ro("known", &RankState::known)
+      .def_prop_ro("gone",
+                   [](const RankState& state) { return state.place == RankState::Place::kGone; })
+      .def_prop_ro("stage", [](const RankState& state) { return name(state.stage); })
+      .def_ro("operation", &RankState::operation)
+      .def_ro("tensor", &RankState::tensor)
+      .def_prop_ro("phase", [](const RankState& state) { return name(state.phase); })
+      .def_ro("peer", &RankState::peer)
+      .def_prop_ro("chunk", [](const RankState& state) { return number_of(state.chunk); })
+      .def_ro("seconds", &RankState::seconds)
+      .def_ro("open", &RankState::open)
+      .def_ro("completed", &RankState::completed)
+      .def_ro("blocked_seconds", &RankState::blocked_seconds)
+      .def("__str__", &text_of);
+
+  engine.def("snapshot", &snapshot_of, "most"_a, "patience"_a);
+}
+
+}  // namespace sirtaki

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/channel.h"
+#include "transport/memory/doorbell.h"
+
+namespace sirtaki {
+
+/// A rank's channels of one network. Here is decided who is lost and when: of a broken channel both
+/// ends know that it broke, but not why.
+class Channels {
+ public:
+  /// `silent_ns`: how long a host may answer nothing; 0: for ever.
+  Channels(int rank, const Doorbell& doorbell, std::unique_ptr<Network> network, int64_t silent_ns)
+      : rank_(rank), doorbell_(doorbell), network_(std::move(network)), silent_ns_(silent_ns) {}
+
+  Network& network() { return *network_; }
+
+  /// Begins to connect to those of `ranks` to which there is no channel.
+  void open(std::vector<int> ranks);
+  bool opening() const { return !opening_.empty(); }
+  /// New channels. Throws where one cannot be had.
+  std::vector<Channel*> opened();
+  bool has(int rank) const { return channels_.contains(rank); }
+
+  /// Moves what can be moved; false if that was nothing.
+  bool progress(Channel& channel) {
+    const bool left = channel.flush();
+    const bool came = channel.fetch();
+    if (channel.broken()) lose(channel);
+    return left || came;
+  }
+  /// A channel broke. Its other end may only have given up on account of a third rank: who watches
+  /// processes and hosts knows which, and is given time to say so.
+  void lose(const Channel& channel);
+  /// The end of its channel is no loss: the rank has said that it leaves.
+  void excuse(int rank) { excused_.insert(rank); }
+  /// Somebody is about to be named as lost.
+  bool losing() const { return broken_.has_value(); }
+  /// Where nothing moves: names who is lost, unless somebody was before; now and then asks whether
+  /// the other hosts answer. Throws once the world has ended.
+  void check_patience();
+  /// Throws once the world has ended, or a lost rank has been given its time.
+  void settle();
+  /// Ends the world now; whoever was lost first is named.
+  [[noreturn]] void end_world(int rank, const std::string& why) const;
+
+  /// Forgets what is noted, after an error. Where the world has not ended because of it, closes the
+  /// channels, which peers notice; else they stay open, so that no peer takes this rank for the
+  /// lost one.
+  void drop();
+
+ private:
+  static constexpr int64_t kSettleNs = 500'000'000;
+  static constexpr int64_t kLookAgainNs = 250'000'000;
+
+  void lose(int rank, const std::string& why);
+
+  const int rank_;
+  const Doorbell& doorbell_;
+  const std::unique_ptr<Network> network_;
+  const int64_t silent_ns_;
+  std::set<int> opening_;
+  std::unordered_map<int, std::unique_ptr<Channel>> channels_;
+  std::set<int> excused_;
+  std::optional<Loss> broken_;  ///< the first
+  int64_t settled_ns_ = 0;  ///< until when others may say that the world ended for another reason
+  int64_t look_at_ns_ = 0;  ///< when to ask again whether the other hosts answer
+};
+
+}  // namespace sirtaki

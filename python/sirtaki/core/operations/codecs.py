@@ -1,0 +1,19 @@
+"""In what float32 numbers travel, as the core numbers it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sirtaki._core import CODECS, REDUCTIONS, feed_back, has_coded_reduction
+
+__all__ = ["NONE", "NUMBERS", "REDUCED", "feed_back"]
+
+NUMBERS: Final = CODECS
+NONE: Final = CODECS["none"]
+# Pairs of a codec and a reduction that numbers can have which travel so.
+REDUCED: Final = frozenset(
+    (codec, op)
+    for codec in CODECS.values()
+    for op in REDUCTIONS.values()
+    if has_coded_reduction(codec, op)
+)

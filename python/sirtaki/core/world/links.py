@@ -1,0 +1,148 @@
+"""What connects this rank to the others of its world, from one engine to the next."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import time
+from dataclasses import replace
+
+from sirtaki import _core
+from sirtaki.rendezvous.host.heaps import HeapMemory
+from sirtaki.rendezvous.world.join import Joined, JoinSettings, join_world
+from sirtaki.rendezvous.world.start import Meeting
+
+# What is left of the start timeout where going on with kept links has taken nearly all of it.
+_LEAST_SECONDS = 1.0
+_ENGINE_LABEL = b"sirtaki key of an engine's objects\0"
+
+
+class Links:
+    """The connections of a world, which outlive the engines that use them, one after the other.
+
+    Args:
+        settings: What they were made for.
+        joined: What `join_world` returned; its descriptors belong to the links.
+    """
+
+    def __init__(self, settings: JoinSettings, joined: Joined) -> None:
+        self.joined = joined
+        self._settings = settings
+        self._process = os.getpid()
+        self._cores = os.sched_getaffinity(0)
+        self._heap = own_heap()
+        self._generation = 1
+        self.core = _core.Links(
+            rank=joined.topology.rank,
+            host_of=joined.host_of,
+            memfd=joined.memfd,
+            bells=joined.bells,
+            local_links=joined.local_links,
+            host_links=joined.host_links,
+            connect=joined.connect,
+            why_broken=joined.why_broken,
+            patience=settings.timeout,
+            silent=settings.silent_seconds,
+            heaps=[(heap.descriptor, heap.bytes) for heap in joined.heaps],
+        )
+
+    @property
+    def object_key(self) -> bytes | None:
+        """The key that vouches for objects between hosts: another one for every engine."""
+        if self.joined.object_key is None:
+            return None
+        label = _ENGINE_LABEL + self._generation.to_bytes(4, "big")
+        return hmac.digest(self.joined.object_key, label, "sha256")
+
+    def renew(self, settings: JoinSettings) -> bool:
+        """Go on with another engine, if all ranks do; the last one must have ended well.
+
+        Args:
+            settings: What is wanted now.
+
+        Returns:
+            False where some rank wants something else, or has lost its links: then these are
+            closed, on all ranks.
+
+        Raises:
+            TimeoutError: A rank did not come in time; the message names it, and they are closed.
+        """
+        if os.getpid() != self._process:
+            return False  # what a forked child has of them is its parent's
+        if not (
+            self._settings == replace(settings, timeout=self._settings.timeout)
+            and self._cores == os.sched_getaffinity(0)
+            and self._heap == own_heap()
+        ):
+            self.close()
+            return False
+        try:
+            generation, missing = self.core.renew(settings.timeout)
+        except BaseException:
+            self.close()
+            raise
+        if missing:
+            self.close()
+            raise TimeoutError(self._describe(missing, settings.timeout))
+        if generation == 0:
+            self.close()
+            return False
+        self._generation = generation
+        self.joined.begin(generation)
+        return True
+
+    def _describe(self, missing: list[int], timeout: float) -> str:
+        joined = self.joined
+        own = joined.topology.rank
+        late = ", ".join(f"rank {rank} ({joined.hostnames[rank]})" for rank in missing)
+        return (
+            f"rank {own} ({joined.hostnames[own]}): {late} did not call init() again within "
+            f"{timeout:g} s"
+        )
+
+    def close(self) -> None:
+        """Hang up on all other ranks; in a forked child without effect."""
+        if os.getpid() != self._process:
+            return
+        self.core.close()
+        self.joined.close()
+
+
+def own_heap() -> HeapMemory:
+    """Return this process's shared heap; its descriptor stays the heap's."""
+    return HeapMemory(*_core.heap_memory())
+
+
+def connect(settings: JoinSettings, kept: Links | None, meeting: Meeting | None) -> Links:
+    """Go on with the links that are kept, or meet all ranks anew; every rank calls it.
+
+    Args:
+        settings: What is wanted.
+        kept: Of the last world, if it ended well; closed where they do not serve.
+        meeting: Where the ranks meet, needed unless it is one rank alone.
+
+    Raises:
+        ValueError: Ranks contradict each other or run different versions.
+        TimeoutError: A rank did not come within the start timeout.
+        ConnectionError: A rank died while joining, or a host cannot be reached.
+    """
+    start = time.monotonic()
+    if kept is not None and kept.renew(settings):
+        return kept
+    left = max(_LEAST_SECONDS, settings.timeout - (time.monotonic() - start))
+    hurried = replace(settings, timeout=left)
+    store = meeting.store if meeting else None
+
+    def join(settings: JoinSettings, prefix: str) -> Joined:
+        functions = _core.region_bytes, _core.linked_hosts
+        return join_world(settings, store, prefix, *functions, own_heap(), _core.slot_bytes)
+
+    if meeting is None or meeting.attempts is None or settings.wanted.size == 1:
+        joined = join(hurried, "world/1")
+    else:
+        joined = meeting.attempts.meet(hurried, join)
+    try:
+        return Links(settings, joined)
+    except BaseException:
+        joined.close()
+        raise

@@ -1,0 +1,103 @@
+"""Registering process sets and removing them, together with all ranks of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sirtaki.core.operations.objects import allgather_object
+from sirtaki.core.world import state
+from sirtaki.core.world.process_sets import ProcessSet
+from sirtaki.core.world.world import World
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Register a process set; every rank calls this alike, and all wait for each other.
+
+    Args:
+        process_set: The set, or the world ranks it consists of.
+
+    Returns:
+        The registered set.
+
+    Raises:
+        ValueError: Process sets are not dynamic (``HOROVOD_DYNAMIC_PROCESS_SETS=1`` or
+            ``init(process_sets="dynamic")`` makes them so), a rank does not exist, or the set
+            exists.
+        MismatchError: Ranks gave different lists.
+    """
+    world = state.current_world()
+    if not world.dynamic_process_sets:
+        raise ValueError(
+            "process sets cannot be added at run time: set HOROVOD_DYNAMIC_PROCESS_SETS=1 or call "
+            'init(process_sets="dynamic")'
+        )
+    added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    _register(world, added)
+    return added
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Remove a registered set; every rank calls this, and all wait for each other.
+
+    Returns:
+        True; False for the global set, an unregistered one, or before ``init()``.
+
+    Raises:
+        ValueError: Process sets are not dynamic.
+    """
+    if not state.is_initialized() or not process_set._registered_ids:
+        return False
+    world = state.current_world()
+    if not world.dynamic_process_sets:
+        raise ValueError("process sets cannot be removed: they are not dynamic")
+    for number in process_set._registered_ids:
+        world.remove_process_set(number)
+    process_set._invalidate()
+    if process_set in world.process_sets:
+        world.process_sets.remove(process_set)
+    return True
+
+
+def _register(world: World, process_set: ProcessSet) -> None:
+    if process_set.process_set_id is not None or process_set._registered_ids:
+        raise ValueError(f"{process_set} is registered already")
+    if process_set.mpi_comm is not None:
+        sets = _sets_of_communicators(world, process_set)
+    else:
+        sets = [process_set.ranks or []]
+    # Whether a set is good is found out together, so that no rank waits for one that gave up.
+    numbers = [world.add_process_set(ranks) for ranks in sets]
+    if process_set.ranks in sets:
+        process_set.process_set_id = numbers[sets.index(process_set.ranks)]
+    process_set._registered_ids = numbers
+    world.process_sets.append(process_set)
+
+
+def _sets_of_communicators(world: World, process_set: ProcessSet) -> list[list[int]]:
+    """Find out who is in a communicator here and, together, which ones the others have."""
+    own: list[int] | str
+    try:
+        own = world.ranks_of(process_set.mpi_comm)
+    except ValueError as error:
+        own = f"rank {world.topology.rank}: {error}"
+    found: list[list[int] | str] = allgather_object(own, "process_set_of_communicators")
+    wrong = [each for each in found if isinstance(each, str)]
+    if wrong or isinstance(own, str):
+        raise ValueError("; ".join(wrong))
+    process_set._ranks = own
+    sets: list[list[int]] = []
+    for each in found:
+        if not isinstance(each, str) and each and each not in sets:
+            sets.append(each)
+    return sets
+
+
+def register_all(world: World, process_sets: Sequence[ProcessSet]) -> None:
+    """Register the sets given to ``init()``."""
+    for number, process_set in enumerate(process_sets):
+        try:
+            _register(world, process_set)
+        except ValueError as error:
+            raise ValueError(
+                f"process_sets entry number {number} is a duplicate or invalid: {error}"
+            ) from None

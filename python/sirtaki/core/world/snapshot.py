@@ -1,0 +1,179 @@
+"""What all ranks are doing, also when they are stuck, stopped or dead."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from sirtaki import _core
+from sirtaki.core.world.state import current_world
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What an operation under way waits for.
+
+    phase: what the peer is to do: ``write`` or ``read`` (be done with) a chunk in shared memory,
+    ``leave`` an earlier operation, ``send`` or ``take`` a message, or bytes between hosts. peer:
+    its rank, -1 for any. chunk: its number in the operation, None where it has none. seconds: for
+    how long.
+    """
+
+    phase: str
+    peer: int
+    chunk: int | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of a rank, or a message. Times are seconds ago, None where it is not so far.
+
+    number: counted from 1 on its rank; 0 for the message that it sleeps for. kind, name: as
+    messages show them, the name cut to 40 bytes. stage: ``submitted``, ``agreed`` by all ranks,
+    ``under way``, ``handed over`` to its accelerator, ``done`` or ``failed``.
+    waits: None where it does not wait, or not for longer than a rank polls; of operations that run
+    as one batch the first one tells.
+    """
+
+    number: int
+    kind: str
+    name: str
+    process_set: int
+    bytes: int
+    dtype: str
+    stage: str
+    submitted: float | None
+    agreed: float | None
+    begun: float | None
+    ended: float | None
+    waits: Waiting | None
+
+    def __str__(self) -> str:
+        ages = (
+            ("submitted", self.submitted),
+            ("agreed", self.agreed),
+            ("begun", self.begun),
+            ("ended", self.ended),
+        )
+        times = [f"{what} {age:.1f} s ago" for what, age in ages if age is not None]
+        text = f"{self.number} {self.kind} {self.name!r} ({self.bytes} bytes): {self.stage}"
+        text = ", ".join([text, *times])
+        if self.waits is None:
+            return text
+        waits = self.waits
+        chunk = "" if waits.chunk is None else f" chunk {waits.chunk}"
+        return f"{text}; waits {waits.seconds:.1f} s for rank {waits.peer} to {waits.phase}{chunk}"
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What a rank is doing: of all that is open what tells most, else what has ended last.
+
+    operation, tensor: as messages show them; of a message ``send`` or ``receive`` and its tag, and
+    empty where there was none yet. stage: as of an `Operation`, or ``gone`` from the world. waits:
+    None where it waits for no rank in particular. seconds: for how long it is at that stage, or has
+    ended. completed: how many operations have. blocked: for how many seconds a thread of its
+    process has been blocked in it with nothing moving; 0 where none is, or not for a second.
+    """
+
+    stage: str
+    operation: str
+    tensor: str
+    waits: Waiting | None
+    seconds: float
+    completed: int
+    blocked: float
+    text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class RankState:
+    """What a rank is doing, and of a rank of this host its operations, oldest first.
+
+    doing: None where its host has not answered. operations: all that have not ended, and the latest
+    others; empty of ranks on other hosts.
+    """
+
+    rank: int
+    doing: Doing | None = None
+    operations: list[Operation] = field(default_factory=list)
+
+    @property
+    def open(self) -> list[Operation]:
+        """Return those that have not ended."""
+        return [one for one in self.operations if one.stage not in ("done", "failed")]
+
+    def __str__(self) -> str:
+        doing = "its host does not answer" if self.doing is None else self.doing
+        return "\n  ".join([f"rank {self.rank}: {doing}", *map(str, self.operations)])
+
+
+def snapshot(last: int = 16, patience: float = 2.0) -> list[RankState]:
+    """Return what every rank of the job is doing.
+
+    It waits for no rank: call it from any thread or signal handler while this rank is stuck in an
+    operation. Ranks of this host that are stopped or dead are shown as they were. The leaders of
+    other hosts are asked, through rank 0.
+
+    Args:
+        last: How many operations that have ended to show of each rank of this host; it remembers
+            4096.
+        patience: How many seconds to wait for other hosts' answers; 0: only this host is shown.
+
+    Raises:
+        ValueError: Before ``init()``, or `last` is negative.
+    """
+    if last < 0:
+        raise ValueError(f"last={last} must not be negative")
+    ranks = current_world().engine.snapshot(last, patience)
+    now = time.monotonic_ns()
+    return [
+        RankState(rank, _doing(state), [_operation(one, now) for one in found])
+        for rank, state, found in ranks
+    ]
+
+
+def _doing(state: _core.RankState) -> Doing | None:
+    if not state.known:
+        return None
+    return Doing(
+        stage="gone" if state.gone else state.stage,
+        operation=state.operation,
+        tensor=state.tensor,
+        waits=_waiting(state.phase, state.peer, state.chunk, state.seconds),
+        seconds=state.seconds,
+        completed=state.completed,
+        blocked=state.blocked_seconds,
+        text=str(state),
+    )
+
+
+def _waiting(phase: str, peer: int, chunk: int, seconds: float) -> Waiting | None:
+    if not phase:
+        return None
+    return Waiting(phase, peer, None if chunk < 0 else chunk, seconds)
+
+
+def _operation(one: _core.Recorded, now: int) -> Operation:
+    return Operation(
+        number=one.number,
+        kind=one.operation,
+        name=one.tensor,
+        process_set=one.set,
+        bytes=one.bytes,
+        dtype=one.dtype,
+        stage=one.stage,
+        submitted=_age(one.submitted_ns, now),
+        agreed=_age(one.agreed_ns, now),
+        begun=_age(one.begun_ns, now),
+        ended=_age(one.ended_ns, now),
+        waits=_waiting(one.phase, one.peer, one.chunk, (now - one.waits_since_ns) * 1e-9),
+    )
+
+
+def _age(then: int, now: int) -> float | None:
+    return (now - then) * 1e-9 if then else None

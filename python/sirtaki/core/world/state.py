@@ -1,0 +1,186 @@
+"""The world that every function uses: the process's own, or one that a thread has entered."""
+
+from __future__ import annotations
+
+from sirtaki.backends import mpi
+from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.world import accelerators
+from sirtaki.core.world.world import World, entered
+from sirtaki.rendezvous.network import interfaces as network
+from sirtaki.rendezvous.stores import tcp_store
+
+_NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
+
+
+class Default:
+    """The world of ``init()``."""
+
+    world: World | None = None
+
+
+def _current() -> World | None:
+    world = entered.get()
+    if world is None:
+        return Default.world
+    return None if world.closed else world
+
+
+def addresses() -> list[str]:
+    """Return addresses of this host at which ranks of others may reach it, the likeliest first.
+
+    Raises:
+        ValueError: Before ``init()``, or none of the interfaces chosen is up here.
+    """
+    store = current_world().store
+    over_tcp = store.startswith((tcp_store.SCHEME, tcp_store.TLS_SCHEME))
+    towards = tcp_store.endpoints_of(store) if over_tcp else []
+    return network.candidates(towards, current_world().config.interfaces)
+
+
+def is_initialized() -> bool:
+    """Tell whether ``init()`` was called and ``shutdown()`` was not."""
+    return _current() is not None
+
+
+def current_world() -> World:
+    """Return the world.
+
+    Raises:
+        ValueError: There is none.
+    """
+    world = _current()
+    if world is None:
+        raise ValueError(_NOT_INITIALIZED)
+    return world
+
+
+def world_for_operation() -> World:
+    """Return the world, for a collective.
+
+    Raises:
+        HorovodInternalError: There is none.
+    """
+    world = _current()
+    if world is None:
+        raise HorovodInternalError(_NOT_INITIALIZED)
+    return world
+
+
+def rank() -> int:
+    """Return this process's number in the world, from 0. ValueError before ``init()``."""
+    return current_world().topology.rank
+
+
+def size() -> int:
+    """Return the number of processes in the world. ValueError before ``init()``."""
+    return current_world().topology.size
+
+
+def local_rank() -> int:
+    """Return this process's number on its host. ValueError before ``init()``."""
+    return current_world().topology.local_rank
+
+
+def local_size() -> int:
+    """Return the number of processes on this host. ValueError before ``init()``."""
+    return current_world().topology.local_size
+
+
+def cross_rank() -> int:
+    """Return this host's number among hosts with this local rank. ValueError before ``init()``."""
+    return current_world().topology.cross_rank
+
+
+def cross_size() -> int:
+    """Return the number of hosts with this local rank. ValueError before ``init()``."""
+    return current_world().topology.cross_size
+
+
+def is_homogeneous() -> bool:
+    """Tell whether every host has the same number of ranks. ValueError before ``init()``."""
+    return current_world().membership.homogeneous
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Write a Chrome trace from now on; rank 0 writes, elsewhere nothing happens.
+
+    Args:
+        file_path: Where to write; an existing file is replaced.
+        mark_cycles: Also mark the start of every batch.
+
+    Raises:
+        ValueError: Before ``init()``, without ``HOROVOD_TIMELINE`` at start (``DYNAMIC`` prepares
+            without starting), or the file cannot be written.
+    """
+    world = current_world()
+    if not world.config.timeline:
+        raise ValueError(
+            "the timeline is off: start the job with HOROVOD_TIMELINE=DYNAMIC to start it later"
+        )
+    world.engine.start_timeline(file_path, mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Stop writing the trace and close the file. ValueError as `start_timeline`."""
+    world = current_world()
+    if not world.config.timeline:
+        raise ValueError("the timeline is off: there is nothing to stop")
+    world.engine.stop_timeline()
+
+
+def mpi_threads_supported() -> bool:
+    """Tell whether the script may call MPI at the same time as the engine does.
+
+    Raises:
+        ValueError: Before ``init()``, or operations do not run on MPI.
+    """
+    current_world()
+    if not mpi_enabled():
+        raise ValueError("mpi_threads_supported() needs MPI, which is not enabled")
+    return mpi.threads_supported()
+
+
+def mpi_enabled() -> bool:
+    """Tell whether operations run on MPI."""
+    world = _current()
+    return world is not None and world.engine.backend_name() == mpi.NAME
+
+
+def mpi_built() -> bool:
+    """Tell whether MPI can be used: mpi4py and an MPI are installed."""
+    return mpi.built()
+
+
+def gloo_enabled() -> bool:
+    """Tell whether the native transport, which takes Gloo's place, is used."""
+    return not mpi_enabled()
+
+
+def gloo_built() -> bool:
+    """Tell whether the native transport, which takes Gloo's place, can be used."""
+    return True
+
+
+def nccl_built() -> int:
+    """Return NCCL's version code; 0 without NCCL, a GPU, or PyTorch in this process."""
+    return accelerators.nccl_version()
+
+
+def ddl_built() -> bool:
+    """Tell whether IBM DDL can be used: no."""
+    return False
+
+
+def ccl_built() -> bool:
+    """Tell whether Intel oneCCL can be used: no."""
+    return False
+
+
+def cuda_built() -> bool:
+    """Tell whether CUDA tensors are reduced on the GPU."""
+    return accelerators.serves_cuda()
+
+
+def rocm_built() -> bool:
+    """Tell whether ROCm tensors are reduced on the GPU."""
+    return accelerators.serves_rocm()

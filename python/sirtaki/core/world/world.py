@@ -1,0 +1,286 @@
+"""A world that this process is a member of, and the engine that serves it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
+from typing import Any
+
+from sirtaki import _core
+from sirtaki.backends import mpi
+from sirtaki.core.config import Config
+from sirtaki.core.operations import kinds
+from sirtaki.core.world.affinity import engine_bound
+from sirtaki.core.world.links import Links, connect
+from sirtaki.core.world.unpickling import ObjectSeals
+from sirtaki.rendezvous.network.tcp_socket import silent_seconds
+from sirtaki.rendezvous.world import start
+from sirtaki.rendezvous.world.attempts import Attempts
+from sirtaki.rendezvous.world.join import Joined, JoinSettings
+from sirtaki.rendezvous.world.membership import Membership, Topology
+from sirtaki.rendezvous.world.placement import Placement
+from sirtaki.rendezvous.world.start import Meeting
+
+
+class World:
+    """A world that this process is a member of, and the engine that serves it.
+
+    ``init()`` makes the one that the process has by default. One that is made of a placement stands
+    beside it, and is what all functions use in a thread that has entered it::
+
+        with sirtaki.World(placement):
+            sirtaki.allreduce(array)
+
+    Leaving closes it. Threads that others start, such as those of a framework's backward pass, use
+    the default one.
+
+    Args:
+        placement: This process's place; every rank has another one of the same world.
+        dynamic_process_sets: Whether process sets may be added and removed.
+
+    Raises:
+        ValueError: As `World.join`, or a setting in the environment is wrong.
+        TimeoutError, ConnectionError: As `World.join`.
+    """
+
+    def __init__(self, placement: Placement, dynamic_process_sets: bool = False) -> None:
+        config = Config.from_env(placement=placement)
+        self._meeting: Meeting | None = meet(config) if placement.size > 1 else None
+        self._tokens: list[Token[World | None]] = []
+        try:
+            self._start(
+                config,
+                config.membership,
+                config.topology,
+                self._meeting,
+                dynamic=dynamic_process_sets or config.dynamic_process_sets,
+            )
+        except BaseException:
+            self._end_meeting()
+            raise
+        atexit.register(self.close)
+
+    @classmethod
+    def join(
+        cls,
+        config: Config,
+        wanted: Membership,
+        topology: Topology,
+        meeting: Meeting | None,
+        kept: Links | None = None,
+        dynamic: bool = False,
+        library: Any = None,
+    ) -> World:
+        """Join the other members; `meeting` is needed unless it is one rank alone.
+
+        Args:
+            config: The settings.
+            wanted: Who is to form the world.
+            topology: This rank's place there, as far as it is known.
+            meeting: Where the ranks meet; it stays the caller's.
+            kept: Links of an earlier world, closed where they do not serve this one.
+            dynamic: Whether process sets may be added and removed later.
+            library: What `start_mpi` returned.
+
+        Raises:
+            ValueError: Ranks contradict each other or run different versions, the engine cannot run
+                where it is to, or what MPI moves cannot be encrypted as TLS promises.
+            TimeoutError: A rank did not come within ``config.start_timeout`` seconds.
+            ConnectionError: A rank died while joining, or a host cannot be reached.
+        """
+        world = cls.__new__(cls)
+        world._meeting, world._tokens = None, []
+        world._start(config, wanted, topology, meeting, kept, dynamic, library)
+        return world
+
+    def _start(
+        self,
+        config: Config,
+        wanted: Membership,
+        topology: Topology,
+        meeting: Meeting | None,
+        kept: Links | None = None,
+        dynamic: bool = False,
+        library: Any = None,
+    ) -> None:
+        settings = JoinSettings(
+            wanted,
+            topology,
+            hostname=config.hostname,
+            timeout=config.start_timeout,
+            secret=meeting.secret if meeting else None,
+            interfaces=config.interfaces,
+            host_id=config.host_id,
+            tls=config.tls,
+            sockets=config.sockets_per_peer,
+            direct_hosts=config.direct_hosts,
+            silent_seconds=silent_seconds(config.host_timeout),
+        )
+        self.links = connect(settings, kept, meeting)
+        joined = self.links.joined
+        try:
+            if library and config.tls:
+                _require_one_host(joined.host_of)
+            with engine_bound(config.thread_affinity, joined.topology.local_rank):
+                self.engine = _core.Engine(
+                    self.links.core,
+                    options=_options(config, joined),
+                    backend=library and mpi.MpiBackend(library, wanted.ids),
+                )
+        except BaseException:
+            self.links.close()
+            raise
+        self.config = config
+        self.membership = joined.membership
+        self.topology = joined.topology
+        self.seals = ObjectSeals(self.links.object_key, joined.hostnames)
+        self.dynamic_process_sets = dynamic
+        self.store = meeting.store.address if meeting else ""
+        self.ranks = list(range(joined.topology.size))
+        # Those that are registered; `ProcessSet`, which knows worlds.
+        self.process_sets: list[Any] = []
+        self.closed = False
+        # Called when its engine has ended.
+        self.at_close: list[Callable[[], None]] = []
+        self._owner = os.getpid()
+
+    def close(self) -> None:
+        """Leave: what others still wait for fails there. Calling it again does nothing."""
+        links = self.leave()
+        if links is not None:
+            links.close()
+
+    def leave(self) -> Links | None:
+        """Leave as `close` does, but return the links where another world may use them."""
+        if self.closed or self._owner != os.getpid():
+            return None  # a forked child has no engine thread and must not speak for its parent
+        self.closed = True
+        atexit.unregister(self.close)
+        for process_set in self.process_sets:
+            process_set._invalidate()
+        self.process_sets.clear()
+        ended_well = self.engine.shutdown()
+        for end in self.at_close:
+            end()
+        self._end_meeting()
+        if ended_well:
+            return self.links
+        self.links.close()
+        return None
+
+    def _end_meeting(self) -> None:
+        if self._meeting is not None:
+            self._meeting.close()
+
+    def __enter__(self) -> World:
+        self._tokens.append(entered.set(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        entered.reset(self._tokens.pop())
+        self.close()
+
+    def add_process_set(self, ranks: Sequence[int]) -> int:
+        """Register a set on all ranks; return its id."""
+        return self._submit(kinds.ADD_SET, "add_process_set", 0, list(ranks)).value
+
+    def ranks_of(self, comm: object) -> list[int]:
+        """Return the ranks of an mpi4py communicator's processes, none of COMM_NULL.
+
+        Raises:
+            ValueError: Some of them are not in this world.
+        """
+        launched, members = self.config.topology, self.membership.ids
+        chosen = mpi.ranks_of(comm, launched.rank, launched.size, or_none=True)
+        if not set(chosen) <= set(members):
+            raise ValueError("the communicator has processes that are not in this world")
+        return sorted(map(members.index, chosen))
+
+    def remove_process_set(self, process_set_id: int) -> None:
+        """Forget a set on all ranks."""
+        self._submit(kinds.REMOVE_SET, "remove_process_set", process_set_id, [])
+
+    def _submit(self, kind: int, name: str, root: int, splits: list[int]) -> _core.Handle:
+        request = _core.Request(kind, name=name, root=root, splits=splits, waits=True)
+        return self.engine.submit(request, None)
+
+
+# What a thread, or whatever else has a context of its own, has entered.
+entered: ContextVar[World | None] = ContextVar("sirtaki_world", default=None)
+
+
+def meet(config: Config) -> Meeting:
+    """Return where all ranks of this start meet. Raises as `rendezvous.world.start.meet`."""
+    place = start.Place(
+        start=config.start,
+        rendezvous=config.rendezvous,
+        secret_file=config.secret_file,
+        secret=config.secret,
+        interfaces=config.interfaces,
+        home=config.shared_folder,
+        tls=config.tls,
+        timeout=config.start_timeout,
+    )
+    met = start.meet(place)
+    met.attempts = Attempts(met.store, met.advice)
+    return met
+
+
+def start_mpi(config: Config) -> Any:
+    """Return MPI, started, or None when it is not to move the data.
+
+    Comes before the ranks meet: the start of MPI holds the GIL until all ranks have come to it, and
+    rank 0 may be the one that serves the others' meeting.
+
+    Raises:
+        ValueError: MPI cannot be used here, or counts the ranks differently.
+    """
+    if config.backend != mpi.NAME:
+        return None
+    library = mpi.library(config.mpi_threads)
+    mpi.require_same_world(library, config.topology.rank, config.topology.size)
+    return library
+
+
+def _require_one_host(host_of: Sequence[int]) -> None:
+    if len(set(host_of)) > 1:
+        raise ValueError(
+            "SIRTAKI_TLS=1 cannot encrypt what MPI moves between hosts: choose "
+            "SIRTAKI_BACKEND=native, or do without --tls where the network is your own"
+        )
+
+
+def _options(config: Config, joined: Joined) -> _core.EngineOptions:
+    options = _core.EngineOptions()
+    options.fusion_bytes = config.fusion_threshold
+    options.chunk_bytes = config.chunk_bytes
+    options.cache_capacity = config.cache_capacity
+    options.stall_warning_seconds = config.stall_warning_seconds
+    options.stall_shutdown_seconds = config.stall_shutdown_seconds
+    options.host_timeout_seconds = config.host_timeout
+    options.silent_seconds = silent_seconds(config.host_timeout)
+    options.data_timeout_seconds = config.data_timeout
+    options.deadlock_seconds = config.deadlock_timeout
+    options.has_whole_job = joined.membership.size == config.topology.size
+    options.log_level = config.log_level
+    options.log_time = config.log_time
+    tune = options.autotune
+    tune.enabled = config.autotune.enabled
+    tune.log = config.autotune.log
+    tune.warmup_samples = config.autotune.warmup_samples
+    tune.steps_per_sample = config.autotune.steps_per_sample
+    tune.max_samples = config.autotune.max_samples
+    tune.chunk_fixed = config.autotune.chunk_fixed
+    tune.fusion_fixed = config.autotune.fusion_fixed
+    options.sockets_per_peer = joined.sockets
+    options.direct_hosts = joined.direct_hosts
+    options.single_copy = config.single_copy
+    options.hosts = joined.hostnames
+    machine_cores = os.cpu_count() or 1
+    if not joined.core_each or joined.sharing_cores > machine_cores:
+        # A polling rank would keep the rank it waits for off its core.
+        options.caller_spin_ns = 0
+        options.engine_spin_ns = 0
+    return options

@@ -1,0 +1,113 @@
+"""The processor cores that this job may use on a host, as the kernel describes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sirtaki.rendezvous.host.cpu_quota import read_quota
+
+_RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", re.ASCII)
+_MOST_CPUS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Core:
+    """A physical core. cpus: those of its hardware threads that may be used, in order."""
+
+    cpus: tuple[int, ...]
+    node: int
+    package: int
+
+
+@dataclass(frozen=True)
+class Processors:
+    """What may be used on a host.
+
+    cores: neighbours stand together, those of a NUMA node and of a package. quota: the CPUs' worth
+    of time that the control group grants, None without a limit.
+    """
+
+    cores: tuple[Core, ...]
+    quota: float | None = None
+
+    @property
+    def cpus(self) -> frozenset[int]:
+        """The CPUs (hardware threads) of all cores."""
+        return frozenset(cpu for core in self.cores for cpu in core.cpus)
+
+    @property
+    def limit(self) -> float | None:
+        """The quota, where it is less than the CPUs."""
+        return self.quota if self.quota is not None and self.quota < len(self.cpus) else None
+
+
+def read_processors(sysfs: Path, affinity: Collection[int], membership: str) -> Processors:
+    """Return what may be used here; what the kernel does not tell counts as one core a CPU.
+
+    sysfs: where /sys is. affinity: the CPUs that we may run on. membership: our control groups, as
+    in /proc/self/cgroup.
+    """
+    nodes = _nodes(sysfs / "devices/system/node")
+    cores: list[Core] = []
+    left = set(affinity)
+    while left:
+        cores.append(_core(sysfs / "devices/system/cpu", left.pop(), affinity, nodes))
+        left.difference_update(cores[-1].cpus)
+    cores.sort(key=lambda core: (core.package, core.node, core.cpus))
+    return Processors(tuple(cores), read_quota(sysfs / "fs/cgroup", membership))
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """Read "0-3,8" as the kernel writes it. Raises ValueError."""
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        found = _RANGE.fullmatch(part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not first <= last < _MOST_CPUS:
+            raise ValueError(f"{text.strip()!r} is no list of CPUs such as 0-3,8")
+        cpus.update(range(first, last + 1))
+    return frozenset(cpus)
+
+
+def format_cpus(cpus: Iterable[int]) -> str:
+    """Write "0-3,8", the reverse of `parse_cpus`."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if ranges and ranges[-1][-1] == cpu - 1:
+            ranges[-1][1:] = [cpu]
+        else:
+            ranges.append([cpu])
+    return ",".join("-".join(map(str, each)) for each in ranges)
+
+
+def _nodes(folder: Path) -> dict[int, int]:
+    """The NUMA node of each CPU."""
+    return {
+        cpu: int(node.name.removeprefix("node"))
+        for node in folder.glob("node[0-9]*")
+        for cpu in _cpus_in(node / "cpulist")
+    }
+
+
+def _core(folder: Path, cpu: int, affinity: Collection[int], nodes: dict[int, int]) -> Core:
+    topology = folder / f"cpu{cpu}" / "topology"
+    siblings = _cpus_in(topology / "thread_siblings_list") | {cpu}
+    package = _text(topology / "physical_package_id")
+    usable = tuple(sorted(siblings.intersection(affinity)))
+    return Core(usable, nodes.get(cpu, 0), int(package or 0))
+
+
+def _cpus_in(file: Path) -> frozenset[int]:
+    """A node without CPUs has an empty list."""
+    text = _text(file)
+    return parse_cpus(text) if text else frozenset()
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,265 @@
+"""What works on this machine, found out without endangering the process that asks."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import sirtaki
+from sirtaki.core.config import Config
+from sirtaki.core.world import memory
+from sirtaki.core.world import shared_heap as heap
+from sirtaki.interface import second_owner_of_horovod
+from sirtaki.rendezvous.files import memory_file
+from sirtaki.rendezvous.network import local_socket
+
+_IMPORT = "import importlib, sys; m = importlib.import_module(sys.argv[1]); {check}; print()"
+_VERSION = "sys.stdout.write('\\n@' + str(getattr(m, '__version__', '')))"
+_NCCL = (
+    "d = m.distributed; "
+    "assert d.is_available() and d.is_nccl_available(), 'this PyTorch has no NCCL'; "
+    "assert m.cuda.is_available(), 'PyTorch sees no GPU'; "
+    "version = '.'.join(map(str, m.cuda.nccl.version())); "
+    "sys.stdout.write(f'\\n@{version}, {m.cuda.device_count()} visible GPUs')"
+)
+# What moves the data of a group of one that asks for Gloo, and of one that asks for us.
+_TORCH_DISTRIBUTED = (
+    "d = m.distributed; "
+    "assert d.is_available() and 'sirtaki' in d.Backend.backend_list, 'PyTorch does not find us'; "
+    "d.init_process_group('gloo', store=d.HashStore(), rank=0, world_size=1); "
+    "ours = importlib.import_module('sirtaki.torch.distributed'); "
+    "sys.stdout.write(f'\\n@{ours.moved_by()}')"
+)
+_IMPORT_SECONDS = 120.0
+
+FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "numpy")
+CORE_MODULE = "sirtaki._core"
+_CPU_FEATURES = (
+    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16", "amx_bf16"),
+    *("asimd", "asimdhp", "bf16", "sve", "sve2"),
+)
+_SCHEDULER_VARIABLES = (
+    *("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_PROCID", "PBS_JOBID", "PBS_NODEFILE"),
+    *("LSB_JOBID", "LSB_DJOB_HOSTFILE", "JSM_NAMESPACE_RANK", "OMPI_COMM_WORLD_SIZE"),
+    *("OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "FLUX_JOB_ID"),
+    *("COBALT_JOBID", "KUBERNETES_SERVICE_HOST", "TORCHELASTIC_RUN_ID"),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: whether it works, and its version or the reason why not."""
+
+    name: str
+    works: bool
+    detail: str
+
+
+def probe_modules(names: Iterable[str]) -> dict[str, Finding]:
+    """Import each module in a process of its own, all at a time; returns findings by name."""
+    names = list(names)
+    with ThreadPoolExecutor(len(names) or 1) as pool:
+        return dict(zip(names, pool.map(probe_module, names), strict=True))
+
+
+def probe_module(name: str, check: str = _VERSION) -> Finding:
+    """Import a module in a process of its own, which may crash or hang without harm.
+
+    `check` is done there with the module m: it raises, or writes the detail behind a line
+    break and "@".
+    """
+    # Looking for a part of a package would import the package, here.
+    package = name.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        return Finding(name, False, "not installed")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _IMPORT.format(check=check), name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_IMPORT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(name, False, f"its import did not end within {_IMPORT_SECONDS:g} s")
+    if done.returncode == 0:
+        version = done.stdout.decode(errors="replace").rpartition("\n@")[2].strip()
+        return Finding(name, True, version or "loads")
+    if done.returncode < 0:
+        killer = signal.Signals(-done.returncode).name
+        return Finding(name, False, f"its import was killed by {killer}")
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return Finding(name, False, lines[-1] if lines else f"exit code {done.returncode}")
+
+
+def has_adapter(framework: str) -> bool:
+    """Whether this installation has a module for the framework."""
+    return importlib.util.find_spec(f"sirtaki.{framework}") is not None
+
+
+def torch_distributed() -> Finding:
+    """Try what moves the data of programs that use `torch.distributed`."""
+    name = "torch.distributed"
+    found = probe_module("torch", _TORCH_DISTRIBUTED)
+    if not found.works:
+        return Finding(name, False, found.detail.removeprefix("AssertionError: "))
+    if found.detail == "sirtaki":
+        names = "of gloo, of no name and of sirtaki"
+        return Finding(name, True, f"groups {names} are moved by sirtaki (SIRTAKI_TORCH_DEFAULT=1)")
+    return Finding(
+        name,
+        True,
+        f"groups of sirtaki are moved by sirtaki, those of gloo by {found.detail} "
+        "(SIRTAKI_TORCH_DEFAULT=1 changes that)",
+    )
+
+
+def backends(core: Finding) -> list[Finding]:
+    """Return the ways of moving tensors, given what was found about the core library."""
+    missing = "needs the core library, which does not load"
+    return [
+        Finding("native", core.works, "shared memory on one host" if core.works else missing),
+        Finding("single", core.works, "a world of one rank" if core.works else missing),
+        _nccl(core.works, missing),
+        _mpi(core.works, missing),
+    ]
+
+
+def _nccl(core_works: bool, missing: str) -> Finding:
+    found = probe_module("torch", _NCCL)
+    if not found.works:
+        reason = found.detail.removeprefix("AssertionError: ")
+        return Finding("nccl", False, f"tensors of GPUs go through CPU memory: {reason}")
+    return Finding("nccl", core_works, found.detail if core_works else missing)
+
+
+def _mpi(core_works: bool, missing: str) -> Finding:
+    found = probe_module("mpi4py.MPI")
+    if not found.works:
+        return Finding("mpi", False, f"mpi4py: {found.detail}")
+    return Finding(
+        "mpi", core_works, "SIRTAKI_BACKEND=mpi, under mpirun" if core_works else missing
+    )
+
+
+def cpu() -> tuple[str, list[str]]:
+    """Return the CPU's model and the features that matter here."""
+    model, flags = "unknown", set[str]()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return model, []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            model = value.strip()
+        elif key.strip() in ("flags", "Features"):
+            flags = set(value.split())
+        if not line:
+            break
+    return model, [feature for feature in _CPU_FEATURES if feature in flags]
+
+
+def schedulers() -> dict[str, str]:
+    """Return the variables of job schedulers that are set."""
+    return {name: os.environ[name] for name in _SCHEDULER_VARIABLES if name in os.environ}
+
+
+def system() -> list[Finding]:
+    """Try what ranks on one host need from the kernel, and name limits that are often too low."""
+    return [
+        _tried("memory files", _try_memfd),
+        _tried("Unix sockets", _try_unix_socket),
+        _tried("/dev/shm", _shared_memory),
+        _tried("open files", _open_files),
+        _tried("locked memory", _locked_memory),
+        _tried("freed memory", _freed_memory),
+        _tried("horovod", _name_of_horovod),
+    ]
+
+
+def _tried(name: str, attempt: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, attempt())
+    except (OSError, ValueError) as error:
+        return Finding(name, False, str(error))
+
+
+def _try_memfd() -> str:
+    descriptor = memory_file.create("sirtaki-probe", sealable=True)
+    try:
+        os.ftruncate(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    return "can be created"
+
+
+def _try_unix_socket() -> str:
+    listener, name = local_socket.listen()
+    with listener, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(5)
+        client.connect("\0" + name[1:])
+        accepted, _ = listener.accept()
+        with accepted:
+            local_socket.require_same_user(accepted)
+            descriptor = os.open(os.devnull, os.O_RDONLY)
+            try:
+                socket.send_fds(client, [b"x"], [descriptor])
+            finally:
+                os.close(descriptor)
+            _, received, _, _ = socket.recv_fds(accepted, 1, 1)
+            for each in received:
+                os.close(each)
+            if len(received) != 1:
+                raise OSError("they do not carry descriptors")
+    return "connect, tell the user and carry descriptors"
+
+
+def _shared_memory() -> str:
+    usage = shutil.disk_usage("/dev/shm")
+    return f"{usage.free >> 20} MiB free (data loaders use it, Sirtaki does not)"
+
+
+def _open_files() -> str:
+    return _limit(resource.RLIMIT_NOFILE, 1)
+
+
+def _locked_memory() -> str:
+    return _limit(resource.RLIMIT_MEMLOCK, 1024, " KiB")
+
+
+def _freed_memory() -> str:
+    why = memory.why_left_alone(Config.from_env())
+    return "kept for the next gradients" if why is None else f"left alone because of {why}"
+
+
+def shared_heap(core: Finding) -> Finding:
+    """Say whether this process has a shared heap, given what was found about the core library."""
+    if not core.works:
+        return Finding("shared heap", False, "needs the core library, which does not load")
+    return _tried("shared heap", lambda: heap.describe(Config.from_env()))
+
+
+def _name_of_horovod() -> str:
+    advice = second_owner_of_horovod(Path(sirtaki.__file__).parents[1])
+    if advice is not None:
+        raise ValueError(advice)
+    return "the name is Sirtaki's alone"
+
+
+def _limit(kind: int, unit: int, name: str = "") -> str:
+    def shown(value: int) -> str:
+        return "unlimited" if value == resource.RLIM_INFINITY else f"{value // unit}{name}"
+
+    soft, hard = resource.getrlimit(kind)
+    return f"limit {shown(soft)}, may be raised to {shown(hard)}"

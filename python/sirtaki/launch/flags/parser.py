@@ -1,0 +1,257 @@
+"""The command line of `horovodrun` and `sirtaki run`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from sirtaki.launch.cores.shared_heap import shared_heap
+from sirtaki.launch.cores.shares import bind_to
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.options import (
+    AUTOTUNE,
+    KNOBS,
+    LIBRARY,
+    LOG_TIME,
+    LOGGING,
+    STALL,
+    SWITCHES,
+    TIMELINE,
+    TUNABLES,
+    cores,
+    decimal,
+    whole,
+)
+
+_LAST_PORT = 65535
+
+
+class LaunchParser(argparse.ArgumentParser):
+    """Reports mistakes as LaunchError."""
+
+    def error(self, message: str) -> NoReturn:
+        """See `argparse.ArgumentParser.error`."""
+        raise LaunchError(f"{message} (see {self.prog} --help)")
+
+
+def number(text: str) -> int:
+    """Accept a whole number that is not negative."""
+    return whole(text)
+
+
+def positive(text: str) -> int:
+    """Accept a whole number of at least one."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} must be >= 1")
+    return value
+
+
+def port(text: str) -> int:
+    """Accept the number of a TCP port."""
+    value = positive(text)
+    if value > _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{value} must be <= {_LAST_PORT}")
+    return value
+
+
+def seconds(text: str) -> float:
+    """Accept a time in seconds."""
+    return decimal(text)
+
+
+def make_parser(prog: str) -> argparse.ArgumentParser:
+    """Make the parser of all flags; what begins with the first non-flag is `command`."""
+    parser = LaunchParser(
+        prog=prog,
+        usage=f"{prog} -np NUM_PROC [flags] command …",
+        description="Run a training script as several processes that work together.",
+    )
+    parser.add_argument("-v", "--version", action="store_true", help="print the version")
+    parser.add_argument(
+        "-np", "--num-proc", type=positive, metavar="NUM_PROC", help="how many processes to start"
+    )
+    parser.add_argument(
+        "-cb", "--check-build", action="store_true", help="print what is available and exit"
+    )
+    parser.add_argument("--verbose", action="store_true", help="say what is started where")
+    parser.add_argument("--config-file", metavar="YAML", help="read flags' values from this file")
+    parser.add_argument(
+        "--start-timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="time for all processes to start (default: $HOROVOD_START_TIMEOUT or 30)",
+    )
+    parser.add_argument(
+        "--output-filename",
+        metavar="DIR",
+        help="also write each rank's output to DIR/rank.<rank>/stdout and stderr",
+    )
+    parser.add_argument("--disable-cache", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--termination-grace-seconds", type=seconds, default=5.0, help=argparse.SUPPRESS
+    )
+    _add_hosts(parser)
+    _add_network(parser)
+    _add_controllers(parser)
+    _add_knobs(parser)
+    _add_elastic(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="program and its arguments")
+    return parser
+
+
+def _add_hosts(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("hosts")
+    exclusive = group.add_mutually_exclusive_group()
+    exclusive.add_argument(
+        "-H", "--hosts", metavar="NAME:SLOTS,…", help="hosts and how many processes each may take"
+    )
+    exclusive.add_argument(
+        "-hostfile", "--hostfile", metavar="FILE", help='the same as lines "name slots=N"'
+    )
+    exclusive.add_argument(
+        "--host-discovery-script", metavar="SCRIPT", help="(elastic) prints the hosts there are"
+    )
+    group.add_argument("-p", "--ssh-port", type=port, help="port of ssh on the hosts")
+    group.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="key for ssh")
+    group.add_argument(
+        "--remote-python",
+        metavar="PATH",
+        help="the Python with Sirtaki on the other hosts (default: the path of this one)",
+    )
+    group.add_argument(
+        "-x",
+        dest="forward",
+        action="append",
+        metavar="NAME[=VALUE]",
+        help="give the processes this variable, on all hosts (may be repeated); for a secret NAME "
+        "alone, with the value in your environment",
+    )
+    group.add_argument(
+        "--dry-run", action="store_true", help="print what would be started where, and exit"
+    )
+    group.add_argument(
+        "--bind-to",
+        type=bind_to,
+        metavar="WHAT",
+        help="bind the ranks of a host to equal shares of its cores (core, the default), to all of "
+        "the NUMA nodes or packages of these (numa, socket), to CPUs listed for each (0-3:4-7), or "
+        "not at all (none)",
+    )
+    _add_shared_heap(group)
+
+
+def _add_shared_heap(group: argparse._ArgumentGroup) -> None:
+    """Add a flag whose value may be missing, and is never the word behind it: the command."""
+    flag = "--shared-heap"
+    for value in ("on", "off", "auto"):
+        spellings = (flag, f"{flag}=on") if value == "on" else (f"{flag}={value}",)
+        group.add_argument(
+            *spellings,
+            dest="shared_heap",
+            action="store_const",
+            const=shared_heap(value),
+            help="give the ranks large blocks of memory that their host's other ranks read and "
+            "write, so that tensors are not copied (=off, the default; =auto: where a host has "
+            "several ranks and no other allocator)"
+            if value == "on"
+            else argparse.SUPPRESS,
+        )
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("network")
+    group.add_argument(
+        "--network-interface",
+        "--network-interfaces",
+        dest="network_interfaces",
+        action="append",
+        metavar="NAME",
+        help="network interface to use (may be repeated, or a comma-separated list)",
+    )
+    group.add_argument(
+        "--tls", action="store_true", help="encrypt what goes between hosts (SIRTAKI_TLS)"
+    )
+    group.add_argument("--tcp", action="store_true", help="NCCL over TCP only (NCCL_IB_DISABLE)")
+
+
+def _add_controllers(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("transport")
+    exclusive = group.add_mutually_exclusive_group()
+    for name, text in (
+        ("gloo", "the native transport (default)"),
+        ("mpi", "start the processes with mpirun"),
+        ("jsrun", "in LSF jobs with jsrun on the PATH: the default; elsewhere refused"),
+    ):
+        exclusive.add_argument(
+            f"--{name}", dest="controller", action="store_const", const=name, help=text
+        )
+    group.add_argument("--mpi-args", metavar="ARGS", help="more arguments for mpirun")
+    group.add_argument("--binding-args", metavar="ARGS", help="binding arguments for mpirun")
+
+
+def _add_knobs(parser: argparse.ArgumentParser) -> None:
+    for title in (TUNABLES, AUTOTUNE, TIMELINE, STALL, LIBRARY, LOGGING):
+        group = parser.add_argument_group(title)
+        for knob in KNOBS:
+            if knob.group == title:
+                group.add_argument(
+                    knob.flag, type=knob.convert, metavar=_metavar(knob.convert), help=knob.help
+                )
+        for switch in SWITCHES:
+            if switch.group == title:
+                pair = group.add_mutually_exclusive_group()
+                pair.add_argument(
+                    switch.on,
+                    dest=switch.dest,
+                    action="store_true",
+                    default=None,
+                    help=switch.help,
+                )
+                pair.add_argument(switch.off, dest=switch.dest, action="store_false", default=None)
+        if title == LOGGING:
+            _add_timestamps(group)
+
+
+def _metavar(convert: object) -> str:
+    if convert is whole or convert is cores:
+        return "N"
+    return "X" if convert is decimal else "VALUE"
+
+
+def _add_timestamps(group: argparse._ArgumentGroup) -> None:
+    exclusive = group.add_mutually_exclusive_group()
+    dest = LOG_TIME.dest
+    for flag, action, text in (
+        (LOG_TIME.on, "store_true", LOG_TIME.help),
+        (LOG_TIME.off, "store_false", "begin log lines without the time"),
+        ("--log-hide-timestamp", "store_false", argparse.SUPPRESS),
+        ("--no-log-hide-timestamp", "store_true", argparse.SUPPRESS),
+    ):
+        exclusive.add_argument(flag, dest=dest, action=action, default=None, help=text)
+    exclusive.add_argument(
+        "-prefix-timestamp",
+        "--prefix-output-with-timestamp",
+        dest="prefix_timestamp",
+        action="store_true",
+        help="begin every line of the workers' output with the time",
+    )
+
+
+def _add_elastic(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("elastic training (in a later version)")
+    group.add_argument("--min-np", "--min-num-proc", dest="min_num_proc", type=positive)
+    group.add_argument("--max-np", "--max-num-proc", dest="max_num_proc", type=positive)
+    group.add_argument("--slots-per-host", dest="slots", type=positive)
+    group.add_argument("--elastic-timeout", type=number, metavar="SECONDS")
+    group.add_argument("--reset-limit", type=positive)
+    group.add_argument(
+        "--blacklist-cooldown-range",
+        dest="cooldown_range",
+        type=number,
+        nargs=2,
+        metavar=("MIN", "MAX"),
+    )

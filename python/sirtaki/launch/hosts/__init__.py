@@ -1,0 +1,1 @@
+"""Hosts and slots, their addresses, and the variables that tell a rank its place."""

@@ -1,0 +1,89 @@
+"""Under which addresses the hosts of a job can reach this one."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Mapping, Sequence
+
+from sirtaki.launch.errors import LaunchError
+from sirtaki.rendezvous.network.interfaces import Interface, interfaces
+
+# Nothing is sent to it: connecting a datagram socket only asks the system for the route.
+_ANY_PORT = 9
+
+
+def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
+    """Return this machine's addresses on the way to `hosts`, all it has when one has no route.
+
+    chosen: names of interfaces that win over the routes; of their addresses those of the kind, IPv4
+    or IPv6, that leads to the hosts. Raises LaunchError when this machine has none of them, or no
+    address at all that another host could use.
+    """
+    ways = [_on_the_way_to(host) for host in hosts]
+    if chosen:
+        found = _of_interfaces(chosen)
+        kinds = {":" in address for way in ways for address in way}
+        return [address for address in found if (":" in address) in kinds] or found
+    if not all(ways):
+        # ssh may know names and ways of its own, through its configuration.
+        ways.extend(_by_interface().values())
+    leading = {address for way in ways for address in way}
+    if not leading:
+        raise LaunchError("this machine has no address that other hosts can reach")
+    return sorted(leading)
+
+
+def require_interfaces(chosen: Sequence[str]) -> None:
+    """Raise LaunchError when this machine has none of the interfaces that were chosen."""
+    present = {interface.name: list(interface.addresses) for interface in _present()}
+    if present.keys().isdisjoint(chosen):
+        raise _no_such(chosen, present)
+
+
+def _on_the_way_to(host: str) -> list[str]:
+    addresses = []
+    with contextlib.suppress(OSError, UnicodeError):
+        for family, kind, _, _, address in socket.getaddrinfo(
+            host, _ANY_PORT, type=socket.SOCK_DGRAM
+        ):
+            with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
+                probe.connect(address)
+                addresses.append(str(probe.getsockname()[0]))
+    return [address for address in addresses if _is_of_use(address)]
+
+
+def _of_interfaces(names: Sequence[str]) -> list[str]:
+    present = _by_interface()
+    found = [address for name in names for address in present.get(name, [])]
+    if not found:
+        raise _no_such(names, present)
+    return found
+
+
+def _no_such(names: Sequence[str], present: Mapping[str, Sequence[str]]) -> LaunchError:
+    has = "; ".join(f"{name}: {', '.join(own)}" for name, own in sorted(present.items()))
+    return LaunchError(
+        f"--network-interfaces {','.join(names)}: no such interface with an address here; "
+        f"there are {has or 'none'}"
+    )
+
+
+def _present() -> list[Interface]:
+    try:
+        return interfaces()
+    except OSError as error:
+        raise LaunchError(f"cannot list this machine's network interfaces: {error}") from None
+
+
+def _by_interface() -> dict[str, list[str]]:
+    present = _present()
+    useful = {i.name: [address for address in i.addresses if _is_of_use(address)] for i in present}
+    return {name: addresses for name, addresses in useful.items() if addresses}
+
+
+def _is_of_use(address: str) -> bool:
+    """Whether other hosts can use it: a link-local one means another interface on each host."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    return "%" not in address and not (parsed.is_loopback or parsed.is_link_local)

@@ -1,0 +1,1 @@
+"""Ranks as processes: started, watched and ended, here and on other hosts."""

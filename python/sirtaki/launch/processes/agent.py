@@ -1,0 +1,292 @@
+"""Starts and ends the ranks of a host for a launcher on another.
+
+Run as `python -m sirtaki.launch.processes.agent`.
+
+The launcher is at the other end of standard input and output. The job comes in as a frame, with
+the secret; after that standard input is the lifeline: when it ends, or nothing comes through it for
+some seconds, the ranks are ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import selectors
+import sys
+import time
+from functools import partial
+from typing import Any
+
+import sirtaki
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.hosts.torch_variables import free_port
+from sirtaki.launch.processes.events import Event
+from sirtaki.launch.processes.frames import (
+    PING_SECONDS,
+    SILENCE_SECONDS,
+    STREAMS,
+    FrameError,
+    FrameReader,
+    Kind,
+    greeting,
+    pack,
+    pack_json,
+    pack_output,
+    unpack_json,
+)
+from sirtaki.launch.processes.local import (
+    LocalProcesses,
+    enter_folder,
+    require_command,
+    require_system,
+)
+from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
+from sirtaki.launch.processes.outcome import PASSED_ON
+
+_READ_BYTES = 1 << 16
+# More is not taken from the ranks until the launcher has read some: they wait, as at a full pipe.
+_MOST_UNSENT_BYTES = 1 << 20
+
+
+class Agent:
+    """One job on this host, from the greeting to the last process.
+
+    reader, writer: descriptors towards the launcher, which the agent sets to non-blocking.
+    """
+
+    def __init__(self, reader: int, writer: int) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._frames = FrameReader()
+        self._selector = selectors.DefaultSelector()
+        self._processes: LocalProcesses | None = None
+        self._limits = contextlib.ExitStack()
+        self._outgoing = bytearray(greeting(sirtaki.__version__))
+        self._outgoing += pack_json(Kind.EVENT, {"event": "ready", "port": free_port()})
+        self._streams: dict[int, tuple[int, str]] = {}
+        self._streams_read = True
+        self._writing = False
+        self._launcher_gone = False
+        self._done = False
+        self._last_heard = self._last_sent = time.monotonic()
+
+    def run(self) -> None:
+        """Work until the job is over or the launcher gone, and nothing is left."""
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._selector.register(self._reader, selectors.EVENT_READ, self._listen)
+        try:
+            while not self._done or self._outgoing:
+                self._arrange()
+                for key, _ in self._selector.select(PING_SECONDS / 2):
+                    key.data()
+                self._keep_alive()
+        finally:
+            if self._processes is not None:
+                self._processes.close()
+            self._limits.close()
+
+    def _arrange(self) -> None:
+        """Watch what there is to do: sending, and taking output unless too much is unsent."""
+        if bool(self._outgoing) != self._writing:
+            self._writing = bool(self._outgoing)
+            if self._writing:
+                self._selector.register(self._writer, selectors.EVENT_WRITE, self._send)
+            else:
+                self._selector.unregister(self._writer)
+        wanted = len(self._outgoing) < _MOST_UNSENT_BYTES
+        if wanted != self._streams_read:
+            self._streams_read = wanted
+            for descriptor in self._streams:
+                if wanted:
+                    self._follow(descriptor)
+                else:
+                    self._selector.unregister(descriptor)
+
+    def _keep_alive(self) -> None:
+        now = time.monotonic()
+        if self._launcher_gone:
+            return
+        if now - self._last_heard > SILENCE_SECONDS:
+            self._abandon(f"nothing was heard of the launcher for {SILENCE_SECONDS:g} s")
+        elif now - self._last_sent >= PING_SECONDS and not self._outgoing:
+            self._say(pack(Kind.PING))
+
+    def _listen(self) -> None:
+        try:
+            data = os.read(self._reader, _READ_BYTES)
+            if not data:
+                self._abandon("")
+                return
+            self._last_heard = time.monotonic()
+            for kind, payload in self._frames.feed(data):
+                self._obey(kind, payload)
+        except BlockingIOError:
+            pass
+        except (OSError, FrameError) as error:
+            self._abandon(f"cannot understand the launcher: {error}")
+
+    def _obey(self, kind: Kind, payload: bytes) -> None:
+        if kind == Kind.JOB and self._processes is None:
+            self._start(unpack_json(payload))
+        elif kind in (Kind.SIGNAL, Kind.INTERRUPT, Kind.TERMINATE, Kind.KILL):
+            # A job that was refused has no processes.
+            if self._processes is not None:
+                _signal(self._processes, kind, payload)
+        elif kind == Kind.PAUSE:
+            self._last_heard = math.inf
+        elif kind != Kind.PING:
+            raise FrameError(f"{kind.name} is not expected now")
+
+    def _start(self, job: dict[str, Any]) -> None:
+        try:
+            self._processes = self._prepare(job)
+        except LaunchError as error:
+            self._tell("refused", text=str(error), code=error.exit_code)
+            self._finish()
+            return
+        self._processes.start(job["master_port"])
+        (control,) = self._processes.channels()
+        self._selector.register(control, selectors.EVENT_READ, self._take_events)
+
+    def _prepare(self, job: dict[str, Any]) -> LocalProcesses:
+        """Check what can be checked before the start. Raises LaunchError."""
+        require_system()
+        enter_folder(job["folder"])
+        base = {**os.environ, **job["environment"], "PWD": job["folder"]}
+        require_command(job["command"], path=base.get("PATH"))
+        environments = {int(rank): variables for rank, variables in job["ranks"].items()}
+        defaults = {int(rank): variables for rank, variables in job["defaults"].items()}
+        secret = bytes.fromhex(job["secret"])
+        processes = LocalProcesses(
+            sirtaki.__name__,
+            job["command"],
+            base,
+            environments,
+            defaults,
+            job["bind_to"],
+            secret,
+            job["grace"],
+        )
+        self._limits.enter_context(room_for(STREAMS_OF_A_RANK * len(environments)))
+        return processes
+
+    def _take_events(self) -> None:
+        assert self._processes is not None
+        for event in self._processes.receive():
+            if event.kind == "done":
+                (control,) = self._processes.channels()
+                self._selector.unregister(control)
+                self._drain()
+                if not self._processes.close():
+                    self._tell("lost", text="the process that watches the workers was killed")
+                self._finish()
+            else:
+                self._take_event(event)
+
+    def _take_event(self, event: Event) -> None:
+        for name, descriptor in zip(STREAMS, event.streams, strict=False):
+            os.set_blocking(descriptor, False)
+            self._streams[descriptor] = (event.rank, name)
+            if self._streams_read:
+                self._follow(descriptor)
+        self._tell(event.kind, rank=event.rank, code=event.code, text=event.text)
+
+    def _follow(self, descriptor: int) -> None:
+        self._selector.register(
+            descriptor, selectors.EVENT_READ, partial(self._forward, descriptor)
+        )
+
+    def _forward(self, descriptor: int) -> bool:
+        """Pass on what a rank has printed; False when there is nothing (yet, or any more)."""
+        if descriptor not in self._streams:
+            # Drained and closed since it was found readable.
+            return False
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if data:
+            self._say(pack_output(*self._streams[descriptor], data))
+            return True
+        self._forget(descriptor)
+        return False
+
+    def _forget(self, descriptor: int) -> None:
+        if self._streams_read:
+            self._selector.unregister(descriptor)
+        del self._streams[descriptor]
+        os.close(descriptor)
+
+    def _drain(self) -> None:
+        """Pass on what dead processes left in their pipes."""
+        for descriptor in list(self._streams):
+            while self._forward(descriptor):
+                pass
+            if descriptor in self._streams:
+                self._forget(descriptor)
+
+    def _abandon(self, why: str) -> None:
+        """The launcher is gone, and with it whoever wants to hear of the ranks."""
+        if why:
+            with contextlib.suppress(OSError):
+                print(f"sirtaki agent: {why}; ending the processes here", file=sys.stderr)
+        self._launcher_gone = True
+        self._outgoing.clear()
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(self._reader)
+        if self._processes is None:
+            self._finish()
+        else:
+            self._processes.terminate()
+
+    def _finish(self) -> None:
+        self._tell("done")
+        self._done = True
+
+    def _tell(self, event: str, **details: object) -> None:
+        self._say(pack_json(Kind.EVENT, {"event": event, **details}))
+
+    def _say(self, frame: bytes) -> None:
+        if not self._launcher_gone:
+            self._outgoing += frame
+
+    def _send(self) -> None:
+        try:
+            sent = os.write(self._writer, self._outgoing[:_READ_BYTES])
+        except BlockingIOError:
+            return
+        except OSError:
+            self._abandon("")
+            return
+        self._last_sent = time.monotonic()
+        del self._outgoing[:sent]
+
+
+def _signal(processes: LocalProcesses, kind: Kind, payload: bytes) -> None:
+    """Do what a frame asks for. Raises FrameError."""
+    if kind == Kind.INTERRUPT:
+        processes.interrupt()
+    elif kind == Kind.TERMINATE:
+        processes.terminate()
+    elif kind == Kind.KILL:
+        processes.kill()
+    elif payload and payload[0] in PASSED_ON:
+        processes.pass_on(payload[0])
+    else:
+        raise FrameError(f"signal {payload.hex()} is none that is passed on")
+
+
+def main() -> int:
+    """Serve the launcher at the other end of standard input and output."""
+    reader, writer = os.dup(0), os.dup(1)
+    # Nothing else may print among the frames or eat from the lifeline.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    Agent(reader, writer).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,258 @@
+"""The processes of this host: started, reported on and ended through one guardian."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sirtaki.launch.cores.binding import default_threads, describe_share, shares_here
+from sirtaki.launch.cores.shared_heap import described, with_heap
+from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
+from sirtaki.launch.hosts.torch_variables import complete, free_port
+from sirtaki.launch.processes import open_files
+from sirtaki.launch.processes.events import Event
+from sirtaki.rendezvous.files import memory_file
+from sirtaki.rendezvous.trust.secret import sealed_secret
+
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+_EVENT_BYTES = 4096
+# What the guardian is told lies in a file in memory; what ranks share they ask for themselves.
+_FILE_BYTES = 1 << 20
+# How much longer than the grace after SIGINT and that after SIGTERM the guardian may take.
+_ENDING_MARGIN = 20.0
+
+
+def enter_folder(folder: str) -> None:
+    """Make the working folder of a job ours. Raises LaunchError."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise LaunchError(
+            f"the working folder {folder!r} cannot be entered there ({error.strerror}); start from "
+            "a folder that all hosts have"
+        ) from None
+
+
+def require_system() -> None:
+    """Raise LaunchError unless this machine lets processes be watched and share memory."""
+    host = socket.gethostname()
+    try:
+        os.close(memory_file.create("sirtaki-probe"))
+    except OSError as error:
+        raise LaunchError(f"no file in memory can be made: {error.strerror}", FAILED) from None
+    if not Path("/proc/self/fd").is_dir():
+        raise LaunchError(
+            f"/proc is not mounted on {host}, and without it nobody sees which processes belong to "
+            "the job: mount it (mount -t proc proc /proc)",
+            FAILED,
+        )
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if most != resource.RLIM_INFINITY and most < _FILE_BYTES:
+        raise LaunchError(
+            f"files on {host} may have {most} bytes (ulimit -f), those in memory too, by which the "
+            "processes of a job share data: raise that limit",
+            FAILED,
+        )
+
+
+def require_command(command: Sequence[str], path: str | None = None) -> None:
+    """Raise LaunchError (exit code 127 or 126) unless the command's program can be executed."""
+    program = command[0]
+    if shutil.which(program, path=path) is not None:
+        return
+    on_path = os.sep not in program
+    if not on_path and Path(program).is_dir():
+        raise LaunchError(f"cannot execute {program!r}: it is a directory", CANNOT_EXECUTE)
+    if not on_path and Path(program).exists():
+        raise LaunchError(f"cannot execute {program!r}: permission denied", CANNOT_EXECUTE)
+    where = "no such program on the PATH" if on_path else "no such file"
+    if on_path and Path(program).is_file():
+        where += f"; a script here is run as 'python {program}' or './{program}'"
+    raise LaunchError(f"command not found: {program!r} ({where})", NOT_FOUND)
+
+
+def _file(content: bytes) -> BinaryIO:
+    """Make a file in memory that holds this, to be read from its start."""
+    file = os.fdopen(memory_file.create("sirtaki-job"), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
+
+
+class LocalProcesses:
+    """Some ranks on this machine, one process group each, in the session of a guardian.
+
+    host: the name for messages. command: program and arguments, executed without a shell. base: the
+    environment of all. environments: what each of the ranks has in addition. defaults: what each
+    has where neither sets it. bind_to: as --bind-to says, None where it says nothing. secret: the
+    job's. grace: seconds from one signal that asks to end to the next. The guardian ends everything
+    when this process dies, even by SIGKILL. Raises LaunchError for CPUs that are not there, and a
+    SIRTAKI_SHARED_HEAP that is no value of it.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        command: Sequence[str],
+        base: Mapping[str, str],
+        environments: Mapping[int, Mapping[str, str]],
+        defaults: Mapping[int, Mapping[str, str]],
+        bind_to: str | None,
+        secret: bytes,
+        grace: float,
+    ) -> None:
+        self.host = host
+        self.ranks = list(environments)
+        self._base = dict(base)
+        self._environments = environments
+        self._defaults = defaults
+        shares = shares_here(len(self.ranks), bind_to, self._base)
+        self._shares = dict(zip(self.ranks, shares, strict=True))
+        self._job = {
+            "command": list(command),
+            "cpus": [share.cpus for share in shares],
+            "grace": grace,
+            # That of the ranks: ours may be raised before they start.
+            "open_files": open_files.limit(),
+        }
+        for own in environments.values():
+            # What is wrong with it is said before anything is started.
+            with_heap({**base, **own})
+        self._secret = secret
+        self._grace = grace
+        self._groups: set[int] = set()
+        self._control: socket.socket | None = None
+        self._guardian: subprocess.Popen[bytes] | None = None
+
+    def connect(self) -> None:
+        """Nothing has to be reached."""
+
+    def free_port(self) -> int:
+        """Return a port of this machine."""
+        return free_port()
+
+    def start(self, master_port: int) -> None:
+        """Start the guardian, and it the ranks."""
+        job = {**self._job, "environments": self._complete_environments(master_port)}
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Through files in memory: an environment on a command line would be visible to everybody.
+        with theirs, _file(json.dumps(job).encode()) as file, sealed_secret(self._secret) as secret:
+            passed = [theirs.fileno(), secret.fileno()]
+            self._guardian = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARDIAN), *map(str, passed)],
+                stdin=file,
+                stdout=subprocess.DEVNULL,
+                env=self._base,
+                pass_fds=passed,
+                start_new_session=True,
+            )
+
+    def _complete_environments(self, master_port: int) -> list[dict[str, str]]:
+        port = {"MASTER_PORT": str(master_port)}
+        return [
+            {
+                **complete(
+                    self._base,
+                    own,
+                    {**self._defaults[rank], **port, **default_threads(self._shares[rank])},
+                ),
+                **with_heap({**self._base, **own}),
+            }
+            for rank, own in self._environments.items()
+        ]
+
+    def channels(self) -> list[int]:
+        """The guardian's socket once it is started."""
+        return [] if self._control is None else [self._control.fileno()]
+
+    def deadline(self) -> float | None:
+        """The guardian is never silent: it ends with a word or with its socket."""
+        return None
+
+    def expire(self) -> list[Event]:
+        """See `deadline`."""
+        return []
+
+    def pause(self) -> None:
+        """The guardian waits for as long as we are there."""
+
+    def resume(self) -> None:
+        """See `pause`."""
+
+    def receive(self) -> list[Event]:
+        """Return the guardian's next event, waiting for it; "done" from the end on."""
+        try:
+            data, ancillary = self._receive_message()
+        except ConnectionResetError:
+            # Said once when the guardian ended without hearing us out; its reports still follow.
+            data, ancillary = self._receive_message()
+        if not data:
+            return [Event("done")]
+        streams = [
+            int.from_bytes(payload[at : at + 4], sys.byteorder)
+            for level, kind, payload in ancillary
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+            for at in range(0, len(payload) // 4 * 4, 4)
+        ]
+        message: dict[str, Any] = json.loads(data)
+        kind, rank = message["event"], self.ranks[message["rank"]]
+        if kind == "started":
+            self._groups.add(message["pid"])
+            share = describe_share(self._shares[rank], self._base)
+            share += described({**self._base, **self._environments[rank]})
+            return [Event(kind, rank, pid=message["pid"], streams=streams, text=share)]
+        return [Event(kind, rank, code=message["errno"] if kind == "failed" else message["code"])]
+
+    def _receive_message(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+        assert self._control is not None
+        space = socket.CMSG_SPACE(open_files.STREAMS_OF_A_RANK * 4)
+        return self._control.recvmsg(_EVENT_BYTES, space, socket.MSG_CMSG_CLOEXEC)[:2]
+
+    def pass_on(self, number: int) -> None:
+        """Send a signal to each rank, to those of its processes that await it."""
+        self._say(b"signal %d" % number)
+
+    def interrupt(self) -> None:
+        """Ask all processes to end: SIGINT, SIGTERM after the grace, SIGKILL after another."""
+        self._say(b"interrupt")
+
+    def terminate(self) -> None:
+        """Ask all processes to end: SIGTERM, SIGKILL after the grace."""
+        self._say(b"terminate")
+
+    def kill(self) -> None:
+        """Kill all processes at once."""
+        self._say(b"kill")
+
+    def close(self) -> bool:
+        """End what still runs and wait for it; False when the guardian itself had come to harm."""
+        if self._control is None or self._guardian is None:
+            return True
+        self._control.close()
+        self._control = None
+        try:
+            healthy = self._guardian.wait(2 * self._grace + _ENDING_MARGIN) == 0
+        except subprocess.TimeoutExpired:
+            self._guardian.kill()
+            self._guardian.wait()
+            healthy = False
+        if not healthy:
+            for group in self._groups:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(group, signal.SIGKILL)
+        return healthy
+
+    def _say(self, word: bytes) -> None:
+        if self._control is not None:
+            with contextlib.suppress(ConnectionError):
+                self._control.send(word)

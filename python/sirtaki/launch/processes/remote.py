@@ -1,0 +1,346 @@
+"""The ranks of another host: an agent there, reached through a program such as ssh."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+import sirtaki
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.processes.events import Event
+from sirtaki.launch.processes.frames import (
+    PING_SECONDS,
+    SILENCE_SECONDS,
+    FrameError,
+    FrameReader,
+    GreetingReader,
+    Kind,
+    pack,
+    pack_json,
+    unpack_json,
+    unpack_output,
+)
+
+_READ_BYTES = 1 << 16
+_KEPT_LINES = 5
+_END_SECONDS = 5.0
+Explain = Callable[[int, Sequence[str]], str]
+
+
+class _Writer(threading.Thread):
+    """Sends what is put in, and a sign of life whenever that is nothing.
+
+    A thread, so that a terminal that takes no output does not make the agents believe us dead.
+    """
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        super().__init__(name="sirtaki-agent-writer", daemon=True)
+        self._pipe = pipe
+        self._frames: queue.Queue[bytes | None] = queue.Queue()
+        self._silent = threading.Event()
+        self._resumed = threading.Event()
+
+    def put(self, frame: bytes | None) -> None:
+        """Send a frame; None closes the pipe, which ends the agent."""
+        self._frames.put(frame)
+
+    def pause(self) -> None:
+        """Announce a silence, and keep it until `resume`; returns when it is announced."""
+        self._silent.clear()
+        self._resumed.clear()
+        self._frames.put(pack(Kind.PAUSE))
+        # A connection that does not even take this is noticed without it.
+        self._silent.wait(PING_SECONDS)
+
+    def resume(self) -> None:
+        """End the silence."""
+        self._resumed.set()
+        self._frames.put(pack(Kind.PING))
+
+    def run(self) -> None:
+        # Whoever reads the other pipe notices the end of the program behind both.
+        with contextlib.suppress(OSError, ValueError), self._pipe:
+            while True:
+                try:
+                    frame = self._frames.get(timeout=PING_SECONDS)
+                except queue.Empty:
+                    frame = pack(Kind.PING)
+                if frame is None:
+                    return
+                self._pipe.write(frame)
+                self._pipe.flush()
+                if frame == pack(Kind.PAUSE):
+                    self._silent.set()
+                    self._resumed.wait()
+
+
+class RemoteProcesses:
+    """Some ranks on another host.
+
+    host: the name for messages. ranks: which. argv: program and arguments that run the agent there,
+    with its standard streams. job: what the agent is told once all hosts are ready. explain: says
+    why the program ended before the agent was ready, from its exit code and last lines.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        ranks: Sequence[int],
+        argv: Sequence[str],
+        job: Mapping[str, Any],
+        explain: Explain,
+    ) -> None:
+        self.host = host
+        self.ranks = list(ranks)
+        self._argv = list(argv)
+        self._job = dict(job)
+        self._explain = explain
+        self._process: subprocess.Popen[bytes] | None = None
+        self._writer: _Writer | None = None
+        self._greeting: GreetingReader | None = GreetingReader()
+        self._frames = FrameReader()
+        self._errors = bytearray()
+        self._lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+        self._open: list[int] = []
+        self._last_heard = 0.0
+        self._ready = False
+        self._free_port = 0
+        self._started = False
+        self._ending = False
+        self._over = False
+
+    def connect(self) -> None:
+        """Start the program, in a session of its own, out of Ctrl-C's reach. Raises LaunchError."""
+        try:
+            process = subprocess.Popen(
+                self._argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LaunchError(
+                f"host {self.host} cannot be reached: {self._argv[0]!r} here: {error.strerror}"
+            ) from None
+        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for pipe in (process.stdout, process.stderr):
+            os.set_blocking(pipe.fileno(), False)
+            self._open.append(pipe.fileno())
+        self._writer = _Writer(process.stdin)
+        self._writer.start()
+
+    def free_port(self) -> int:
+        """Return the port that the agent has found."""
+        return self._free_port
+
+    def start(self, master_port: int) -> None:
+        """Send the job; only now that the other end has proved to be our agent."""
+        self._started = True
+        self._send(pack_json(Kind.JOB, {**self._job, "master_port": master_port}))
+
+    def channels(self) -> list[int]:
+        """Standard output and error of the program, as long as they are open."""
+        return list(self._open)
+
+    def deadline(self) -> float | None:
+        """When the agent will have been silent for too long."""
+        return self._last_heard + SILENCE_SECONDS if self._ready and not self._over else None
+
+    def expire(self) -> list[Event]:
+        """Give the host up for lost."""
+        return self._lose(f"nothing was heard of it for {SILENCE_SECONDS:g} s")
+
+    def receive(self) -> list[Event]:
+        """Return what the agent reports and what the program says."""
+        events: list[Event] = []
+        for descriptor in self.channels():
+            assert self._process is not None
+            try:
+                data = os.read(descriptor, _READ_BYTES)
+            except BlockingIOError:
+                continue
+            if self._process.stderr is not None and descriptor == self._process.stderr.fileno():
+                events += self._take_errors(data)
+            else:
+                events += self._take_data(data)
+            if not data and descriptor in self._open:
+                self._open.remove(descriptor)
+        return events
+
+    def pause(self) -> None:
+        """Let the agent not take our silence for our end."""
+        if self._writer is not None and not self._over:
+            self._writer.pause()
+
+    def resume(self) -> None:
+        """Speak again; what the agent has said meanwhile is still to be read."""
+        self._last_heard = time.monotonic()
+        if self._writer is not None:
+            self._writer.resume()
+
+    def pass_on(self, number: int) -> None:
+        """Send a signal to each rank that runs."""
+        if self._started:
+            self._send(pack(Kind.SIGNAL, bytes([number])))
+
+    def interrupt(self) -> None:
+        """See HostProcesses."""
+        self._ask_to_end(Kind.INTERRUPT)
+
+    def terminate(self) -> None:
+        """See HostProcesses."""
+        self._ask_to_end(Kind.TERMINATE)
+
+    def _ask_to_end(self, how: Kind) -> None:
+        self._ending = True
+        if self._started:
+            self._send(pack(how))
+        elif self._process is not None:
+            # Before the start there is nothing to end but the connection.
+            self._process.kill()
+
+    def kill(self) -> None:
+        """Kill all processes at once."""
+        self._send(pack(Kind.KILL))
+
+    def close(self) -> bool:
+        """Hang up, which ends what still runs there, and wait for the program."""
+        process, writer = self._process, self._writer
+        if process is None or writer is None:
+            return True
+        writer.put(None)
+        try:
+            process.wait(_END_SECONDS if self._ready else 0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        writer.join()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return True
+
+    def _send(self, frame: bytes) -> None:
+        if self._writer is not None:
+            self._writer.put(frame)
+
+    def _take_errors(self, data: bytes) -> list[Event]:
+        self._errors += data
+        *lines, rest = self._errors.split(b"\n")
+        if not data and rest:
+            lines, rest = [*lines, rest], bytearray()
+        self._errors = rest
+        texts = [line.decode(errors="replace").rstrip() for line in lines if line.strip()]
+        self._lines.extend(texts)
+        # Until the host is ready they may be the reason why not, and are told with that.
+        return [Event("said", text=text) for text in texts] if self._ready else []
+
+    def _take_data(self, data: bytes) -> list[Event]:
+        self._last_heard = time.monotonic()
+        try:
+            if not data:
+                return self._take_end()
+            greeting = self._greeting
+            if greeting is None:
+                return self._take_frames(data)
+            version = greeting.feed(data)
+            if version is None:
+                return []
+            said = self._greet(version, greeting)
+            return said if self._over else [*said, *self._take_frames(greeting.rest)]
+        except FrameError as error:
+            return self._lose(f"what it sends cannot be read ({error})")
+
+    def _greet(self, version: str, greeting: GreetingReader) -> list[Event]:
+        self._greeting = None
+        self._ready = True
+        if version != sirtaki.__version__:
+            return self._give_up(
+                f"Sirtaki {version} is installed there, {sirtaki.__version__} runs here; install "
+                "the same version on all hosts"
+            )
+        said = [Event("said", text=line) for line in (*greeting.noise, *self._lines)]
+        self._lines.clear()
+        return said
+
+    def _take_frames(self, data: bytes) -> list[Event]:
+        events = []
+        for kind, payload in self._frames.feed(data):
+            if kind == Kind.OUTPUT:
+                rank, stream, printed = unpack_output(payload)
+                events.append(Event("output", self._own(rank), stream=stream, data=printed))
+            elif kind == Kind.EVENT:
+                events.append(self._read_event(unpack_json(payload)))
+        return events
+
+    def _read_event(self, message: Mapping[str, Any]) -> Event:
+        kind, rank, code = message.get("event"), message.get("rank", -1), message.get("code", 0)
+        if not isinstance(code, int) or not isinstance(rank, int):
+            raise FrameError(f"an event with rank {rank!r} and code {code!r}")
+        if kind in ("started", "failed", "exited"):
+            return Event(kind, self._own(rank), code, text=str(message.get("text", "")))
+        if kind in ("refused", "lost"):
+            return Event(kind, code=code, text=str(message.get("text", "")))
+        if kind == "ready" and not self._free_port:
+            port = message.get("port")
+            if not isinstance(port, int) or port < 1:
+                raise FrameError(f"port {port!r}")
+            self._free_port = port
+            return Event(kind)
+        if kind == "done":
+            self._over = True
+            return Event("done")
+        raise FrameError(f"there is no event {kind!r}")
+
+    def _own(self, rank: int) -> int:
+        if rank not in self.ranks:
+            raise FrameError(f"rank {rank} is not on this host")
+        return rank
+
+    def _take_end(self) -> list[Event]:
+        """The program's standard output has ended: the agent is gone, well or not."""
+        if self._over:
+            return []
+        assert self._process is not None
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        if self._process.stderr is not None and self._process.stderr.fileno() in self._open:
+            with contextlib.suppress(BlockingIOError):
+                self._take_errors(os.read(self._process.stderr.fileno(), _READ_BYTES))
+        if not self._ready:
+            noise = self._greeting.noise if self._greeting is not None else []
+            return self._give_up(self._explain(code, [*noise[-_KEPT_LINES:], *self._lines]))
+        said = f": {'; '.join(self._lines)}" if self._lines else ""
+        return self._lose(f"the connection has ended{said}")
+
+    def _give_up(self, why: str) -> list[Event]:
+        quiet = self._ending or self._over
+        self._finish()
+        return [Event("done")] if quiet else [Event("refused", code=1, text=why), Event("done")]
+
+    def _lose(self, how: str) -> list[Event]:
+        if self._over:
+            return []
+        if not self._started:
+            return self._give_up(how)
+        self._finish()
+        return [Event("lost", text=how), Event("done")]
+
+    def _finish(self) -> None:
+        self._over = True
+        if self._process is not None:
+            self._process.kill()

@@ -1,0 +1,391 @@
+"""Watching a job: output on its way, exits, signals, and the end of all when one fails."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
+from sirtaki.launch.output.destination import Waiter
+from sirtaki.launch.output.first_error import PATIENCE_SECONDS, Errors
+from sirtaki.launch.output.output import Outputs, RankStream
+from sirtaki.launch.processes.events import Event, HostProcesses
+from sirtaki.launch.processes.frames import STREAMS
+from sirtaki.launch.processes.outcome import Outcome, failure_of
+from sirtaki.launch.processes.signals import SignalWatch, obey
+
+_READ_BYTES = 1 << 16
+# How long other hosts may still say why they cannot take the job once one has.
+_LAST_CALL_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
+ABSENT_SECONDS = 2.0
+_ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+
+
+class Supervisor:
+    """Watches the processes of a job, on all its hosts, until none is left.
+
+    hosts: at least one; no rank starts before all hosts are ready. outputs: for what ranks print,
+    and sentences for the user. signals: None to leave signals to the caller. start_timeout: seconds
+    for all processes to start. some_wait: whether ranks wait for others to join them. verbose: say
+    what each rank gets of its host.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[HostProcesses],
+        outputs: Outputs,
+        signals: SignalWatch | None,
+        start_timeout: float,
+        some_wait: Callable[[], bool],
+        verbose: bool = False,
+    ) -> None:
+        self._hosts = hosts
+        self._outputs = outputs
+        self._report = outputs.say
+        self._signals = signals
+        reader = None if signals is None else signals.reader.fileno()
+        self._waiter = Waiter(reader, self._take_signal)
+        outputs.wait_with(self._wait_to_write)
+        self._absent: list[HostProcesses] = []
+        self._name_absent_at: float | None = None
+        self._refusals: dict[str, Event] = {}
+        self._starting = {rank for host in hosts for rank in host.ranks}
+        self._start_by = time.monotonic() + start_timeout
+        self._start_timeout = start_timeout
+        self._some_wait = some_wait
+        self._verbose = verbose
+        self._ended: list[int] = []
+        # Ranks that ended badly, by themselves and because we wanted them to end.
+        self._failed: list[int] = []
+        self._asked: list[int] = []
+        self._errors = outputs.errors or Errors()
+        self._held: dict[RankStream, float] = {}
+        self._running: set[int] = set()
+        self._open: dict[HostProcesses, list[int]] = {}
+        self._streams: dict[tuple[int, str], RankStream] = {}
+        self._selector = selectors.DefaultSelector()
+        self._outcome = Outcome()
+        self._broken: LaunchError | None = None
+        self._ending = False
+
+    def run(self) -> Outcome:
+        """Watch to the end.
+
+        Raises JobError when a host cannot be reached or is lost or a worker cannot start,
+        LaunchError when their output cannot be kept.
+        """
+        healthy = True
+        try:
+            if self._signals is not None:
+                self._selector.register(
+                    self._signals.reader, selectors.EVENT_READ, self._take_signal
+                )
+            self._connect()
+            while self._open:
+                for key, _ in self._selector.select(self._patience()):
+                    key.data()
+                self._check_time()
+            self._drain()
+            self._outcome.first_error = self._errors.first(self._failed, self._asked)
+        except KeyboardInterrupt:
+            # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
+            self.end(signal.SIGINT)
+            raise
+        finally:
+            for host in self._hosts:
+                healthy = host.close() and healthy
+            self._close_streams()
+        if self._broken is not None:
+            raise self._broken
+        if not healthy and self._outcome == Outcome():
+            raise JobError("the process that watches the workers was killed")
+        return self._outcome
+
+    def _connect(self) -> None:
+        """Reach all hosts at the same time."""
+        for host in self._hosts:
+            host.connect()
+            if host.channels():
+                self._absent.append(host)
+                self._watch(host)
+        self._name_absent_at = time.monotonic() + ABSENT_SECONDS
+        self._start_when_complete()
+
+    def _start_when_complete(self) -> None:
+        if self._absent or self._ending or self._refusals:
+            return
+        # Rank 0 is on the first of the hosts.
+        master_port = self._hosts[0].free_port()
+        for host in self._hosts:
+            host.start(master_port)
+            if host not in self._open:
+                self._watch(host)
+
+    def _watch(self, host: HostProcesses) -> None:
+        self._open[host] = host.channels()
+        for channel in self._open[host]:
+            self._selector.register(channel, selectors.EVENT_READ, lambda: self._take_events(host))
+
+    def _patience(self) -> float | None:
+        deadlines = [deadline for host in self._open if (deadline := host.deadline()) is not None]
+        if self._starting and not self._ending:
+            deadlines.append(self._start_by)
+        if self._ended and self._running and not self._ending:
+            deadlines.append(time.monotonic() + _LOOK_SECONDS)
+        if self._absent and self._name_absent_at is not None:
+            deadlines.append(self._name_absent_at)
+        deadlines += self._held.values()
+        if (due := self._errors.due()) is not None:
+            deadlines.append(due)
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _check_time(self) -> None:
+        for host in list(self._open):
+            if _is_overdue(host):
+                # It may be us who were busy or stopped: what it has said lies unread.
+                self._take_events(host)
+        now = time.monotonic()
+        self._settle(now)
+        if self._name_absent_at is not None and now > self._name_absent_at:
+            self._name_absent()
+        if self._starting and not self._ending and now > self._start_by:
+            self._give_up_start()
+        if self._ended and self._running and not self._ending and self._some_wait():
+            self._break_off(
+                f"rank {self._ended[0]} ended (exit code 0) without joining the others, which wait "
+                "for it in init()"
+            )
+
+    def _name_absent(self) -> None:
+        """Say, once, for which hosts we wait."""
+        self._name_absent_at = None
+        if self._absent and not self._ending:
+            names = ", ".join(host.host for host in self._absent)
+            self._report(f"waiting for host{'s' if len(self._absent) > 1 else ''} {names} ...")
+
+    def _give_up_start(self) -> None:
+        """Say which hosts did not come and why; or, where all came, which rank."""
+        if self._refusals:
+            reasons = [f"host {host}: {event.text}" for host, event in self._refusals.items()]
+            self._break_off("\n".join(reasons), max(e.code for e in self._refusals.values()))
+            return
+        late = f"within {self._start_timeout:g} s (--start-timeout)"
+        if self._absent:
+            names = ", ".join(host.host for host in self._absent)
+            self._break_off(f"no answer from {names} {late}")
+        else:
+            self._break_off(f"rank {min(self._starting)} did not start {late}")
+
+    def _take_events(self, host: HostProcesses) -> None:
+        """Take what a host has to say; one that is overdue and says nothing is given up."""
+        if host not in self._open:
+            return
+        events = host.receive()
+        # Asked now, because showing what was printed may take longer than a host may be silent.
+        overdue = _is_overdue(host)
+        self._take(host, events)
+        if overdue and host in self._open:
+            self._take(host, host.expire())
+        if host in self._open:
+            self._forget_channels(host, set(self._open[host]) - set(host.channels()))
+
+    def _forget_channels(self, host: HostProcesses, channels: set[int]) -> None:
+        for channel in channels:
+            self._selector.unregister(channel)
+            self._open[host].remove(channel)
+
+    def _take(self, host: HostProcesses, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.kind == "ready":
+                self._absent.remove(host)
+                self._start_when_complete()
+            elif event.kind == "started":
+                self._running.add(event.rank)
+                self._starting.discard(event.rank)
+                if self._verbose:
+                    self._report(f"rank {event.rank} on {host.host}: {event.text}")
+                self._open_output(event)
+            elif event.kind == "output":
+                stream = self._streams.get((event.rank, event.stream))
+                if stream is not None:
+                    self._write(stream, event.data)
+            elif event.kind == "exited":
+                self._running.discard(event.rank)
+                self._ended.append(event.rank)
+                if event.code != 0:
+                    asked = self._ending and -event.code in _ASKING
+                    (self._asked if asked else self._failed).append(event.rank)
+                    if not self._ending:
+                        self._fail(event)
+            elif event.kind == "said":
+                self._report(f"{host.host}: {event.text}")
+            elif event.kind == "done":
+                self._forget_channels(host, set(self._open[host]))
+                del self._open[host]
+            else:
+                self._take_trouble(host, event)
+
+    def _take_trouble(self, host: HostProcesses, event: Event) -> None:
+        """The host or a rank on it is no use to the job."""
+        if event.kind == "failed":
+            self._break_off(
+                f"rank {event.rank} on {host.host}: cannot execute the command: "
+                f"{os.strerror(event.code)}",
+                CANNOT_EXECUTE,
+            )
+        elif event.kind == "refused":
+            self._refusals[host.host] = event
+            if host in self._absent:
+                self._absent.remove(host)
+            # Others may have the same reason; one list of all is more use than the first alone.
+            soon = time.monotonic() + _LAST_CALL_SECONDS if self._absent else 0.0
+            self._start_by = min(self._start_by, soon)
+        else:
+            ranks = ", ".join(map(str, host.ranks))
+            message = f"host {host.host} (ranks {ranks}) was lost: {event.text}"
+            self._running -= set(host.ranks)
+            if self._outcome.signal_number is not None or self._broken is not None:
+                self._report(message)
+            else:
+                self._break_off(message)
+
+    def _open_output(self, event: Event) -> None:
+        for name in STREAMS:
+            try:
+                self._streams[event.rank, name] = self._outputs.open(event.rank, name)
+            except LaunchError as error:
+                self._broken = self._broken or error
+                self.end(signal.SIGTERM)
+        for name, descriptor in zip(STREAMS, event.streams, strict=False):
+            stream = self._streams.get((event.rank, name))
+            if stream is None:
+                os.close(descriptor)
+                continue
+            os.set_blocking(descriptor, False)
+            self._selector.register(
+                descriptor, selectors.EVENT_READ, partial(self._forward, descriptor, stream)
+            )
+
+    def _forward(self, descriptor: int, stream: RankStream) -> bool:
+        """Pass on what has been printed; False when there is nothing (yet, or any more)."""
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+        self._write(stream, data)
+        return bool(data)
+
+    def _write(self, stream: RankStream, data: bytes) -> None:
+        """Show what has been printed; nothing is the end of the stream."""
+        with self._writing():
+            if data:
+                stream.write(data)
+            else:
+                stream.finish()
+        self._held.pop(stream, None)
+        if stream.holds:
+            self._held[stream] = time.monotonic() + PATIENCE_SECONDS
+
+    def _settle(self, now: float) -> None:
+        """Show what waited for more that did not come."""
+        for stream in [stream for stream, due in self._held.items() if due <= now]:
+            del self._held[stream]
+            with self._writing():
+                stream.release()
+        for sentence in self._errors.say(now):
+            self._report(sentence)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """End the job when what is written cannot be."""
+        try:
+            yield
+        except BrokenPipeError:
+            # Nobody reads us any more: end as a program in a pipe does.
+            self._outcome.signal_number = self._outcome.signal_number or signal.SIGPIPE
+            self.end(signal.SIGTERM)
+        except LaunchError as error:
+            self._broken = self._broken or error
+            self.end(signal.SIGTERM)
+
+    def _wait_to_write(self, descriptor: int) -> bool:
+        """Wait until output is taken, without counting that as time that processes need."""
+        began = time.monotonic()
+        taken = self._waiter.wait(descriptor)
+        self._start_by += time.monotonic() - began
+        return taken
+
+    def _drain(self) -> None:
+        """Pass on what dead processes left in their pipes."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, partial):
+                while key.data():
+                    pass
+        for stream in self._streams.values():
+            self._write(stream, b"")
+        self._settle(math.inf)
+
+    def _close_streams(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, partial):
+                os.close(key.data.args[0])
+        self._selector.close()
+
+    def _fail(self, event: Event) -> None:
+        failure = self._outcome.failure = failure_of(event.rank, event.code)
+        self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
+        if self._running:
+            self._report(f"Terminating remaining workers after failure of Process {failure.rank}.")
+        self.end(signal.SIGTERM)
+
+    def _take_signal(self) -> None:
+        assert self._signals is not None
+        obey(self._signals, self._outcome, self._waiter, self._report, self)
+
+    def pause(self) -> None:
+        """Do as Ctrl-Z wants, but not before the other hosts have been told."""
+        for host in self._hosts:
+            host.pause()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for host in self._hosts:
+            host.resume()
+
+    def _break_off(self, message: str, exit_code: int = FAILED) -> None:
+        self._broken = self._broken or JobError(message, exit_code)
+        self._starting.clear()
+        self.end(signal.SIGTERM)
+
+    def pass_on(self, number: int) -> bool:
+        """See `Signalled`."""
+        for host in self._hosts:
+            host.pass_on(number)
+        return bool(self._running)
+
+    def end(self, number: int) -> None:
+        """See `Signalled`."""
+        self._ending = True
+        for host in self._hosts:
+            if number == signal.SIGINT:
+                host.interrupt()
+            else:
+                host.terminate()
+
+    def kill(self) -> None:
+        """See `Signalled`."""
+        for host in self._hosts:
+            host.kill()
+
+
+def _is_overdue(host: HostProcesses) -> bool:
+    deadline = host.deadline()
+    return deadline is not None and time.monotonic() > deadline

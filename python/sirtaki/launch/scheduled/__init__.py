@@ -1,0 +1,1 @@
+"""Jobs whose ranks a scheduler's own program starts."""

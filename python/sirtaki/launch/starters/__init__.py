@@ -1,0 +1,1 @@
+"""Programs that start ranks: ssh, mpirun, and those of schedulers."""

@@ -1,0 +1,87 @@
+"""Messages of numpy arrays from one rank to another.
+
+Messages are matched by sender, tag and process set, and of one pair and tag none overtakes another.
+Small ones go at once; large ones wait for their receiver.
+
+A rank that calls `shutdown` ends the world of all, unlike `MPI_Finalize`, which lets the others go
+on: sends and receives that are not over fail on every rank, among the others too. Small messages
+that have come can still be received. So let all ranks meet before they leave: have every handle
+synchronized, and then call `barrier`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sirtaki.core.operations.pairs import ANY_SOURCE as ANY_SOURCE
+from sirtaki.core.operations.pairs import Pairs
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.numpy.ops import TENSORS, Array
+
+_pairs: Pairs[Array] = Pairs(TENSORS)
+
+
+def send(
+    array: Array, dest: int, tag: int = 0, process_set: ProcessSet = global_process_set
+) -> None:
+    """Send an array; return when it may be changed again.
+
+    Args:
+        array: Any shape; what arrives are its bytes.
+        dest: A rank of the world, this one too.
+        tag: Not negative, at most 64 bits.
+        process_set: Whose message it is; both ranks are members.
+
+    Raises:
+        TypeError, ValueError: An argument is wrong; nothing was sent.
+        HorovodInternalError: No world, or the message could not be delivered.
+    """
+    _pairs.send(array, dest, tag, process_set)
+
+
+def isend(
+    array: Array, dest: int, tag: int = 0, process_set: ProcessSet = global_process_set
+) -> int:
+    """Start `send`; return its handle. The array must not change until it is done."""
+    return _pairs.send_async(array, dest, tag, process_set)
+
+
+def recv(
+    array: Array,
+    source: int = ANY_SOURCE,
+    tag: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Fill an array with the next message that fits.
+
+    Args:
+        array: Contiguous and writable, with as many bytes as the message.
+        source: The rank of the world whose message it is; default any.
+        tag: The sender's.
+        process_set: The sender's.
+
+    Returns:
+        The rank whose message it is.
+
+    Raises:
+        TypeError, ValueError: An argument is wrong.
+        MismatchError: The message has another size; the sender does not hear of it.
+        HorovodInternalError: No world, or it ended before a message came.
+    """
+    return _pairs.receive(_writable(array), source, tag, process_set)
+
+
+def irecv(
+    array: Array,
+    source: int = ANY_SOURCE,
+    tag: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `recv`; return its handle, whose result is the rank whose message it is."""
+    return _pairs.receive_async(_writable(array), source, tag, process_set)
+
+
+def _writable(array: Array) -> Array:
+    if isinstance(array, np.ndarray) and not array.flags.carray:
+        raise ValueError("an array that is received into must be contiguous and writable")
+    return array

@@ -1,0 +1,1 @@
+"""Files in memory and private folders."""

@@ -1,0 +1,1 @@
+"""The ranks of one host: how they meet and what they share."""

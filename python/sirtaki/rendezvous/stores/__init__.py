@@ -1,0 +1,1 @@
+"""Key-value stores through which ranks exchange addresses before they have links."""

@@ -1,0 +1,85 @@
+"""A key-value store through which ranks exchange addresses before they have links.
+
+On the wire a client sends one request a connection, so that a waiting `get` disturbs nobody and is
+given up by closing. Nothing is parsed before both ends have seen that the other belongs to the same
+user, or knows the job's secret.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sirtaki.rendezvous.stores import unix_store
+from sirtaki.rendezvous.stores.unix_store import UnixStore, UnixStoreServer
+from sirtaki.rendezvous.stores.wire import MAX_KEY_BYTES, MAX_VALUE_BYTES
+
+__all__ = [
+    "LAUNCHED_HOSTS_KEY",
+    "MAX_KEY_BYTES",
+    "MAX_VALUE_BYTES",
+    "Store",
+    "UnixStore",
+    "UnixStoreServer",
+    "open_store",
+]
+
+# Where a launcher may leave the name of each rank's host, a list, to be named when it is missing.
+LAUNCHED_HOSTS_KEY = "launch/hosts"
+
+
+class Store(Protocol):
+    """Where ranks leave values for each other; safe to use from several threads.
+
+    address: where it is, for messages and for finding the way to it.
+    """
+
+    address: str
+
+    def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
+        """Store `value` (at most 64 MiB) under `key` (at most 1 KiB), replacing what was there.
+
+        timeout: seconds for that where it may take long, default the store's own. Raises
+        TimeoutError.
+        """
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """Return the value of `key`, waiting up to `timeout` seconds for it to be set.
+
+        Raises TimeoutError naming the key, ConnectionError when the store is gone.
+        """
+
+    def close(self) -> None:
+        """Release what the store holds; calling it again does nothing."""
+
+
+def open_store(
+    address: str, timeout: float, secret: bytes | None = None, patient: bool = False
+) -> Store:
+    """Connect to the store at `address` within `timeout` seconds.
+
+    address: "unix:@name"; "tcp:HOST[,HOST...]:PORT", addresses or names of one server, IPv6 in
+    brackets; the same with "tls:" for one that encrypts; or "file:/folder" on a file system that
+    all hosts share. secret: the job's 32 bytes, needed for tcp and tls. patient: whether the server
+    may still be about to come. Raises ValueError for an address of another form, otherwise as the
+    stores do.
+    """
+    if address.startswith(unix_store.SCHEME):
+        return UnixStore(address, timeout, patient)
+    if address.startswith(("tcp:", "tls:")):
+        from sirtaki.rendezvous.stores.tcp_store import TcpStore
+
+        if secret is None:
+            raise ValueError(
+                f"the rendezvous at {address} is reached over the network, which needs the job's "
+                "secret: make one with 'head -c 32 /dev/urandom > FILE; chmod 600 FILE', give it "
+                "to all ranks and name the file in SIRTAKI_SECRET_FILE"
+            )
+        return TcpStore(address, timeout, secret, patient)
+    if address.startswith("file:"):
+        from sirtaki.rendezvous.stores.file_store import FileStore
+
+        return FileStore(address)
+    raise ValueError(
+        f"unknown rendezvous address {address!r}: expected 'unix:@name', 'tcp:HOST:PORT' or "
+        "'file:/folder'"
+    )

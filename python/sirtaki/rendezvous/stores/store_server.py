@@ -1,0 +1,103 @@
+"""The server side of a store, whatever its sockets are."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import re
+import socket
+from collections.abc import Callable, Sequence
+
+from sirtaki.rendezvous.network.serving import Peer, RejectionLog, Server
+from sirtaki.rendezvous.stores import wire
+from sirtaki.rendezvous.trust import auth
+from sirtaki.rendezvous.world.membership import Membership
+
+_WORLD = re.compile(r"(world/([0-9]+/[0-9a-f]+)/[0-9]+)/.*")
+
+
+class StoreServer(Server):
+    """A store served from a thread; one request a connection, so a waiting `get` disturbs nobody.
+
+    address: what clients need to reach it. The other arguments are those of `Server`. It answers
+    once it is started.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        address: str,
+        guard: Callable[[], auth.Listener] | None = None,
+        rejections: RejectionLog | None = None,
+        tls: bool = False,
+    ) -> None:
+        super().__init__(listeners, "the rendezvous store", guard, rejections, tls)
+        self.address = address
+        self._values: dict[str, bytes] = {}
+        self._waiting: dict[str, list[Peer]] = {}
+        self._asked: collections.Counter[str] = collections.Counter()
+        self._latest: dict[str, str] = {}
+
+    def forms_world(self, wanted: Membership) -> bool:
+        """Tell whether some members have come to form a world, and others not yet.
+
+        On one host the others ask for their leader here, one by one; of several hosts the leaders
+        do, and the last says what the world is.
+        """
+        world = self._latest.get(wanted.name, "")
+        leader = f"{world}/leader"
+        here = leader in self._values and self._asked[leader] >= wanted.size - 1
+        return bool(world) and not here and f"{world}/world" not in self._values
+
+    def peek(self, key: str) -> bytes | None:
+        """Return the value of `key`, None when nobody has set it."""
+        return self._values.get(key)
+
+    def put(self, key: str, value: bytes) -> None:
+        """Store a value for the clients; only before the server is started."""
+        self._values[key] = value
+
+    def handle(self, peer: Peer) -> bool:
+        """See `Server.handle`."""
+        if peer.context is not None:
+            # A request is all a client sends, so more after it is a fault.
+            raise ValueError("more than one request arrived")
+        request = wire.parse_request(peer.incoming, peer.seal)
+        if request is None:
+            return True
+        peer.incoming = bytearray()
+        self._note(request)
+        if request.kind == wire.SET:
+            self._set(request.key, request.value)
+            self.answer(peer, wire.pack_answer(b"", peer.seal))
+        elif request.key in self._values:
+            self.answer(peer, wire.pack_answer(self._values[request.key], peer.seal))
+        else:
+            peer.context = request.key
+            self._waiting.setdefault(request.key, []).append(peer)
+        return True
+
+    def forget(self, peer: Peer) -> None:
+        """See `Server.forget`."""
+        if not isinstance(peer.context, str):
+            return
+        waiting = self._waiting[peer.context]
+        waiting.remove(peer)
+        if not waiting:
+            del self._waiting[peer.context]
+
+    def _note(self, request: wire.StoreRequest) -> None:
+        found = _WORLD.fullmatch(request.key)
+        if found is None:
+            return
+        self._latest[found[2]] = found[1]
+        if request.kind == wire.GET:
+            self._asked[request.key] += 1
+
+    def _set(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+        for peer in self._waiting.pop(key, []):
+            peer.context = None
+            # One who has gone is noticed when its socket is looked at.
+            with contextlib.suppress(OSError):
+                self.answer(peer, wire.pack_answer(value, peer.seal))

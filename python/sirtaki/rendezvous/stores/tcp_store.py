@@ -1,0 +1,148 @@
+"""A store over TCP, for ranks on several hosts: nobody is heard before it has proved itself."""
+
+from __future__ import annotations
+
+import functools
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+from sirtaki.rendezvous.network import tcp_socket
+from sirtaki.rendezvous.network.dial import dial
+from sirtaki.rendezvous.network.serving import RejectionLog
+from sirtaki.rendezvous.stores import wire
+from sirtaki.rendezvous.stores.store_server import StoreServer
+from sirtaki.rendezvous.stores.unix_store import exchange
+from sirtaki.rendezvous.trust import auth
+from sirtaki.rendezvous.trust.sealing import Seal
+
+SCHEME = "tcp:"
+TLS_SCHEME = "tls:"
+_UNSENT_SECONDS = 10.0
+
+
+class TcpStore:
+    """A client of `TcpStoreServer`; it connects when it is used.
+
+    address: "tcp:HOST[,HOST...]:PORT", or "tls:…" for a server that encrypts; several ports are
+    several such parts joined by ";". timeout: seconds for reaching the server at every `set`.
+    secret: the job's. patient: whether the server may still be about to come. Raises ValueError for
+    an address of another form or a secret of another length.
+    """
+
+    def __init__(self, address: str, timeout: float, secret: bytes, patient: bool = False) -> None:
+        self.address = address
+        self._endpoints = endpoints_of(address)
+        self._tls = address.startswith(TLS_SCHEME)
+        self._timeout = timeout
+        self._patient = patient
+        self._authenticate = functools.partial(
+            auth.Dialer, checked_secret(secret), auth.STORE, auth.own_identity()
+        )
+
+    def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
+        """See `Store.set`."""
+        encoded = wire.checked(key, value)
+        timeout = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + timeout
+        sock, seal = self._connect(deadline)
+        with sock:
+            try:
+                exchange(sock, seal, self.address, wire.SET, encoded, value, deadline)
+            except TimeoutError:
+                raise TimeoutError(
+                    f"the rendezvous store did not take {key!r} within {timeout:.3g} s"
+                ) from None
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """See `Store.get`."""
+        encoded = wire.checked(key)
+        deadline = time.monotonic() + timeout
+        sock, seal = self._connect(max(deadline, time.monotonic() + auth.SECONDS))
+        with sock:
+            try:
+                return exchange(sock, seal, self.address, wire.GET, encoded, b"", deadline)
+            except TimeoutError:
+                raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from None
+
+    def close(self) -> None:
+        """See `Store.close`."""
+
+    def reach(self, deadline: float) -> None:
+        """See whether the server is there, until `deadline` (time.monotonic()). Raises OSError."""
+        self._connect(deadline)[0].close()
+
+    def _connect(self, deadline: float) -> tuple[socket.socket, Seal]:
+        who = f"the rendezvous store at {self.address}"
+        sock, keys = dial(
+            self._endpoints, self._authenticate, who, deadline, self._patient, self._tls
+        )
+        # Once it has answered, it is there and nowhere else, or has ended.
+        self._patient = False
+        self._endpoints = [sock.getpeername()[:2]]
+        tcp_socket.tune(sock, _UNSENT_SECONDS)
+        return sock, Seal(keys)
+
+
+class TcpStoreServer(StoreServer):
+    """A store served on some of this machine's addresses.
+
+    hosts: numeric addresses to listen on. secret: the job's 32 bytes. port: 0 for any that is free.
+    log: takes one line for a connection that is turned away, default to standard error. tls:
+    whether to encrypt. `address` ("tcp:HOST[,HOST...]:PORT", "tls:…" if it encrypts) is valid from
+    construction on. Raises OSError when it cannot listen.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        secret: bytes,
+        port: int = 0,
+        log: Callable[[str], None] | None = None,
+        tls: bool = False,
+    ) -> None:
+        guard = functools.partial(
+            auth.Listener,
+            checked_secret(secret),
+            auth.STORE,
+            auth.own_identity(),
+            listener_claim(tls),
+        )
+        listeners, self.port = tcp_socket.listen_together(hosts, port)
+        scheme = TLS_SCHEME if tls else SCHEME
+        address = scheme + tcp_socket.format_endpoints(hosts, self.port)
+        super().__init__(listeners, address, guard, RejectionLog(log), tls)
+
+    def __enter__(self) -> TcpStoreServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def endpoints_of(address: str) -> list[tcp_socket.Endpoint]:
+    """Return where the server of a TCP store's address is. Raises ValueError for another form."""
+    if not address.startswith((SCHEME, TLS_SCHEME)):
+        raise ValueError(f"not the address of a TCP store: {address!r}")
+    return [
+        endpoint
+        for part in address[len(SCHEME) :].split(";")
+        for endpoint in tcp_socket.parse_endpoints(part)
+    ]
+
+
+def listener_claim(tls: bool) -> bytes:
+    """Return what a listener claims: which certificate is its own, where it has one."""
+    if not tls:
+        return auth.NO_CLAIM
+    from sirtaki.rendezvous.trust.tls import listener_tls
+
+    return listener_tls().claim
+
+
+def checked_secret(secret: bytes) -> bytes:
+    """Return the secret. Raises ValueError unless it has 32 bytes."""
+    if len(secret) != auth.SECRET_BYTES:
+        raise ValueError(f"a job's secret has {auth.SECRET_BYTES} bytes, not {len(secret)}")
+    return secret

@@ -1,0 +1,1 @@
+"""Secrets, proofs that a peer knows them, sealed messages and TLS."""

@@ -1,0 +1,256 @@
+"""Two processes of a job prove to each other that they know its secret.
+
+The dialer greets, the listener greets and proves, the dialer proves: three messages of fixed size.
+A proof is an HMAC-SHA256 under the job's secret over both greetings, each with a fresh nonce, and a
+label for the direction, so that nothing recorded, reflected or meant for another purpose is worth
+anything. What a side claims in its greeting counts only once the proof has been checked. Both then
+have keys, one a direction and made of the same bytes, for what follows. Nothing here reads or
+writes a socket.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+import struct
+from dataclasses import dataclass, field
+
+SECRET_BYTES = 32
+CLAIM_BYTES = 32
+NO_CLAIM = bytes(CLAIM_BYTES)
+# How long a connection may take to prove itself.
+SECONDS = 3.0
+
+STORE = 1
+RANK = 2
+
+_MAGIC = b"SIRTAKI\n"
+# Raised when what follows the greeting changes; the greeting itself keeps its size and first fields
+# for ever, so that processes of different versions can tell.
+_PROTOCOL = 2
+_DIALER = 1
+_LISTENER = 2
+# Magic, protocol, role, purpose, nonce, version, host, claim.
+_GREETING = struct.Struct(f"!8sHBB32s24s64s{CLAIM_BYTES}s")
+_PROOF_BYTES = 32
+_LABELS = {_DIALER: b"sirtaki proof of the dialer\0", _LISTENER: b"sirtaki proof of the listener\0"}
+_KEY_LABELS = {_DIALER: b"sirtaki key of the dialer\0", _LISTENER: b"sirtaki key of the listener\0"}
+
+GREETING_BYTES = _GREETING.size
+ANSWER_BYTES = GREETING_BYTES + _PROOF_BYTES
+PROOF_BYTES = _PROOF_BYTES
+
+
+class AuthenticationError(ConnectionError):
+    """The other end is not a process of this job; base of the reasons.
+
+    answer: what is still sent, so that the other end can tell too.
+    """
+
+    def __init__(self, message: str, answer: bytes = b"") -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
+class NotAPeerError(AuthenticationError):
+    """What arrived is nothing that Sirtaki says there."""
+
+
+class WrongSecretError(AuthenticationError):
+    """The other end does not know this job's secret."""
+
+
+class VersionMismatchError(AuthenticationError):
+    """The other end, which has proved itself, runs another version."""
+
+
+class OtherProtocolError(AuthenticationError):
+    """The other end says, without a proof, that it runs another version."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What both ends of a proved connection know, and nobody else: a key for each direction."""
+
+    sending: bytes = field(repr=False)
+    receiving: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a process is, as others report it: host name and version."""
+
+    host: str
+    version: str
+
+
+def own_identity(host: str = "") -> Identity:
+    """Return this process's identity. host: the name to use, default the machine's."""
+    from sirtaki import __version__
+
+    return Identity(host or socket.gethostname(), __version__)
+
+
+@dataclass(frozen=True)
+class _Greeting:
+    raw: bytes
+    protocol: int
+    role: int
+    purpose: int
+    identity: Identity
+    claim: bytes
+
+
+def _greet(role: int, purpose: int, identity: Identity, claim: bytes) -> _Greeting:
+    if len(claim) != CLAIM_BYTES:
+        raise ValueError(f"a claim has {CLAIM_BYTES} bytes, not {len(claim)}")
+    raw = _GREETING.pack(
+        _MAGIC,
+        _PROTOCOL,
+        role,
+        purpose,
+        secrets.token_bytes(32),
+        identity.version.encode()[:24],
+        identity.host.encode()[:64],
+        claim,
+    )
+    return _Greeting(raw, _PROTOCOL, role, purpose, identity, claim)
+
+
+def _parse(raw: bytes) -> _Greeting:
+    magic, protocol, role, purpose, _nonce, version, host, claim = _GREETING.unpack(raw)
+    if magic != _MAGIC:
+        raise NotAPeerError("not a Sirtaki peer")
+    identity = Identity(_text(host), _text(version))
+    return _Greeting(raw, protocol, role, purpose, identity, claim)
+
+
+def _text(raw: bytes) -> str:
+    """Make a stranger's bytes fit for a message."""
+    text = raw.rstrip(b"\0").decode(errors="replace")
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def could_be_greeting(start: bytes | bytearray) -> bool:
+    """Tell whether a greeting may begin with these bytes."""
+    return _MAGIC.startswith(bytes(start[: len(_MAGIC)]))
+
+
+def _proof(secret: bytes, role: int, dialer: _Greeting, listener: _Greeting) -> bytes:
+    return hmac.digest(secret, _LABELS[role] + dialer.raw + listener.raw, "sha256")
+
+
+def _key(secret: bytes, role: int, dialer: _Greeting, listener: _Greeting) -> bytes:
+    return hmac.digest(secret, _KEY_LABELS[role] + dialer.raw + listener.raw, "sha256")
+
+
+def _require_same_protocol(ours: _Greeting, theirs: _Greeting, answer: bytes = b"") -> None:
+    if theirs.protocol != ours.protocol:
+        raise OtherProtocolError(
+            f"not a peer of this version: it speaks protocol {theirs.protocol}, Sirtaki "
+            f"{ours.identity.version} on host {ours.identity.host} speaks {ours.protocol}; if it "
+            "belongs to the job, install the same version on all hosts",
+            answer,
+        )
+
+
+def _require_same_version(ours: _Greeting, theirs: _Greeting, answer: bytes = b"") -> None:
+    if theirs.identity.version != ours.identity.version:
+        raise VersionMismatchError(_mismatch(ours.identity, theirs.identity), answer)
+
+
+def _mismatch(ours: Identity, theirs: Identity) -> str:
+    return (
+        f"version mismatch: host {ours.host} runs Sirtaki {ours.version}, host {theirs.host} runs "
+        f"{theirs.version}; install the same version on all hosts"
+    )
+
+
+# What one who speaks another protocol is told: ours.
+_NOTHING_BUT_PROTOCOL = struct.pack("!8sH", _MAGIC, _PROTOCOL).ljust(ANSWER_BYTES, b"\0")
+
+_WRONG_SECRET = (
+    "wrong secret: it belongs to another job, or SIRTAKI_SECRET_FILE differs between the hosts"
+)
+
+
+class Listener:
+    """The side that was connected to.
+
+    secret: the job's. purpose: what the port is for. identity: who we are. claim: what we say of
+    ourselves beyond that.
+    """
+
+    def __init__(
+        self, secret: bytes, purpose: int, identity: Identity, claim: bytes = NO_CLAIM
+    ) -> None:
+        self._secret = secret
+        self._ours = _greet(_LISTENER, purpose, identity, claim)
+
+    def answer(self, greeting: bytes) -> bytes:
+        """Return what to send after the dialer's greeting (`GREETING_BYTES`).
+
+        Raises AuthenticationError, whose answer is then to be sent.
+        """
+        theirs = _parse(greeting)
+        _require_same_protocol(self._ours, theirs, _NOTHING_BUT_PROTOCOL)
+        if (theirs.role, theirs.purpose) != (_DIALER, self._ours.purpose):
+            raise NotAPeerError("a Sirtaki process that wanted something else here")
+        self._theirs = theirs
+        return self._ours.raw + _proof(self._secret, _LISTENER, theirs, self._ours)
+
+    def accept(self, proof: bytes) -> bytes:
+        """Check the dialer's proof (`PROOF_BYTES`) and return its claim.
+
+        Raises AuthenticationError.
+        """
+        expected = _proof(self._secret, _DIALER, self._theirs, self._ours)
+        if not hmac.compare_digest(proof, expected):
+            raise WrongSecretError(_WRONG_SECRET)
+        _require_same_version(self._ours, self._theirs)
+        return self._theirs.claim
+
+    def keys(self) -> Keys:
+        """Return the keys; only once the dialer's proof has been accepted."""
+        greetings = self._theirs, self._ours
+        return Keys(
+            sending=_key(self._secret, _LISTENER, *greetings),
+            receiving=_key(self._secret, _DIALER, *greetings),
+        )
+
+
+class Dialer:
+    """The side that connected; arguments as for `Listener`."""
+
+    def __init__(
+        self, secret: bytes, purpose: int, identity: Identity, claim: bytes = NO_CLAIM
+    ) -> None:
+        self._secret = secret
+        self._ours = _greet(_DIALER, purpose, identity, claim)
+        self.greeting = self._ours.raw
+
+    def prove(self, answer: bytes) -> tuple[bytes, bytes]:
+        """Check the listener's answer (`ANSWER_BYTES`); return our proof and its claim.
+
+        Raises AuthenticationError, whose answer is then to be sent.
+        """
+        theirs = _parse(answer[:GREETING_BYTES])
+        _require_same_protocol(self._ours, theirs)
+        if (theirs.role, theirs.purpose) != (_LISTENER, self._ours.purpose):
+            raise NotAPeerError("a Sirtaki process that serves something else there")
+        expected = _proof(self._secret, _LISTENER, self._ours, theirs)
+        if not hmac.compare_digest(answer[GREETING_BYTES:], expected):
+            raise WrongSecretError(_WRONG_SECRET, bytes(_PROOF_BYTES))
+        proof = _proof(self._secret, _DIALER, self._ours, theirs)
+        _require_same_version(self._ours, theirs, proof)
+        self._theirs = theirs
+        return proof, theirs.claim
+
+    def keys(self) -> Keys:
+        """Return the keys; only once the listener has proved itself."""
+        greetings = self._ours, self._theirs
+        return Keys(
+            sending=_key(self._secret, _DIALER, *greetings),
+            receiving=_key(self._secret, _LISTENER, *greetings),
+        )

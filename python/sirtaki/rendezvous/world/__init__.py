@@ -1,0 +1,1 @@
+"""A world: who is in it, where its ranks meet, and what they tell each other."""

@@ -1,0 +1,115 @@
+"""Who forms a world, as one value: a rank's place, and the world's name, follow from it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Where a rank stands: in the world, on its host, and among ranks of equal ``local_rank``.
+
+    ``local_size`` 0 says that nobody has told which ranks share a host; they find out when they
+    join.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    cross_rank: int = 0
+    cross_size: int = 1
+
+
+class Member(NamedTuple):
+    """A process of a world.
+
+    id: its starter's number of it. host: the number of its host. local_rank: its place there. The
+    last two are -1 until the members have met.
+    """
+
+    id: int
+    host: int = _UNKNOWN
+    local_rank: int = _UNKNOWN
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The processes of a world in the order of their ranks: the same value on all of them.
+
+    epoch: counted up by the starter whenever it starts processes again.
+    """
+
+    epoch: int
+    members: tuple[Member, ...]
+
+    @classmethod
+    def of(
+        cls, epoch: int, ids: Iterable[int], hosts: Iterable[Hashable] | None = None
+    ) -> Membership:
+        """Make one of the members' ids and, where it is known, what tells their hosts apart.
+
+        Hosts are numbered by their lowest ranks, and local ranks follow the order of ranks.
+        """
+        if hosts is None:
+            return cls(epoch, tuple(map(Member, ids)))
+        numbers: dict[Hashable, int] = {}
+        counts: Counter[int] = Counter()
+        members = []
+        for number, host_name in zip(ids, hosts, strict=True):
+            host = numbers.setdefault(host_name, len(numbers))
+            members.append(Member(number, host, counts[host]))
+            counts[host] += 1
+        return cls(epoch, tuple(members))
+
+    def on(self, hosts: Iterable[Hashable]) -> Membership:
+        """Return it with what tells the members' hosts apart."""
+        return Membership.of(self.epoch, self.ids, hosts)
+
+    def choose(self, ids: Iterable[int]) -> Membership:
+        """Return a world of some of the members, in another order; KeyError for an unknown id."""
+        host_of = {member.id: member.host for member in self.members}
+        chosen = tuple(ids)
+        hosts = [host_of[number] for number in chosen]
+        return Membership.of(self.epoch, chosen, None if _UNKNOWN in hosts else hosts)
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.members)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The member of each rank."""
+        return tuple(member.id for member in self.members)
+
+    @property
+    def host_of(self) -> list[int]:
+        """The host of each rank."""
+        return [member.host for member in self.members]
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether every host has the same number of ranks."""
+        return len(set(Counter(self.host_of).values())) == 1
+
+    @property
+    def name(self) -> str:
+        """The name in keys of a store, which is known before the hosts are."""
+        return f"{self.epoch}/{hashlib.sha256(repr(self.ids).encode()).hexdigest()[:16]}"
+
+    def topology(self, rank: int) -> Topology:
+        """Return the place of a rank."""
+        own = self.members[rank]
+        if own.host == _UNKNOWN:
+            return Topology(rank, self.size, 0, 0, 0, 0)
+        beside = [member.host for member in self.members if member.local_rank == own.local_rank]
+        here = self.host_of.count(own.host)
+        cross_rank = beside.index(own.host)
+        return Topology(rank, self.size, own.local_rank, here, cross_rank, len(beside))

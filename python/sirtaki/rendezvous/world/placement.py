@@ -1,0 +1,170 @@
+"""Placements: what a process needs to know to join a world, as values that travel."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sirtaki.rendezvous.network import interfaces as network
+from sirtaki.rendezvous.stores import unix_store
+from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY
+from sirtaki.rendezvous.stores.store_server import StoreServer
+from sirtaki.rendezvous.stores.tcp_store import SCHEME, TLS_SCHEME, TcpStoreServer
+from sirtaki.rendezvous.stores.unix_store import UnixStoreServer
+from sirtaki.rendezvous.trust.auth import SECRET_BYTES
+from sirtaki.rendezvous.world.membership import Membership, Topology
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The place of one process in a world, and where the world meets: all that ``init`` needs.
+
+    It can be pickled and sent to that process in any way that keeps its secret.
+
+    Attributes:
+        rank: From 0; each rank of a world is one process.
+        size: How many processes the world has.
+        store: Address of the store where they meet, as ``SIRTAKI_RENDEZVOUS``.
+        secret: The 32 bytes that they prove to know; needed for a store over TCP.
+        epoch: Which attempt to form a world this is, counted up by whoever starts processes.
+        local_rank: The place on its host.
+        local_size: How many of the ranks are there; 0: they find out when they meet.
+        cross_rank: The host's number among those that have this local rank.
+        cross_size: How many these are.
+        host_id: Tells hosts apart; "": the machine's own identity.
+
+    Raises:
+        ValueError: A number does not fit its limit, or a store over TCP has no secret.
+    """
+
+    rank: int
+    size: int
+    store: str
+    secret: bytes | None = field(default=None, repr=False)
+    epoch: int = 0
+    local_rank: int = 0
+    local_size: int = 0
+    cross_rank: int = 0
+    cross_size: int = 0
+    host_id: str = ""
+
+    def __post_init__(self) -> None:
+        """Check it before it is sent anywhere."""
+        limits = [("rank", self.rank, "size", self.size)]
+        if self.local_size:
+            limits.append(("local_rank", self.local_rank, "local_size", self.local_size))
+            limits.append(("cross_rank", self.cross_rank, "cross_size", self.cross_size))
+            limits.append(("local_size", self.local_size - 1, "size", self.size))
+        for name, value, limit_name, limit in limits:
+            if not 0 <= value < limit:
+                raise ValueError(f"{self}: {name} does not fit {limit_name}")
+        if self.epoch < 0:
+            raise ValueError(f"{self}: epoch is negative")
+        known = (unix_store.SCHEME, SCHEME, TLS_SCHEME)
+        if not self.store.startswith(known):
+            raise ValueError(f"{self}: store must begin with one of {', '.join(known)}")
+        has_secret = self.secret is not None and len(self.secret) == SECRET_BYTES
+        if not self.store.startswith(unix_store.SCHEME) and not has_secret:
+            raise ValueError(f"{self}: a store over TCP needs a secret of {SECRET_BYTES} bytes")
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether connections between hosts are to be encrypted."""
+        return self.store.startswith(TLS_SCHEME)
+
+    @property
+    def topology(self) -> Topology:
+        """The place as ranks count it."""
+        return Topology(
+            self.rank,
+            self.size,
+            self.local_rank,
+            self.local_size,
+            self.cross_rank,
+            self.cross_size,
+        )
+
+
+@contextlib.contextmanager
+def placements(
+    n: int,
+    hosts: Sequence[str] | None = None,
+    *,
+    anywhere: bool = False,
+    epoch: int = 0,
+    interfaces: Sequence[str] = (),
+    tls: bool = False,
+) -> Iterator[list[Placement]]:
+    """Make the placements of a world's processes, and hold the store where they meet.
+
+    Leave the context when all of them have returned from ``init``; those that call it later cannot
+    meet, while those that have met need the store no more.
+
+    Args:
+        n: How many processes.
+        hosts: What tells their hosts apart, one string a rank; default: all are on this host.
+        anywhere: They may be on any host that reaches this one, and find out which of them share
+            one. Not together with `hosts`.
+        epoch: Counted up with every attempt of the same processes.
+        interfaces: Network interfaces at which the store listens; default: those that are up.
+        tls: Whether connections between hosts are encrypted.
+
+    Yields:
+        One placement a rank.
+
+    Raises:
+        ValueError: `n` is below 1, or `hosts` has another length or comes with `anywhere`.
+        OSError: The store cannot listen.
+    """
+    if n < 1:
+        raise ValueError(f"placements({n}): a world needs at least one process")
+    if hosts is not None and (anywhere or len(hosts) != n):
+        raise ValueError(
+            f"placements({n}, hosts={list(hosts)}, anywhere={anywhere}): give one host a rank, or "
+            "anywhere=True alone"
+        )
+    membership = Membership.of(epoch, range(n), [""] * n if hosts is None else hosts)
+    here = hosts is None and not anywhere
+    secret = None if here else secrets.token_bytes(SECRET_BYTES)
+    server = _serve(secret, hosts, interfaces, tls)
+    server.start()
+    try:
+        yield [
+            Placement(rank, n, server.address, secret, epoch)
+            if anywhere
+            else _placed(membership.topology(rank), server.address, secret, epoch, hosts)
+            for rank in range(n)
+        ]
+    finally:
+        server.close()
+
+
+def _placed(
+    topology: Topology, store: str, secret: bytes | None, epoch: int, hosts: Sequence[str] | None
+) -> Placement:
+    return Placement(
+        topology.rank,
+        topology.size,
+        store,
+        secret,
+        epoch,
+        topology.local_rank,
+        topology.local_size,
+        topology.cross_rank,
+        topology.cross_size,
+        hosts[topology.rank] if hosts is not None else "",
+    )
+
+
+def _serve(
+    secret: bytes | None, hosts: Sequence[str] | None, interfaces: Sequence[str], tls: bool
+) -> StoreServer:
+    if secret is None:
+        return UnixStoreServer()
+    server = TcpStoreServer(network.candidates((), interfaces), secret, tls=tls)
+    if hosts is not None:
+        server.put(LAUNCHED_HOSTS_KEY, json.dumps(list(hosts)).encode())
+    return server

@@ -1,0 +1,1 @@
+"""The collectives as TensorFlow's operations, compiled or in Python."""

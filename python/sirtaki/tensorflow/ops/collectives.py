@@ -1,0 +1,200 @@
+"""Allreduce and reducescatter as scripts call them: sparse, compressed, with old arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from sirtaki.core.operations import codecs
+from sirtaki.core.operations.grouping import by_key
+from sirtaki.core.operations.reduce_ops import Average, Sum
+from sirtaki.core.operations.reduction import resolve_op
+from sirtaki.core.world.participants import size_of
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.tensorflow.compression import Compression, Compressor, codec_of, compress_for
+from sirtaki.tensorflow.ops.dense import dense, grouped_allgather, reduce_group, scatter_group
+from sirtaki.tensorflow.ops.tracing import plain_python
+
+
+@plain_python
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """Reduce a tensor over all ranks.
+
+    Args:
+        tensor: Of the same shape and dtype on all ranks; or `tf.IndexedSlices`, whose rows are
+            gathered from all ranks.
+        average: Deprecated: whether `op` is Average or Sum.
+        device_dense: Accepted; tensors are exchanged in the host's memory.
+        device_sparse: As `device_dense`.
+        compression: What is sent in place of the tensor.
+        op: Average (the default), Sum, Adasum, Min, Max or Product.
+        prescale_factor: Multiplies every rank's tensor before.
+        postscale_factor: Multiplies the result.
+        name: Pairs the call with those of the other ranks; default their order.
+        process_set: The ranks that take part.
+        ignore_name_scope: Accepted; names never depend on the scope.
+
+    Returns:
+        A tensor of the same shape and dtype. Its gradient is reduced in the same way.
+
+    Raises:
+        ValueError, TypeError: An argument is wrong; nothing was sent.
+        tf.errors.FailedPreconditionError: The ranks' calls do not agree; training can go on.
+        tf.errors.AbortedError: The operation failed, as when a rank was lost.
+    """
+    op = resolve_op(op, average)
+    [reduced] = _reduced(
+        [tensor], name, compression, op, prescale_factor, postscale_factor, process_set
+    )
+    return reduced
+
+
+@plain_python
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """Reduce several tensors, sparse ones too; arguments as `allreduce`.
+
+    All dense ones of a dtype are one operation.
+    """
+    op = resolve_op(op, average)
+    return _reduced(tensors, name, compression, op, prescale_factor, postscale_factor, process_set)
+
+
+@plain_python
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """Reduce a tensor over all ranks, and return this rank's block of its rows.
+
+    Where rows do not divide evenly, the first ranks get one more. Arguments as `allreduce`, but
+    that `op` is any but Adasum. The gradient is gathered from all ranks, scaled as the tensor was,
+    and by the number of ranks with Sum.
+    """
+    [own] = grouped_reducescatter(
+        [tensor],
+        device_dense,
+        compression,
+        op,
+        process_set,
+        prescale_factor,
+        postscale_factor,
+        name,
+    )
+    return own
+
+
+@plain_python
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[Any]:
+    """Reduce several tensors, each as `reducescatter` does."""
+    sent, contexts = _compressed(codecs.NONE, tensors, compression)
+    results = scatter_group(sent, name, op, prescale_factor, postscale_factor, process_set)
+    return _decompressed(results, contexts, compression)
+
+
+def _reduced(
+    tensors: Sequence[Any],
+    name: str | None,
+    compression: type[Compressor],
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> list[Any]:
+    factors = (float(prescale_factor), float(postscale_factor))
+
+    def reduce(part: list[Any], suffix: str) -> list[Any]:
+        part_name = None if name is None else name + suffix
+        if isinstance(part[0], tf.IndexedSlices):
+            return _gather_slices(part, part_name, op, factors, process_set)
+        codec = codec_of(compression, op)
+        sent, contexts = _compressed(codec, part, compression)
+        results = reduce_group(sent, part_name, op, *factors, process_set, codec)
+        return _decompressed(results, contexts, compression)
+
+    return by_key(tensors, _layout, reduce)
+
+
+def _layout(tensor: Any) -> str:
+    return "sparse" if isinstance(tensor, tf.IndexedSlices) else "dense"
+
+
+def _compressed(
+    codec: int, tensors: Sequence[Any], compression: type[Compressor]
+) -> tuple[list[Any], list[Any]]:
+    pairs = [compress_for(codec, compression, dense(tensor)) for tensor in tensors]
+    return [sent for sent, _ in pairs], [context for _, context in pairs]
+
+
+def _decompressed(
+    results: Sequence[Any], contexts: Sequence[Any], compression: type[Compressor]
+) -> list[Any]:
+    return [
+        compression.decompress(result, context)
+        for result, context in zip(results, contexts, strict=True)
+    ]
+
+
+def _gather_slices(
+    slices: list[Any],
+    name: str | None,
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> list[Any]:
+    if op not in (Average, Sum) or factors != (1.0, 1.0):
+        raise NotImplementedError(
+            "tf.IndexedSlices can only be summed or averaged, without factors; convert them with "
+            "tf.convert_to_tensor, or give sparse_as_dense=True"
+        )
+    own = [each.values for each in slices] + [each.indices for each in slices]
+    part_name = None if name is None else f"{name}.slices"
+    gathered = grouped_allgather(own, part_name, process_set=process_set)
+    values, indices = gathered[: len(slices)], gathered[len(slices) :]
+    if op == Average:
+        values = [each / tf.cast(size_of(process_set), each.dtype) for each in values]
+    return [
+        tf.IndexedSlices(*rows, own.dense_shape)
+        for *rows, own in zip(values, indices, slices, strict=True)
+    ]

@@ -1,0 +1,49 @@
+"""Numbers of the world as tensors that are looked up whenever a graph runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from sirtaki.core.world import state
+from sirtaki.core.world.participants import process_set_of, size_of
+from sirtaki.tensorflow.ops.tracing import plain_python
+
+
+@plain_python
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """Return the number of ranks of a process set, an int32 scalar."""
+    return _value(lambda: size_of(process_set_of(process_set_id)), name)
+
+
+@plain_python
+def rank_op(name: str | None = None) -> Any:
+    """Return this process's rank, an int32 scalar."""
+    return _value(state.rank, name)
+
+
+@plain_python
+def local_size_op(name: str | None = None) -> Any:
+    """Return the number of ranks on this host, an int32 scalar."""
+    return _value(state.local_size, name)
+
+
+@plain_python
+def local_rank_op(name: str | None = None) -> Any:
+    """Return this process's rank on its host, an int32 scalar."""
+    return _value(state.local_rank, name)
+
+
+@plain_python
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """Return 1 if this rank is a member of the process set, else 0, an int32 scalar."""
+    return _value(lambda: int(bool(process_set_of(process_set_id).included())), name)
+
+
+def _value(look_up: Callable[[], int], name: str | None) -> Any:
+    result = tf.numpy_function(lambda: np.int32(look_up()), [], tf.int32, name=name)
+    result.set_shape(())
+    return result

@@ -1,0 +1,60 @@
+"""Names of operations, by which the ranks know what belongs together."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import tensorflow as tf
+
+from sirtaki.core.operations.collectives import full_name
+
+
+def unique(verb: str, name: str | None) -> str:
+    """Return the name of an operation that is made now.
+
+    In eager mode operations without a name are matched by their order. Those of a graph run in
+    any order, so they are counted while it is traced: by the graph, since one rank may trace a
+    function more often than another.
+    """
+    if tf.executing_eagerly():
+        return full_name(verb, name)
+    graph = _counting(tf.compat.v1.get_default_graph())
+    base = full_name(verb, "noname" if name is None else name)
+    counts: Counter[str] | None = getattr(graph, "_sirtaki_names", None)
+    if counts is None:
+        counts = graph._sirtaki_names = Counter()
+    counts[base] += 1
+    number = "" if counts[base] == 1 else f".{counts[base]}"
+    return f"{_name_of(graph)}{base}{number}"
+
+
+def in_a_loop() -> bool:
+    """Say whether what is traced now is part of a loop, whose rounds may run at the same time."""
+    graph = tf.compat.v1.get_default_graph()
+    while _is_part(graph):
+        if "While" in type(graph).__name__:
+            return True
+        graph = graph.outer_graph
+    return False
+
+
+def _is_part(graph: Any) -> bool:
+    """Say whether a graph is a branch, or a loop's body, or the gradient of one."""
+    return getattr(graph, "outer_graph", None) is not None and type(graph).__name__ != "FuncGraph"
+
+
+def _counting(graph: Any) -> Any:
+    while _is_part(graph):
+        graph = graph.outer_graph
+    return graph
+
+
+def _name_of(graph: Any) -> str:
+    """Return a prefix for the operations of a function, "" for those of a graph of TensorFlow 1.
+
+    The numbers that TensorFlow puts into names count all that a process has traced, which differs.
+    """
+    name = getattr(graph, "name", "")
+    return re.sub(r"_\d+", "", name) + "/" if name else ""

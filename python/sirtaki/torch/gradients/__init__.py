@@ -1,0 +1,1 @@
+"""Gradients of a model, and what its optimizer needs to reduce them."""

@@ -1,0 +1,69 @@
+"""Error feedback: what compression loses of a gradient is added to the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from sirtaki.core.operations import codecs
+from sirtaki.core.world import state
+
+# Beside "state" and "param_groups" in the state of an optimizer.
+_KEY = "compression_residuals"
+
+
+class ErrorFeedback:
+    """What this rank has not sent yet of the gradients of its parameters.
+
+    All that was sent, with what is kept, adds up to the gradients, but for the rounding of float32
+    additions. Seide et al., "1-bit stochastic gradient descent" (2014), and Karimireddy et al.,
+    "Error feedback fixes SignSGD" (2019).
+    """
+
+    def __init__(self) -> None:
+        self._residuals: dict[torch.Tensor, torch.Tensor] = {}
+
+    def apply(
+        self, params: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], codec: int
+    ) -> None:
+        """Add to gradients what was kept, and keep what this codec will lose of them.
+
+        Gradients other than float32 are left alone. The others are contiguous, in CPU memory.
+        """
+        for param, gradient in zip(params, gradients, strict=True):
+            if gradient.dtype != torch.float32:
+                continue
+            kept = self._residuals.get(param)
+            if kept is None:
+                kept = self._residuals[param] = torch.zeros(
+                    gradient.shape, dtype=torch.float32, device="cpu"
+                )
+            codecs.feed_back(codec, gradient.data_ptr(), kept.data_ptr(), gradient.numel())
+
+    def save(self, state_dict: dict[str, Any], params: Iterable[torch.Tensor]) -> None:
+        """Put what is kept into the state of the optimizer of these parameters, if there is any."""
+        kept = {i: self._residuals[p] for i, p in enumerate(params) if p in self._residuals}
+        if kept:
+            state_dict[_KEY] = {"rank": state.rank(), "of": kept}
+
+    def load(self, state_dict: dict[str, Any], params: Iterable[torch.Tensor]) -> None:
+        """Keep what this rank kept when the state was saved; nothing if it was another one's.
+
+        Raises:
+            ValueError: a tensor in the state has not the shape of its parameter.
+        """
+        self._residuals.clear()
+        saved = state_dict.get(_KEY)
+        if saved is None or saved["rank"] != state.rank():
+            return
+        by_index = dict(enumerate(params))
+        for i, kept in saved["of"].items():
+            param = by_index.get(i)
+            if param is None or param.shape != kept.shape:
+                raise ValueError(
+                    f"{_KEY} of the loaded state has a tensor of shape {tuple(kept.shape)} for "
+                    f"parameter {i}, which the optimizer has not; load the state of this model"
+                )
+            self._residuals[param] = kept.to("cpu", torch.float32, copy=True).contiguous()

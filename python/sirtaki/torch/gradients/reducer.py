@@ -1,0 +1,232 @@
+"""Reduction of gradients while backward runs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.operations.reduction import Reduction
+from sirtaki.torch.compression import Compressor, codec_of, compress_for, feeds_back
+from sirtaki.torch.gradients.error_feedback import ErrorFeedback
+from sirtaki.torch.gradients.layouts import agree_on_layouts
+from sirtaki.torch.gradients.slots import Bucket, GradientSlot
+from sirtaki.torch.ops.allreduce import start_allreduce
+from sirtaki.torch.ops.handles import runner_of, stage_in_place, wait
+from sirtaki.torch.ops.sparse import sparse_allreduce_async
+
+
+class GradientReducer:
+    """Starts the reduction of each gradient as soon as backward has it, and completes them all.
+
+    Gradients are reduced in place. A bucket of parameters goes out when each of them has
+    accumulated `passes` gradients.
+
+    Args:
+        reduction: how gradients are combined.
+        compression: form of the gradients on the wire.
+        passes: backward passes per step.
+        sparse_as_dense: make sparse gradients dense for the reduction, and sparse again after it.
+    """
+
+    def __init__(
+        self,
+        reduction: Reduction,
+        compression: type[Compressor],
+        passes: int,
+        sparse_as_dense: bool,
+    ) -> None:
+        self.busy = False  # backward has run since the last `finish`
+        self._passes = passes
+        self._reduction = reduction
+        self._compression = compression
+        self.feedback = ErrorFeedback()
+        self._feeds_back = feeds_back(compression)
+        self._sparse_as_dense = sparse_as_dense
+        self._buckets: list[Bucket] = []
+        self._hooks: list[Any] = []
+        # Hooks live as long as the parameters, which may outlive this object.
+        weakref.finalize(self, _remove_all, self._hooks)
+
+    @property
+    def passes(self) -> int:
+        """Gradients a parameter accumulates before they are reduced; may be set between steps."""
+        return self._passes
+
+    @passes.setter
+    def passes(self, passes: int) -> None:
+        if any(bucket.started for bucket in self._buckets):
+            raise RuntimeError(
+                "set_backward_passes_per_step() was called after loss.backward() but before "
+                "optimizer.step() or optimizer.synchronize(), while gradients are being reduced; "
+                "call it between steps"
+            )
+        self._passes = passes
+        self.reset()
+
+    def add_bucket(self, params: Sequence[torch.Tensor], names: Sequence[str]) -> None:
+        """Reduce the gradients of these parameters together from now on."""
+        slots = [GradientSlot(p, n, self._passes) for p, n in zip(params, names, strict=True)]
+        self._buckets.append(Bucket(slots))
+        self._hook(len(self._buckets) - 1)
+
+    def _hook(self, bucket_index: int) -> None:
+        """Listen for the gradients of the bucket's parameters, but for frozen ones."""
+        # Neither the reducer nor its parameters are kept alive by the hooks.
+        reference = weakref.ref(self)
+        for i, slot in enumerate(self._buckets[bucket_index].slots):
+            if slot.hooked or not slot.param.requires_grad:
+                continue
+
+            def on_gradient(_: torch.Tensor, slot_index: int = i) -> None:
+                reducer = reference()
+                if reducer is not None:
+                    reducer._on_gradient(bucket_index, slot_index)
+
+            hook = slot.param.register_post_accumulate_grad_hook(on_gradient)
+            self._hooks.append(hook)
+            slot.hooked = True
+
+    def _on_gradient(self, bucket_index: int, slot_index: int) -> None:
+        bucket = self._buckets[bucket_index]
+        slot = bucket.slots[slot_index]
+        if slot.passes_left <= 0 or bucket.started:
+            raise AssertionError(
+                f"the gradient of {slot.name} was computed more than backward_passes_per_step = "
+                f"{self._passes} times before step(); raise backward_passes_per_step to "
+                "accumulate gradients"
+            )
+        self.busy = True
+        slot.passes_left -= 1
+        if slot.passes_left == 0:
+            slot.remember()
+            bucket.ready += 1
+            if bucket.ready == len(bucket.slots):
+                self._start(bucket, bucket.slots)
+
+    def _start(self, bucket: Bucket, slots: Sequence[GradientSlot]) -> None:
+        bucket.started = True
+        try:
+            self._start_parts(bucket, slots)
+        except BaseException as error:
+            # What raised may be caught, so `finish` says again that something was not reduced.
+            bucket.failure = error
+            raise
+
+    def _start_parts(self, bucket: Bucket, slots: Sequence[GradientSlot]) -> None:
+        dense = []
+        for slot in slots:
+            grad = slot.gradient(self._sparse_as_dense)
+            if grad.layout is not torch.strided:
+                bucket.sparse.append((slot, self._start_sparse(slot, grad)))
+            else:
+                dense.append((slot, grad))
+        if not dense:
+            return
+        codec = codec_of(self._compression, [grad for _, grad in dense], self._reduction.op)
+        tensors = []
+        for slot, grad in dense:
+            tensor, context = compress_for(codec, self._compression, grad)
+            tensors.append(tensor)
+            bucket.dense.append((slot, grad, context))
+        runner = runner_of(tensors, "allreduce", self._reduction.op)
+        bucket.staged = stage_in_place(tensors, runner)
+        if self._feeds_back:
+            self.feedback.apply([slot.param for slot, _ in dense], bucket.staged, codec)
+        bucket.handle = start_allreduce(
+            bucket.staged, bucket.name, self._reduction, in_place=True, runner=runner, codec=codec
+        )
+
+    def _start_sparse(self, slot: GradientSlot, grad: torch.Tensor) -> Any:
+        op, _, _, process_set = self._reduction
+        return sparse_allreduce_async(grad, slot.name, op, process_set)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Reduce what is still missing, as zeros where there is no gradient, and wait for all.
+
+        Raises:
+            HorovodInternalError: a reduction failed. All of them have ended then.
+            RuntimeError: the reduction of a gradient could not be started during backward, or a
+                gradient was changed since.
+        """
+        changed = [slot.name for bucket in self._buckets for slot in bucket.slots if slot.changed()]
+        failures: list[Exception] = []
+        with _added_to(failures):
+            agree_on_layouts(self._buckets, self._reduction.process_set, self._sparse_as_dense)
+        for i, bucket in enumerate(self._buckets):
+            if not bucket.started and bucket.failure is None:
+                self._hook(i)  # a parameter may have been unfrozen
+                slots = [slot for slot in bucket.slots if slot.param.requires_grad]
+                if slots:
+                    with _added_to(failures):
+                        self._start(bucket, slots)
+        for bucket in self._buckets:
+            with _added_to(failures):
+                self._complete(bucket)
+        self.reset()
+        if failures:
+            raise failures[0]
+        if changed:
+            raise _changed_too_early(changed)
+
+    def _complete(self, bucket: Bucket) -> None:
+        if bucket.failure is not None:
+            raise _not_started(bucket)
+        if bucket.handle is not None:
+            wait(bucket.handle)
+        for (slot, grad, context), tensor in zip(bucket.dense, bucket.staged, strict=True):
+            result = self._compression.decompress(tensor, context)
+            if result is not grad:
+                grad.copy_(result)
+            # The optimizer gets the layout that it would get without this one around it.
+            if slot.sparse_dim:
+                slot.param.grad = grad.to_sparse(slot.sparse_dim)
+            elif slot.param.grad is not grad:
+                slot.param.grad = grad
+        for slot, result_of in bucket.sparse:
+            slot.param.grad = result_of()
+
+    def reset(self) -> None:
+        """Forget the gradients of this step."""
+        self.busy = False
+        for bucket in self._buckets:
+            bucket.reset(self._passes)
+
+
+@contextmanager
+def _added_to(failures: list[Exception]) -> Iterator[None]:
+    """Go on after an exception, for the other ranks wait for what comes after it."""
+    try:
+        yield
+    except Exception as error:
+        failures.append(error)
+
+
+def _not_started(bucket: Bucket) -> BaseException:
+    error = bucket.failure
+    if isinstance(error, HorovodInternalError):
+        return error
+    failure = RuntimeError(
+        f"the reduction of the gradients of {bucket.name} could not be started: {error!r}"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _changed_too_early(names: Sequence[str]) -> RuntimeError:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return RuntimeError(
+        f"the gradient of {names[0]}{more} was changed between backward() and step(), while it "
+        "was being reduced: call optimizer.synchronize() before gradients are clipped, unscaled or "
+        "changed otherwise, and step() within `with optimizer.skip_synchronize():`"
+    )
+
+
+def _remove_all(hooks: Iterable[Any]) -> None:
+    for hook in hooks:
+        hook.remove()

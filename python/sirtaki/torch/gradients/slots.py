@@ -1,0 +1,93 @@
+"""What is known of a parameter's gradient, and of gradients that are reduced together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from sirtaki.torch.ops.handles import SparseHandle
+from sirtaki.torch.ops.sparse import sparse_zeros_like
+
+# A bucket is called after its first parameters.
+_NAMES_SHOWN = 3
+
+
+@dataclass(eq=False, slots=True)
+class GradientSlot:
+    """A parameter, and how many more gradients it accumulates before they are reduced."""
+
+    param: torch.Tensor
+    name: str
+    passes_left: int
+    hooked: bool = False
+    # Of its gradients on all ranks, 0 if they are dense, None until some rank had one.
+    sparse_dim: int | None = None
+    seen: torch.Tensor | None = None  # the gradient as backward left it
+    version: int = 0
+
+    def remember(self) -> None:
+        """Keep in mind the gradient as it is now."""
+        self.seen = self.param.grad
+        if self.seen is not None:
+            self.version = self.seen._version
+
+    def changed(self) -> bool:
+        """Say whether the gradient is not the one that was remembered, or not as it was."""
+        if self.seen is None:
+            return False
+        return self.param.grad is not self.seen or self.seen._version != self.version
+
+    def gradient(self, as_dense: bool) -> torch.Tensor:
+        """Return the gradient to reduce, or zeros, in the layout that all ranks have for it."""
+        grad = self.param.grad
+        if grad is None:
+            if self.sparse_dim and not as_dense:
+                return sparse_zeros_like(self.param, self.sparse_dim)
+            return torch.zeros_like(self.param, requires_grad=False)
+        if grad.layout is not torch.strided:
+            return grad.to_dense() if as_dense or self.sparse_dim == 0 else grad
+        return grad.to_sparse(self.sparse_dim) if self.sparse_dim and not as_dense else grad
+
+
+@dataclass(eq=False, slots=True)
+class Bucket:
+    """Parameters whose gradients are reduced together; most often one."""
+
+    slots: list[GradientSlot]
+    name: str = ""
+    ready: int = 0
+    started: bool = False
+    failure: BaseException | None = None  # why not all of it was started
+    handle: int | None = None
+    dense: list[tuple[GradientSlot, torch.Tensor, Any]] = field(
+        default_factory=list
+    )  # gradient, context
+    staged: Sequence[torch.Tensor] = ()
+    sparse: list[tuple[GradientSlot, SparseHandle]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.name = name_of_bucket([slot.name for slot in self.slots])
+
+    def reset(self, passes: int) -> None:
+        """Forget the gradients of this step; the next goes out after so many passes."""
+        self.ready = 0
+        self.started = False
+        self.failure = None
+        self.handle = None
+        if self.dense:
+            self.dense = []
+            self.staged = ()
+        if self.sparse:
+            self.sparse = []
+        for slot in self.slots:
+            slot.passes_left = passes
+            slot.seen = None
+
+
+def name_of_bucket(names: Sequence[str]) -> str:
+    """Return the name under which parameters with these names are reduced together."""
+    more = [f"and {len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
+    return ", ".join([*names[:_NAMES_SHOWN], *more])

@@ -1,0 +1,1 @@
+"""The collectives on tensors of PyTorch."""

@@ -1,0 +1,354 @@
+"""Allreduce: of one tensor and of groups of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch.autograd.graph import increment_version
+from torch.compiler import is_compiling
+
+from sirtaki.core.operations import codecs
+from sirtaki.core.operations.collectives import Collectives
+from sirtaki.core.operations.reduce_ops import Adasum, Average, Sum
+from sirtaki.core.operations.reduction import Reduction, resolve_op
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.torch.compression import Compression, Compressor, codec_of, compress_for
+from sirtaki.torch.device.routes import devices
+from sirtaki.torch.ops.handles import (
+    collectives,
+    return_inputs,
+    return_outputs,
+    runner_of,
+    stage_in_place,
+    stage_inputs,
+    start_group,
+    synchronize,
+)
+from sirtaki.torch.ops.tensors import REDUCIBLE, check_reducible, is_plain
+from sirtaki.torch.ops.tracing import batch_at, check_one_device, wants_grad
+
+
+def start_allreduce(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    *,
+    in_place: bool,
+    runner: Collectives[torch.Tensor],
+    waits: bool = False,
+    codec: int = codecs.NONE,
+) -> int:
+    """Start the reduction of tensors staged for the runner; for `handles.wait`.
+
+    codec: what the engine is to round those of float32 to on their way.
+    """
+
+    def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
+        outputs = part if in_place else None
+        part_codec = codec if part[0].dtype == torch.float32 else codecs.NONE
+        return runner.allreduce_async(part, outputs, part_name, reduction, waits, part_codec)
+
+    return start(tensors, name) if len(tensors) == 1 else start_group(tensors, name, start)
+
+
+def _submit(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    *,
+    single: bool,
+    waits: bool = False,
+    codec: int = codecs.NONE,
+) -> int:
+    for tensor in tensors:
+        check_reducible(tensor, reduction.op)
+    check_one_device(tensors)
+    runner = runner_of(tensors, "allreduce", reduction.op)
+    staged = stage_inputs(tensors, runner)
+    handle = start_allreduce(
+        staged, name, reduction, in_place=False, runner=runner, waits=waits, codec=codec
+    )
+    return return_outputs(handle, tensors, single=single)
+
+
+def _submit_in_place(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    *,
+    single: bool,
+    waits: bool = False,
+) -> int:
+    for tensor in tensors:
+        check_reducible(tensor, reduction.op)
+    check_one_device(tensors)
+    runner = runner_of(tensors, "allreduce", reduction.op)
+    staged = stage_in_place(tensors, runner)
+    for tensor, worked_on in zip(tensors, staged, strict=True):
+        if worked_on is tensor:
+            increment_version(tensor)
+    handle = start_allreduce(staged, name, reduction, in_place=True, runner=runner, waits=waits)
+    return return_inputs(handle, tensors, staged, single=single)
+
+
+def _submit_one(
+    tensor: torch.Tensor,
+    name: str | None,
+    reduction: Reduction,
+    *,
+    codec: int = codecs.NONE,
+    waits: bool = False,
+) -> int:
+    """Do what `_submit` does, with as little Python as possible in the usual case."""
+    if not isinstance(tensor, torch.Tensor) or not (
+        tensor.is_cpu and tensor.dtype in REDUCIBLE and devices["cpu"] is None
+    ):
+        return _submit((tensor,), name, reduction, single=True, waits=waits, codec=codec)
+    codec = codec if tensor.dtype == torch.float32 else codecs.NONE
+    return collectives.allreduce_async((tensor,), None, name, reduction, waits, codec)
+
+
+def _submit_one_in_place(
+    tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
+) -> int:
+    """Do what `_submit_in_place` does, with as little Python as possible in the usual case."""
+    if not isinstance(tensor, torch.Tensor) or not (
+        is_plain(tensor) and tensor.dtype in REDUCIBLE and devices["cpu"] is None
+    ):
+        return _submit_in_place((tensor,), name, reduction, single=True, waits=waits)
+    increment_version(tensor)  # so that autograd notices, as for any in-place operation
+    pair = (tensor,)
+    return collectives.allreduce_async(pair, pair, name, reduction, waits)
+
+
+def run(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    codec: int = codecs.NONE,
+) -> list[torch.Tensor]:
+    """Return the reductions of a group of tensors, whatever autograd may want to know."""
+    handle = _submit(tensors, name, reduction, single=False, waits=True, codec=codec)
+    return cast("list[torch.Tensor]", synchronize(handle))
+
+
+class _Allreduce(torch.autograd.Function):
+    """The gradient of a reduction is the same reduction of the gradient."""
+
+    @staticmethod
+    def forward(
+        name: str | None, reduction: Reduction, codec: int, *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return tuple(run(tensors, name, reduction, codec))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, ctx.reduction, ctx.codec, *_ = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return None, None, None, *_reduce(grads, None, ctx.reduction, ctx.codec)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[torch.Tensor, ...]:
+        if ctx.reduction.op not in (Average, Sum):
+            raise NotImplementedError(
+                "allreduce: only op=Average and op=Sum have forward-mode derivatives"
+            )
+        return tuple(_reduce(tangents[3:], None, ctx.reduction, ctx.codec))
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        name: str | None,
+        reduction: Reduction,
+        codec: int,
+        *tensors: Any,
+    ) -> tuple[Any, Any]:
+        if reduction.op == Adasum:
+            raise NotImplementedError("allreduce: torch.vmap cannot map op=Adasum")
+        moved, out_dims = batch_at(0, tensors, in_dims[3:])
+        return _Allreduce.apply(name, reduction, codec, *moved), out_dims
+
+
+def _reduce(
+    tensors: Sequence[torch.Tensor], name: str | None, reduction: Reduction, codec: int
+) -> list[torch.Tensor]:
+    if is_compiling():
+        return cast(
+            "list[torch.Tensor]",
+            torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers, codec),
+        )
+    if wants_grad(tensors):
+        return list(_Allreduce.apply(name, reduction, codec, *tensors))
+    return run(tensors, name, reduction, codec)
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Return the reduction of a tensor over all ranks: their average unless `op` says otherwise.
+
+    Every rank gives a tensor of the same shape and dtype, and gets the same result, bit for bit.
+    Differentiable: the gradient is reduced in the same way.
+
+    Args:
+        tensor: any shape; bool, integers, float16, bfloat16, float32, float64 or complex.
+        average: deprecated; True means op=Average, False means op=Sum.
+        name: pairs the call with those of the other ranks; without one, calls are paired in the
+            order in which they are made.
+        compression: form of the tensor on the wire, from `Compression`.
+        op: Average (default), Sum, Min, Max, Product or Adasum. Averages of integers are
+            truncated toward zero. Complex numbers have no Min and Max, and only floats Adasum.
+        prescale_factor: multiplies the tensor before the reduction.
+        postscale_factor: multiplies the result.
+        process_set: the ranks that take part.
+
+    Raises:
+        ValueError: an argument is wrong, or an operation of this name is still on its way.
+        HorovodInternalError: the ranks disagree on shape, dtype or op, or a rank was lost.
+    """
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    codec = codec_of(compression, (tensor,), reduction.op)
+    compressed, ctx = compress_for(codec, compression, tensor)
+    if is_compiling() or wants_grad((check_reducible(compressed, reduction.op),)):
+        (output,) = _reduce((compressed,), name, reduction, codec)
+    else:
+        output = synchronize(_submit_one(compressed, name, reduction, codec=codec, waits=True))
+    whole: torch.Tensor = compression.decompress(output, ctx)
+    return whole
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `allreduce` and return a handle for `poll` and `synchronize`; not differentiable.
+
+    The tensor must not be changed before the operation has completed.
+    """
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    return _submit_one(tensor, name, reduction)
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Do `allreduce` in place and return the tensor; not differentiable."""
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    if is_compiling():
+        (output,) = torch.ops.sirtaki.allreduce([tensor], name, *reduction.numbers, codecs.NONE)
+        return tensor.copy_(output)
+    handle = _submit_one_in_place(tensor, name, reduction, waits=True)
+    return cast("torch.Tensor", synchronize(handle))
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `allreduce_` and return a handle for `poll` and `synchronize`.
+
+    The tensor must be neither read nor changed before `synchronize`. One that is not contiguous, or
+    that goes through CPU memory, is reduced in a copy and filled by `synchronize`.
+    """
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    return _submit_one_in_place(tensor, name, reduction)
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Return the reductions of several tensors, done together as one operation.
+
+    Like `allreduce` for each of the tensors, which may differ in shape and dtype; nothing of the
+    group is reduced before all ranks have given all of it.
+    """
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    codec = codec_of(compression, tensors, reduction.op)
+    compressed = [compress_for(codec, compression, tensor) for tensor in tensors]
+    checked = [check_reducible(tensor, reduction.op) for tensor, _ in compressed]
+    outputs = _reduce(checked, name, reduction, codec)
+    return [
+        compression.decompress(output, ctx)
+        for output, (_, ctx) in zip(outputs, compressed, strict=True)
+    ]
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `grouped_allreduce` and return one handle for the group; not differentiable."""
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    return _submit(tensors, name, reduction, single=False)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Do `grouped_allreduce` in place and return the tensors; not differentiable."""
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    if is_compiling():
+        outputs = torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers, codecs.NONE)
+        return [t.copy_(output) for t, output in zip(tensors, outputs, strict=True)]
+    handle = _submit_in_place(tensors, name, reduction, single=False, waits=True)
+    return cast("list[torch.Tensor]", synchronize(handle))
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Start `grouped_allreduce_` and return one handle for the group."""
+    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    return _submit_in_place(tensors, name, reduction, single=False)

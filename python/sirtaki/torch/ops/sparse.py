@@ -1,0 +1,56 @@
+"""Allreduce of sparse tensors: their entries are gathered and added up."""
+
+from __future__ import annotations
+
+import torch
+
+from sirtaki.core.operations.reduce_ops import Average, Sum
+from sirtaki.core.world.participants import size_of
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.torch.ops.exchange import allgather_async
+from sirtaki.torch.ops.handles import SparseHandle, synchronize
+
+
+def sparse_zeros_like(tensor: torch.Tensor, sparse_dim: int) -> torch.Tensor:
+    """Return a sparse tensor without entries; the gradient of an embedding has sparse_dim 1."""
+    indices = torch.empty(sparse_dim, 0, dtype=torch.int64, device=tensor.device)
+    values = tensor.new_empty((0, *tensor.shape[sparse_dim:]), requires_grad=False)
+    return torch.sparse_coo_tensor(
+        indices, values, tensor.shape, device=tensor.device, check_invariants=False
+    )
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor,
+    name: str | None,
+    op: int,
+    process_set: ProcessSet = global_process_set,
+) -> SparseHandle:
+    """Start the sum or average of sparse COO tensors of one shape over all ranks.
+
+    Returns:
+        A function that waits and returns the coalesced sparse result; `synchronize` takes it, too.
+
+    Raises:
+        ValueError: the tensor is not sparse, or op is neither Average nor Sum.
+    """
+    if op not in (Average, Sum):
+        raise ValueError("sparse_allreduce_async: op must be Average or Sum")
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+        raise ValueError("sparse_allreduce_async: expected a sparse COO tensor")
+    mine = tensor.detach().coalesce()
+    indices = allgather_async(
+        mine.indices().t(), None if name is None else f"{name}.indices", process_set
+    )
+    values = allgather_async(mine.values(), None if name is None else f"{name}.values", process_set)
+
+    def result() -> torch.Tensor:
+        all_indices = synchronize(indices).t()
+        all_values = synchronize(values)
+        total = torch.sparse_coo_tensor(
+            all_indices, all_values, mine.shape, device=mine.device, check_invariants=False
+        ).coalesce()
+        # Divided after the sum, and once, as for dense tensors.
+        return total / size_of(process_set) if op == Average else total
+
+    return result

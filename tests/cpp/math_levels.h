@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "math/reduce_levels.h"
+
+namespace sirtaki::testing {
+
+/// The SIMD levels that this processor has.
+inline std::vector<Level> levels() {
+  std::vector<Level> available;
+  for (const Level level : {Level::kBaseline, Level::kV3, Level::kV4}) {
+    if (level_available(level)) available.push_back(level);
+  }
+  return available;
+}
+
+}  // namespace sirtaki::testing

@@ -1,0 +1,101 @@
+"""The variables of torch.distributed, which the launcher sets where they are unset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sirtaki.launch.hosts.torch_variables import free_port
+from sirtaki.rendezvous.world.started_by import find_start
+from tests.single.launching import GRACE, Job, python
+
+pytestmark = [pytest.mark.job, pytest.mark.timeout(180)]
+
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+SHOW = f"import json, os; print(json.dumps({{n: os.environ.get(n) for n in {NAMES!r}}}))"
+UNSET = dict.fromkeys(NAMES, "")
+BESIDE_TORCH = """
+import torch
+import torch.distributed
+import horovod.torch as hvd
+hvd.init()
+torch.distributed.init_process_group("gloo", init_method="env://")
+value = torch.tensor([10.0 ** hvd.rank()])
+torch.distributed.all_reduce(value)
+print("torch:", value.item(), "ours:", hvd.allreduce(torch.ones(1), op=hvd.Sum).item())
+torch.distributed.destroy_process_group()
+"""
+# Without what our launcher has set, as programs with a cleaned environment are started.
+ALONE = """
+import os, subprocess, sys
+kept = {n: v for n, v in os.environ.items() if not n.startswith("HOROVOD_")}
+code = "import horovod.torch as hvd; hvd.init(); print('size', hvd.size())"
+subprocess.run([sys.executable, "-c", code], env=kept, check=True)
+"""
+INSIDE = f"""
+import os, subprocess, sys
+from tests.single.launching import HOROVODRUN
+subprocess.run([*HOROVODRUN, "-np", "1", sys.executable, "-c", {SHOW!r}], check=True)
+"""
+
+
+def shown(output: str) -> list[dict[str, str]]:
+    """What the ranks have shown, in rank order."""
+    return [json.loads(line[line.index("{") :]) for line in sorted(output.splitlines())]
+
+
+def test_a_torch_program_finds_its_own_ranks_beside_ours(job: Job) -> None:
+    done = job.run("-np", "2", *GRACE, *python(BESIDE_TORCH), **UNSET)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("torch: 11.0 ours: 2.0") == 2
+
+
+def test_every_rank_has_its_place_and_all_of_them_one_port(job: Job) -> None:
+    done = job.run("-np", "2", *GRACE, *python(SHOW), **UNSET)
+    first, second = shown(done.stdout)
+    port = first.pop("MASTER_PORT")
+    assert second.pop("MASTER_PORT") == port
+    assert 1024 <= int(port) < 65536
+    assert [tuple(first.values()), tuple(second.values())] == [
+        ("0", "2", "0", "2", "127.0.0.1"),
+        ("1", "2", "1", "2", "127.0.0.1"),
+    ]
+
+
+def test_what_is_set_stays(job: Job) -> None:
+    given = {**UNSET, "MASTER_ADDR": "there", "LOCAL_RANK": "7"}
+    done = job.run("-np", "1", *GRACE, "-x", "MASTER_PORT=77", *python(SHOW), **given)
+    (place,) = shown(done.stdout)
+    assert (place["MASTER_ADDR"], place["LOCAL_RANK"]) == ("there", "7")
+    assert (place["MASTER_PORT"], place["RANK"]) == ("77", "0")
+
+
+def test_a_program_that_a_rank_starts_without_our_variables_is_a_world_of_one(job: Job) -> None:
+    done = job.run("-np", "2", *GRACE, *python(ALONE), **UNSET)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("size 1") == 2
+
+
+def test_a_job_inside_a_rank_has_places_of_its_own(job: Job) -> None:
+    done = job.run("-np", "2", *GRACE, *python(INSIDE), PYTHONPATH=str(Path.cwd()), **UNSET)
+    places = shown(done.stdout)
+    assert [(place["RANK"], place["WORLD_SIZE"]) for place in places] == [("0", "1")] * 2
+    assert len({place["MASTER_PORT"] for place in places}) == 2
+
+
+def test_variables_that_a_user_or_torchrun_has_set_are_still_understood() -> None:
+    environ = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
+    start = find_start({**environ, "SIRTAKI_SET_FOR_TORCH": ""})
+    assert start is not None
+    assert start.master == "a:29500"
+    assert find_start({**environ, "SIRTAKI_SET_FOR_TORCH": "RANK,WORLD_SIZE"}) is None
+
+
+def test_a_port_is_none_that_the_system_gives_away() -> None:
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    first, last = map(int, given.split())
+    if first <= 10000:
+        pytest.skip("the system gives away every port")
+    assert not first <= free_port() <= last

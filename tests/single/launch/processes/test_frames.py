@@ -1,0 +1,122 @@
+"""What launcher and agent say to each other, and what is not taken for it."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sirtaki.launch.processes.frames import (
+    FrameError,
+    FrameReader,
+    GreetingReader,
+    Kind,
+    greeting,
+    pack,
+    pack_json,
+    pack_output,
+    unpack_json,
+    unpack_output,
+)
+
+outputs = st.builds(
+    pack_output, st.integers(0, 2**32 - 1), st.sampled_from(["stdout", "stderr"]), st.binary()
+)
+frames = st.lists(
+    st.sampled_from([pack(Kind.PING), pack(Kind.TERMINATE), pack_json(Kind.EVENT, {"a": [1]})])
+    | outputs,
+    max_size=6,
+)
+cuts = st.lists(st.integers(1, 50), min_size=1)
+
+
+def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
+    """The data cut into pieces of the sizes, again and again."""
+    cut = []
+    while data:
+        size = sizes[len(cut) % len(sizes)]
+        cut.append(data[:size])
+        data = data[size:]
+    return cut
+
+
+@given(frames, cuts)
+def test_frames_are_read_however_they_are_cut(sent: list[bytes], sizes: list[int]) -> None:
+    reader = FrameReader()
+    found = [frame for piece in pieces(b"".join(sent), sizes) for frame in reader.feed(piece)]
+    assert [pack(kind, payload) for kind, payload in found] == sent
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    reader = FrameReader()
+    try:
+        found = reader.feed(data)
+    except FrameError:
+        return
+    assert data.startswith(b"".join(pack(kind, payload) for kind, payload in found))
+
+
+@pytest.mark.parametrize(
+    "header", [(0, 0), (99, 0), (Kind.PING, 1), (Kind.OUTPUT, 2**31), (Kind.JOB, 2**32 - 1)]
+)
+def test_a_frame_of_no_kind_or_too_long_is_refused_before_it_is_there(
+    header: tuple[int, int],
+) -> None:
+    with pytest.raises(FrameError):
+        FrameReader().feed(struct.pack("!BI", *header))
+
+
+def test_a_frame_that_nobody_would_take_is_not_written() -> None:
+    with pytest.raises(FrameError, match="OUTPUT of"):
+        pack_output(0, "stdout", bytes(2 << 20))
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0" * 4, b"\0\0\0\1\2", b"\0\0\0\1\xffx"])
+def test_output_without_a_rank_or_of_no_stream_is_refused(payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        unpack_output(payload)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["stdout", "stderr"]), st.binary())
+def test_output_is_read_as_it_was_written(rank: int, stream: str, data: bytes) -> None:
+    ((kind, payload),) = FrameReader().feed(pack_output(rank, stream, data))
+    assert (kind, unpack_output(payload)) == (Kind.OUTPUT, (rank, stream, data))
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b"{", b"\xff", b"1"])
+def test_json_that_is_no_object_is_refused(payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        unpack_json(payload)
+
+
+@given(st.binary(max_size=100).filter(lambda noise: b"sirtaki-agent " not in noise), cuts)
+def test_the_greeting_is_found_behind_any_noise(noise: bytes, sizes: list[int]) -> None:
+    reader = GreetingReader()
+    versions = []
+    rest = b""
+    for piece in pieces(noise + greeting("1.2.3") + pack(Kind.PING), sizes):
+        if versions:
+            rest += piece
+        elif (version := reader.feed(piece)) is not None:
+            versions.append(version)
+            rest += reader.rest
+    assert versions == ["1.2.3"]
+    assert rest == pack(Kind.PING)
+
+
+def test_noise_is_kept_line_by_line() -> None:
+    reader = GreetingReader()
+    assert reader.feed(b"Welcome!\r\n\n  \nno end" + greeting("1")) == "1"
+    assert reader.noise == ["Welcome!", "no end"]
+
+
+@pytest.mark.parametrize("piece", [b"x" * 4096, b"x\n" * 2048])
+def test_a_program_that_only_makes_noise_is_given_up(piece: bytes) -> None:
+    reader = GreetingReader()
+    for _ in range((1 << 20) // len(piece)):
+        assert reader.feed(piece) is None
+    with pytest.raises(FrameError, match="no agent"):
+        reader.feed(piece)

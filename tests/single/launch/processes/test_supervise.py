@@ -1,0 +1,111 @@
+"""The supervisor and hosts that are reached through an agent, here without ssh."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from sirtaki.launch.errors import JobError
+from sirtaki.launch.output.output import Outputs
+from sirtaki.launch.processes.frames import SILENCE_SECONDS
+from sirtaki.launch.processes.outcome import Outcome
+from sirtaki.launch.processes.remote import RemoteProcesses
+from sirtaki.launch.processes.signals import SignalWatch
+from sirtaki.launch.processes.supervise import ABSENT_SECONDS, Supervisor
+from tests.single.launching import python
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class SlowReader(io.StringIO):
+    """Takes nothing for a while when it is first written to."""
+
+    def write(self, text: str) -> int:
+        if not self.tell():
+            time.sleep(SILENCE_SECONDS + 1)
+        return super().write(text)
+
+
+def host(
+    code: str, ranks: Mapping[int, Mapping[str, str]], bind_to: str | None = None
+) -> RemoteProcesses:
+    job = {
+        "command": python(code),
+        "environment": {},
+        "ranks": ranks,
+        "defaults": {rank: {} for rank in ranks},
+        "bind_to": bind_to,
+        "folder": "/",
+        "secret": "00" * 32,
+        "grace": 0.3,
+    }
+    agent = [sys.executable, "-m", "sirtaki.launch.processes.agent"]
+    return RemoteProcesses("there", list(ranks), agent, job, lambda code, lines: f"{code} {lines}")
+
+
+class PollFd(ctypes.Structure):
+    """What poll(2) is told to wait for."""
+
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+def test_a_signal_is_readable_before_python_can_run_a_handler() -> None:
+    with SignalWatch() as signals:
+        # Taken by another thread, so that the wait of this one, in which no handler runs, goes on.
+        raiser = threading.Thread(target=lambda: signal.raise_signal(signal.SIGHUP))
+        waited = PollFd(signals.reader.fileno(), select.POLLIN, 0)
+        threading.Timer(0.2, raiser.start).start()
+        ready = ctypes.CDLL(None).poll(ctypes.byref(waited), 1, 10_000)
+        raiser.join()
+    assert ready == 1
+
+
+def test_a_host_is_not_given_up_because_the_reader_of_the_output_was_slow() -> None:
+    shown = SlowReader()
+    code = f"import time; print('one', flush=True); time.sleep({SILENCE_SECONDS + 2}); print('two')"
+    hosts = [host(code, {0: {}})]
+    supervisor = Supervisor(hosts, Outputs(1, shown, shown), None, 30.0, lambda: False)
+    assert supervisor.run() == Outcome()
+    assert shown.getvalue() == "[0]<stdout>:one\n[0]<stdout>:two\n"
+
+
+def test_a_host_that_does_not_answer_is_named_while_it_is_waited_for() -> None:
+    shown = io.StringIO()
+    silent = RemoteProcesses("far", [1], ["sleep", "600"], {}, lambda code, lines: "")
+    hosts = [host("pass", {0: {}}), silent]
+    late = ABSENT_SECONDS + 0.5
+    with pytest.raises(JobError, match="no answer from far within"):
+        Supervisor(hosts, Outputs(2, shown, shown), None, late, lambda: False).run()
+    assert shown.getvalue() == "waiting for host far ...\n"
+
+
+def test_hosts_that_answer_are_not_named() -> None:
+    shown = io.StringIO()
+    code = f"import time; time.sleep({ABSENT_SECONDS + 0.2})"
+    Supervisor([host(code, {0: {}})], Outputs(1, shown, shown), None, 30.0, lambda: False).run()
+    assert shown.getvalue() == ""
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_what_ranks_of_other_hosts_get_is_said_in_a_verbose_run(
+    verbose: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    shown, errors = io.StringIO(), io.StringIO()
+    cpu = min(os.sched_getaffinity(0))
+    code = "import os; print(len(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
+    hosts = [host(code, {3: {}, 4: {}}, bind_to=f"{cpu}:{cpu}")]
+    supervisor = Supervisor(hosts, Outputs(5, shown, errors), None, 30.0, lambda: False, verbose)
+    assert supervisor.run() == Outcome()
+    assert sorted(shown.getvalue().splitlines()) == ["[3]<stdout>:1 1", "[4]<stdout>:1 1"]
+    said = [f"rank {rank} on there: CPUs {cpu}, OMP_NUM_THREADS is 1" for rank in (3, 4)]
+    assert errors.getvalue().splitlines() == (said if verbose else [])

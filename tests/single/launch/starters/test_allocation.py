@@ -1,0 +1,375 @@
+"""What Slurm, PBS and LSF say about a job is read as it is meant."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.parser import make_parser
+from sirtaki.launch.flags.settings import bring_in_config
+from sirtaki.launch.hosts.slots import Host, allocate
+from sirtaki.launch.scheduled.job import scheduled_settings
+from sirtaki.launch.starters import lsf, pbs, slurm
+from sirtaki.launch.starters.allocation import find_allocation, is_part, narrow, take_allocation
+from sirtaki.rendezvous.world.started_by import expand_counts
+
+NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,5}[a-z]", fullmatch=True)
+
+
+# ---- Slurm ----
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        ("node[1-3]", ["node1", "node2", "node3"]),
+        ("node[01-03,07]", ["node01", "node02", "node03", "node07"]),
+        ("a1,b[2-3]", ["a1", "b2", "b3"]),
+        ("rack[1-2]n[1-2]", ["rack1n1", "rack1n2", "rack2n1", "rack2n2"]),
+        ("n[9-11]", ["n9", "n10", "n11"]),
+        ("n[1-2]-ib0,login", ["n1-ib0", "n2-ib0", "login"]),
+        ("node-a.example.org", ["node-a.example.org"]),
+        ("x[099-101]", ["x099", "x100", "x101"]),
+    ],
+)
+def test_compressed_node_lists_are_expanded(text: str, nodes: list[str]) -> None:
+    assert slurm.expand_nodes(text) == nodes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ",", "a,", "n[", "n[]", "n]", "n[1-]", "n[3-1]", "n[1,,2]", "a b", "n[1-99999999]", "n;x"],
+)
+def test_what_is_no_node_list_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"list of nodes|range"):
+        slurm.expand_nodes(text)
+
+
+@given(st.lists(st.tuples(NAMES, st.lists(st.integers(0, 99999), min_size=1)), min_size=1))
+def test_a_node_list_names_what_was_compressed(groups: list[tuple[str, list[int]]]) -> None:
+    text = ",".join(f"{name}[{','.join(f'{n:05d}' for n in numbers)}]" for name, numbers in groups)
+    expected = [f"{name}{n:05d}" for name, numbers in groups for n in numbers]
+    assert slurm.expand_nodes(text) == expected
+
+
+@given(NAMES, st.integers(0, 10**6), st.integers(0, 300), st.integers(1, 8))
+def test_a_range_keeps_the_zeros_in_front(name: str, first: int, more: int, width: int) -> None:
+    last = first + more
+    expected = [f"{name}{number:0{width}d}" for number in range(first, last + 1)]
+    assert slurm.expand_nodes(f"{name}[{first:0{width}d}-{last}]") == expected
+
+
+@given(st.text())
+def test_any_text_is_a_node_list_or_refused(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        nodes = slurm.expand_nodes(text)
+        assert nodes
+        assert all(nodes)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [("4", [4]), ("2(x3),1", [2, 2, 2, 1]), ("4,2,1", [4, 2, 1]), ("1(x1),3(x2)", [1, 3, 3])],
+)
+def test_counts_for_consecutive_nodes_are_expanded(text: str, counts: list[int]) -> None:
+    assert expand_counts(text) == counts
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 50)), min_size=1))
+def test_counts_mean_what_was_compressed(runs: list[tuple[int, int]]) -> None:
+    text = ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in runs)
+    assert expand_counts(text) == [count for count, times in runs for _ in range(times)]
+
+
+@pytest.mark.parametrize("text", ["", "x", "2(x", "2(x3", "2x3", "-1", "1,,2", "1(x99999999)"])
+def test_what_is_no_count_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="counts"):
+        expand_counts(text)
+
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-4]", "SLURM_TASKS_PER_NODE": "2(x3),1"}
+
+
+def test_a_slurm_job_has_a_slot_for_every_task() -> None:
+    found = find_allocation(SLURM)
+    assert found is not None
+    assert (found.scheduler, found.job, found.starter) == ("slurm", "7", "srun")
+    assert found.hosts == [Host("n1", 2), Host("n2", 2), Host("n3", 2), Host("n4", 1)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"SLURM_TASKS_PER_NODE": "2(x3)"}, "names 4 nodes, SLURM_TASKS_PER_NODE='2(x3)'"),
+        ({"SLURM_TASKS_PER_NODE": "many"}, "cannot read 'many'"),
+        ({"SLURM_JOB_NODELIST": "n[1-"}, "cannot read 'n[1-'"),
+        ({"SLURM_JOB_NODELIST_HET_GROUP_0": "n1"}, "heterogeneous"),
+    ],
+)
+def test_slurm_variables_that_make_no_sense_are_refused(changed: dict[str, str], said: str) -> None:
+    with pytest.raises(LaunchError) as refused:
+        find_allocation({**SLURM, **changed})
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_one"),
+    [
+        ({}, False),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, False),  # a batch script
+        ({"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}, False),  # interactive
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}, True),
+    ],
+)
+def test_only_a_step_of_several_tasks_is_parallel(variables: dict[str, str], is_one: bool) -> None:
+    assert slurm.is_task_of_many(variables) is is_one
+
+
+def test_srun_is_told_the_places_and_nothing_of_the_jobs_options_contradicts() -> None:
+    slots = allocate([Host("n1", 2), Host("n2", 1)], 3)
+    command = slurm.srun_command("7", slots, {"SLURM_CPUS_PER_TASK": "2"})
+    assert command[:4] == ["srun", "--jobid=7", "--ntasks=3", "--nodes=2"]
+    assert "--kill-on-bad-exit=1" in command
+    assert command[-1] == "--cpus-per-task=2"
+    environment = {"SLURM_NTASKS_PER_NODE": "2", "SLURM_EXPORT_ENV": "NONE", "A": "1"}
+    assert slurm.srun_environment(environment, "/f") == {"A": "1", "SLURM_HOSTFILE": "/f"}
+
+
+# ---- PBS ----
+
+
+def pbs_job(folder: Path, *lines: str) -> dict[str, str]:
+    (folder / "nodes").write_text("".join(line + "\n" for line in lines))
+    return {"PBS_JOBID": "1234.server", "PBS_NODEFILE": str(folder / "nodes"), "PATH": ""}
+
+
+def test_a_pbs_job_has_a_slot_for_every_line(tmp_path: Path) -> None:
+    found = find_allocation(pbs_job(tmp_path, "n002", "n001", "n002", "n001", "n002"))
+    assert found is not None
+    assert (found.scheduler, found.job, found.starter) == ("pbs", "1234.server", "")
+    assert found.hosts == [Host("n002", 3), Host("n001", 2)]
+
+
+@given(st.lists(st.sampled_from(["a", "b.example.org", "c-1"]), min_size=1))
+def test_places_of_the_node_file_are_taken_once_each(lines: list[str]) -> None:
+    chosen = pbs.lines_of_ranks(lines, sorted(lines))
+    assert [lines[number] for number in chosen] == sorted(lines)
+    assert sorted(chosen) == list(range(len(lines)))
+
+
+def test_more_ranks_on_a_host_than_lines_are_refused() -> None:
+    with pytest.raises(LaunchError, match="too few lines for the ranks on a"):
+        pbs.lines_of_ranks(["a", "b"], ["a", "a"])
+
+
+def test_a_node_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    environ = {"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "aux")}
+    with pytest.raises(LaunchError, match="left from another job"):
+        find_allocation(environ)
+
+
+@pytest.mark.parametrize("line", ["-oProxyCommand=x", "a b", "a;b", "$(x)", "a:2"])
+def test_a_line_that_is_no_host_is_refused(line: str, tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="where the name of a host is expected"):
+        find_allocation(pbs_job(tmp_path, "n1", line))
+
+
+def test_an_empty_node_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="PBS_NODEFILE names no host"):
+        find_allocation(pbs_job(tmp_path))
+
+
+def test_a_leftover_job_id_alone_is_no_allocation() -> None:
+    assert find_allocation({"PBS_JOBID": "1234.server"}) is None
+    assert find_allocation({"LSB_JOBID": "77"}) is None
+    assert find_allocation({}) is None
+
+
+# ---- LSF ----
+
+
+def lsf_job(folder: Path, *lines: str) -> dict[str, str]:
+    (folder / "hosts").write_text("".join(line + "\n" for line in lines))
+    return {"LSB_JOBID": "77", "LSB_DJOB_HOSTFILE": str(folder / "hosts"), "PATH": ""}
+
+
+def test_an_lsf_job_has_a_slot_for_every_line(tmp_path: Path) -> None:
+    found = find_allocation(lsf_job(tmp_path, "hosta", "hosta", "hostb"))
+    assert found is not None
+    assert (found.scheduler, found.job, found.starter) == ("lsf", "77", "")
+    assert found.hosts == [Host("hosta", 2), Host("hostb", 1)]
+
+
+def test_the_launch_node_in_front_is_left_out(tmp_path: Path) -> None:
+    environ = lsf_job(tmp_path, "batch5", "node1", "node1", "node2", "node2")
+    found = find_allocation(environ)
+    assert found is not None
+    assert found.hosts == [Host("node1", 2), Host("node2", 2)]
+
+
+def test_with_jsrun_the_first_host_is_never_computed_on(tmp_path: Path) -> None:
+    environ = lsf_job(tmp_path, "front", "node1", "node2")
+    assert lsf.hosts_of(environ, with_jsrun=True) == [Host("node1", 1), Host("node2", 1)]
+    assert len(lsf.hosts_of(environ, with_jsrun=False)) == 3
+
+
+@given(st.lists(st.tuples(NAMES, st.integers(1, 99)), min_size=1, unique_by=lambda pair: pair[0]))
+def test_names_and_slots_in_turn_are_read(pairs: list[tuple[str, int]]) -> None:
+    text = " ".join(f"{name} {count}" for name, count in pairs)
+    assert lsf.parse_mcpu_hosts(text) == [Host(name, count) for name, count in pairs]
+
+
+@pytest.mark.parametrize("text", ["a", "a x", "a 1 b", "2 2 a", "a -1", "a;b 1"])
+def test_what_is_no_list_of_names_and_slots_is_refused(text: str) -> None:
+    with pytest.raises(LaunchError, match="LSB_MCPU_HOSTS"):
+        lsf.parse_mcpu_hosts(text)
+
+
+def test_the_other_lists_of_lsf_serve_where_there_is_no_file() -> None:
+    both = {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "a 2 b 1", "LSB_HOSTS": "x"}
+    assert lsf.hosts_of(both, with_jsrun=False) == [Host("a", 2), Host("b", 1)]
+    words = {"LSB_JOBID": "7", "LSB_HOSTS": "a a b"}
+    assert lsf.hosts_of(words, with_jsrun=False) == [Host("a", 2), Host("b", 1)]
+
+
+def test_jsrun_lays_out_the_same_number_on_every_host() -> None:
+    hosts = [Host("a", 42), Host("b", 42)]
+    slots = lsf.jsrun_slots(hosts, 12)
+    assert [slot.host for slot in slots] == ["a"] * 6 + ["b"] * 6
+    command = lsf.jsrun_command(hosts, slots, gpus=1)
+    assert command == [
+        "jsrun",
+        "--nrs=12",
+        "--rs_per_host=6",
+        "--tasks_per_rs=1",
+        "--cpu_per_rs=7",
+        "--gpu_per_rs=1",
+    ]
+    with pytest.raises(LaunchError, match="do not divide among 2 hosts"):
+        lsf.jsrun_slots(hosts, 3)
+    with pytest.raises(LaunchError, match=r"more than the slots of b \(1\)"):
+        lsf.jsrun_slots([Host("a", 2), Host("b", 1)], 4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "why"),
+    [
+        ([], {}, "This is no LSF job"),
+        ([], SLURM, "This is no LSF job"),
+        ([], {"LSB_JOBID": "7", "LSB_HOSTS": "a a", "PATH": ""}, "LSF job 7, but no jsrun is on"),
+        (["-H", "b:2"], {"LSB_JOBID": "7", "LSB_HOSTS": "a a"}, "The hosts asked for are not"),
+    ],
+)
+def test_jsrun_that_cannot_be_used_is_refused_with_the_reason(
+    flags: list[str], variables: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "jsrun").touch(mode=0o700)
+    args = make_parser("horovodrun").parse_args(["-np", "2", "--jsrun", *flags, "true"])
+    with pytest.raises(LaunchError, match=rf"--jsrun is not supported here.*{why}"):
+        take_allocation(args, {"PATH": str(tmp_path), **variables})
+
+
+def test_jsrun_may_be_asked_for_where_it_is_the_default(tmp_path: Path) -> None:
+    (tmp_path / "jsrun").touch(mode=0o700)
+    args = make_parser("horovodrun").parse_args(["-np", "2", "--jsrun", "true"])
+    environ = {"PATH": str(tmp_path), "LSB_JOBID": "7", "LSB_HOSTS": "front a a"}
+    found = take_allocation(args, environ)
+    assert found is not None
+    assert found.starter == "jsrun"
+
+
+# ---- The part that is used ----
+
+
+def test_what_a_schedulers_program_starts_is_bound_by_it() -> None:
+    allocation = find_allocation(SLURM)
+    assert allocation is not None
+    args = make_parser("sirtaki run").parse_args(["-np", "2", "--bind-to", "numa", "true"])
+    with pytest.raises(LaunchError, match=r"--bind-to numa: in a job of slurm .* own srun does"):
+        scheduled_settings(allocation, args, {})
+
+
+def test_hosts_narrow_an_allocation_and_keep_its_names() -> None:
+    given_hosts = [Host("n1.example.org", 4), Host("n2.example.org", 4)]
+    assert narrow(given_hosts, [Host("n2", 3)]) == [Host("n2.example.org", 3)]
+    assert is_part(given_hosts, [Host("N2", 3)])
+    assert not is_part(given_hosts, [Host("localhost", 3)])
+
+
+@pytest.mark.parametrize("way", ["flag", "file"])
+def test_mpirun_starts_the_ranks_of_an_allocation_where_that_is_asked_for(
+    way: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("controller: mpi\n")
+    asked = ["--mpi"] if way == "flag" else ["--config-file", str(file)]
+    args = make_parser("sirtaki run").parse_args([*asked, "true"])
+    bring_in_config(args, pytest.fail)
+    assert take_allocation(args, SLURM) is None
+
+
+def job_of(scheduler: str, folder: Path, *hosts: str) -> dict[str, str]:
+    """The variables of a job with one slot on each of the hosts."""
+    if scheduler == "pbs":
+        return pbs_job(folder, *hosts)
+    if scheduler == "lsf":
+        return lsf_job(folder, *hosts)
+    counts = f"1(x{len(hosts)})"
+    names = {"SLURM_JOB_NODELIST": ",".join(hosts), "SLURM_TASKS_PER_NODE": counts}
+    return {"SLURM_JOB_ID": "17", **names}
+
+
+def asked(*flags: str) -> argparse.Namespace:
+    return make_parser("horovodrun").parse_args([*flags, "true"])
+
+
+SCHEDULERS = pytest.mark.parametrize("scheduler", ["slurm", "pbs", "lsf"])
+
+
+@SCHEDULERS
+@pytest.mark.parametrize("host", ["localhost", socket.gethostname()])
+def test_more_ranks_than_slots_on_the_one_host_of_a_job_are_started_here(
+    scheduler: str, host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = asked("-np", "4")
+    assert take_allocation(args, job_of(scheduler, tmp_path, host)) is None
+    assert (args.num_proc, args.hosts) == (4, "localhost:4")
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.match(rf"{scheduler} job \S+ has 1 .*fewer than -np 4: starting .* here", said)
+
+
+@SCHEDULERS
+def test_as_many_ranks_as_slots_on_the_one_host_of_a_job_are_no_reason_for_a_notice(
+    scheduler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    take_allocation(asked("-np", "1"), job_of(scheduler, tmp_path, socket.gethostname()))
+    assert capsys.readouterr().err == ""
+
+
+@SCHEDULERS
+@pytest.mark.parametrize("flags", [[], ["-H", f"{socket.gethostname()}:1"]])
+def test_more_ranks_than_slots_on_several_hosts_are_refused_with_the_cure(
+    scheduler: str, flags: list[str], tmp_path: Path
+) -> None:
+    environ = job_of(scheduler, tmp_path, socket.gethostname(), "other")
+    cure = {"slurm": "--ntasks", "pbs": "mpiprocs", "lsf": "bsub"}[scheduler]
+    with pytest.raises(
+        LaunchError,
+        match=rf"more processes \(4\) .*{scheduler} job .*{cure}.*-H localhost:4",
+    ):
+        take_allocation(asked("-np", "4", *flags), environ)
+
+
+def test_hosts_outside_of_the_allocation_are_refused() -> None:
+    with pytest.raises(LaunchError, match="n3 is not one of the hosts of this job: n1:2"):
+        narrow([Host("n1", 2)], [Host("n1", 1), Host("n3", 1)])
+    with pytest.raises(LaunchError, match="3 slots are asked for on n1"):
+        narrow([Host("n1", 2)], [Host("n1", 3)])

@@ -1,0 +1,165 @@
+"""The ssh command line, the meaning of its failures, and what other hosts get to know."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import socket
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.settings import Settings, place
+from sirtaki.launch.hosts.addresses import own_addresses
+from sirtaki.launch.hosts.environment import forwarded_variables, sent_environment
+from sirtaki.launch.starters.ssh import Ssh, explain_end, ssh_command
+
+variables = st.dictionaries(
+    st.text(string.ascii_uppercase + "_", min_size=1, max_size=12), st.text(max_size=8), max_size=8
+)
+
+
+def options(command: list[str]) -> list[str]:
+    """What the command gives to -o."""
+    return [value for flag, value in itertools.pairwise(command) if flag == "-o"]
+
+
+def test_ssh_is_asked_for_nothing_that_waits_for_a_human() -> None:
+    command = ssh_command(Ssh(), "node-a", 30)
+    assert command[:2] == ["ssh", "-T"]
+    for option in (
+        "BatchMode=yes",
+        "StrictHostKeyChecking=accept-new",
+        "ConnectTimeout=24",
+        "ServerAliveInterval=2",
+        "ServerAliveCountMax=2",
+        "ClearAllForwardings=yes",
+    ):
+        assert option in options(command)
+
+
+def test_the_host_stands_behind_two_dashes_and_the_rest_is_one_remote_command() -> None:
+    command = ssh_command(Ssh(remote_python="/opt/a b/python"), "node-a", 30)
+    assert command[-3:] == [
+        "--",
+        "node-a",
+        "exec '/opt/a b/python' -u -m sirtaki.launch.processes.agent",
+    ]
+    assert "-p" not in command
+    assert "-i" not in command
+
+
+def test_port_and_key_are_passed_on() -> None:
+    command = ssh_command(Ssh(12345, "key file"), "fe80::1%eth0", 0.5)
+    assert command[-8:-1] == [
+        "ConnectTimeout=1",
+        "-p",
+        "12345",
+        "-i",
+        "key file",
+        "--",
+        command[-2],
+    ]
+    assert command[-2] == "fe80::1%eth0"
+
+
+@given(st.text(min_size=1).filter(lambda text: "\0" not in text))
+def test_any_path_of_python_stays_one_word_of_the_remote_shell(path: str) -> None:
+    remote = ssh_command(Ssh(remote_python=path), "a", 30)[-1]
+    assert shlex.split(remote) == ["exec", path, "-u", "-m", "sirtaki.launch.processes.agent"]
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "expected"),
+    [
+        (255, ["ssh: connect to host a port 22: Connection refused"], "could not connect: ssh: c"),
+        (255, ["root@a: Permission denied (publickey)."], "Permission denied"),
+        (127, ["bash: exec: /x/python: not found"], "there is no Python at /x/python; say where"),
+        (126, [], "there is no Python at /x/python"),
+        (1, ["/x/python: No module named sirtaki"], "Sirtaki is not installed for /x/python"),
+        (
+            1,
+            ["No module named 'sirtaki.launch.processes.agent'"],
+            "Sirtaki is not installed for /x/python",
+        ),
+        (1, ["No module named 'zlib'"], "ended with code 1 before it was ready: No module"),
+        (-9, [], "ended with code -9"),
+    ],
+)
+def test_the_end_of_ssh_is_explained(code: int, lines: list[str], expected: str) -> None:
+    assert expected in explain_end(Ssh(remote_python="/x/python"), code, lines)
+
+
+@given(variables, variables)
+def test_other_hosts_get_only_what_is_listed(
+    environ: dict[str, str], given_: dict[str, str]
+) -> None:
+    sent = sent_environment(
+        {**environ, "PATH": "/bin", "HOME": "/me", "SSH_AUTH_SOCK": "x"}, given_
+    )
+    names = {
+        name
+        for name in environ
+        if name.startswith(("HOROVOD_", "SIRTAKI_", "NCCL_"))
+        or name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
+    }
+    assert set(sent) <= names | set(given_) | {"PATH", "PYTHONUNBUFFERED"}
+    assert {name: sent[name] for name in given_ if name != "PYTHONUNBUFFERED"} == {
+        name: value for name, value in given_.items() if name != "PYTHONUNBUFFERED"
+    }
+
+
+def test_other_hosts_get_the_number_of_threads_that_the_user_has_set() -> None:
+    assert sent_environment({"OMP_NUM_THREADS": "3"}, {})["OMP_NUM_THREADS"] == "3"
+    of_a_launcher = {"OMP_NUM_THREADS": "3", "SIRTAKI_SET_FOR_TORCH": "RANK,OMP_NUM_THREADS"}
+    assert "OMP_NUM_THREADS" not in sent_environment(of_a_launcher, {})
+
+
+def test_the_place_and_secret_of_an_outer_job_are_not_sent() -> None:
+    environ = {"HOROVOD_RANK": "1", "SIRTAKI_SECRET_FILE": "/a", "NCCL_DEBUG": "INFO", "A": "b"}
+    assert sent_environment(environ, {}) == {"NCCL_DEBUG": "INFO", "PYTHONUNBUFFERED": "1"}
+
+
+def test_variables_of_the_users_choice_have_a_value_or_get_ours() -> None:
+    assert forwarded_variables(["A", "B=", "C=d=e"], {"A": "1", "B": "2"}) == {
+        "A": "1",
+        "B": "",
+        "C": "d=e",
+    }
+
+
+@pytest.mark.parametrize("request_", ["MISSING", "", "=x", "A B=c", "1A=x", "A=\0"])
+def test_variables_that_cannot_be_passed_on_are_refused(request_: str) -> None:
+    with pytest.raises(LaunchError, match="-x"):
+        forwarded_variables([request_], {})
+
+
+def test_a_variable_of_the_users_choice_does_not_hide_another() -> None:
+    assert sent_environment({"SIRTAKI_A": "1"}, {"A": "2"})["SIRTAKI_A"] == "1"
+
+
+def test_a_host_that_only_ssh_knows_gets_all_addresses_of_this_machine() -> None:
+    try:
+        found = own_addresses(["no-such-host.invalid"], ())
+    except LaunchError:
+        pytest.skip("this machine has no address that another could use")
+    for address in found:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+
+
+def test_an_interface_that_is_not_there_is_refused_by_name() -> None:
+    with pytest.raises(LaunchError, match="no-such0"):
+        own_addresses(["192.0.2.1"], ("no-such0",))
+
+
+def test_slots_are_grouped_by_host_in_the_order_of_ranks() -> None:
+    settings = Settings(place(3, "192.0.2.2:1,192.0.2.1:2", None), ["true"])
+    assert {host: [s.rank for s in slots] for host, slots in settings.by_host().items()} == {
+        "192.0.2.2": [0],
+        "192.0.2.1": [1, 2],
+    }

@@ -1,0 +1,116 @@
+"""The code in the pages works, and the pages are where the index says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sirtaki.caffe.commands.flags import Flags
+from sirtaki.caffe.commands.run_intelcaffe import Job as IntelJob
+from sirtaki.launch.flags.parser import make_parser
+from sirtaki.launch.flags.settings import bring_in_config, make_settings
+from sirtaki.launch.starters.submit import make_submit_parser
+from tests import needs
+from tests.single.launching import Job, python
+
+pytestmark = pytest.mark.job
+
+needs.package("torch")
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+
+
+def title(path: Path) -> str:
+    return path.relative_to(DOCS).with_suffix("").as_posix()
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+# Pages on frameworks that are not everywhere are run with the framework's own tests.
+ELSEWHERE = ("jax", "keras", "tensorflow", "tf-data-service")
+WITH_CODE = [path for path in PAGES if blocks(path, "python") and path.stem not in ELSEWHERE]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", WITH_CODE, ids=title)
+def test_the_python_code_of_a_page_runs_alone(path: Path, tmp_path: Path) -> None:
+    """The blocks of a page are one program."""
+    subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "error::DeprecationWarning",
+            "-c",
+            "\n".join(blocks(path, "python")),
+        ],
+        check=True,
+        cwd=tmp_path,
+        timeout=100,
+        env={**os.environ, "HOROVOD_TIMELINE": "DYNAMIC"},
+    )
+
+
+@pytest.mark.parametrize("name", ["process-sets", "uneven-data", "sparse-embeddings"])
+@pytest.mark.slow
+def test_code_about_several_ranks_runs_on_them(name: str) -> None:
+    code = "\n".join(blocks(DOCS / "howto" / f"{name}.md", "python"))
+    done = Job().run("-np", "2", *python(code), OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "index.md").read_text()
+    listed = re.findall(
+        r"^([\w/-]+)$", "".join(re.findall(r"```{toctree}(.*?)```", index, re.DOTALL)), re.M
+    )
+    assert sorted(listed) == sorted(title(path) for path in PAGES if path.name != "index.md")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=title)
+def test_links_to_other_pages_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=title)
+def test_flags_that_are_mentioned_exist(path: Path) -> None:
+    known = set(make_parser("horovodrun")._option_string_actions)
+    known |= set(make_submit_parser()._option_string_actions)
+    known |= {f"--{each.name}" for of in (Flags, IntelJob) for each in fields(of)} | {"--flagfile"}
+    mentioned = set(
+        re.findall(r"`(?:horovodrun )?(--[a-z][a-z-]+[a-z])(?:[ =][^`]*)?`", path.read_text())
+    )
+    assert mentioned - known <= {"--fp16-allreduce"}  # an example's
+
+
+@pytest.mark.parametrize(
+    "script",
+    sorted(
+        {name for path in PAGES for name in re.findall(r"examples/(\w+\.py)", path.read_text())}
+    ),
+)
+def test_examples_that_are_mentioned_exist(script: str) -> None:
+    assert (DOCS.parent / "examples" / script).exists()
+
+
+def test_the_file_of_settings_in_running_is_one(tmp_path: Path) -> None:
+    (text,) = blocks(DOCS / "running.md", "yaml")
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    arguments = make_parser("horovodrun").parse_args(
+        ["-np", "2", "--config-file", str(path), "true"]
+    )
+    bring_in_config(arguments, pytest.fail)
+    assert len(make_settings(arguments, {}).variables) == sum(
+        map(len, yaml.safe_load(text).values())
+    )

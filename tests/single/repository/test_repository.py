@@ -1,0 +1,226 @@
+"""The repository keeps its own rules."""
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+CPP_LINES = 400
+CPP_TEST_LINES = 600
+PYTHON_LINES = 500
+MODULES = 14
+FUNCTION_LINES = 60
+# A folder of cpp/ may include from those before it and from itself.
+CPP_LAYERS = [
+    "base",
+    "math",
+    "heap",
+    "transport",
+    "pairs",
+    "collectives",
+    "backends",
+    "engine",
+    "ffi",
+    "tensorflow",
+    "jax",
+    "python",
+]
+
+
+def files(*patterns: str) -> list[Path]:
+    folders = ("cpp", "python", "tests", "examples", "benchmarks", "tools", "docs")
+    found = [
+        p for folder in folders for pattern in patterns for p in (ROOT / folder).rglob(pattern)
+    ]
+    return sorted(p for p in found if "_build" not in p.parts)
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def first_match(pattern: str, name: str) -> str:
+    match = re.search(pattern, (ROOT / name).read_text(), re.MULTILINE)
+    assert match is not None, f"{name} has no line like {pattern}"
+    return match.group(1)
+
+
+def over_budget(paths: list[Path], budget: int) -> dict[str, int]:
+    lines = {relative(p): len(p.read_text().splitlines()) for p in paths}
+    return {name: count for name, count in lines.items() if count > budget}
+
+
+def test_no_cpp_file_is_over_its_budget() -> None:
+    own = files("*.cpp", "*.h")
+    tests = [path for path in own if relative(path).startswith("tests/")]
+    assert over_budget(sorted(set(own) - set(tests)), CPP_LINES) == {}
+    assert over_budget(tests, CPP_TEST_LINES) == {}
+
+
+def test_no_python_file_is_over_its_budget() -> None:
+    assert over_budget(files("*.py"), PYTHON_LINES) == {}
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How long a function is without its docstring."""
+    first = function.body[0]
+    documented = ast.get_docstring(function) is not None
+    docstring = first.end_lineno - first.lineno + 1 if documented else 0
+    return function.end_lineno - function.lineno + 1 - docstring
+
+
+def test_a_folder_of_the_package_has_at_most_fourteen_modules() -> None:
+    counts = Counter(path.parent for path in files("*.py") if is_module(path))
+    assert {str(folder): count for folder, count in counts.items() if count > MODULES} == {}
+
+
+def is_module(path: Path) -> bool:
+    return path.is_relative_to(ROOT / "python") and path.name != "__init__.py"
+
+
+def test_no_python_function_is_over_its_budget() -> None:
+    lengths = {
+        f"{relative(path)}:{node.name}": lines_of(node)
+        for path in files("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: count for name, count in lengths.items() if count > FUNCTION_LINES} == {}
+
+
+@pytest.mark.parametrize("layer", CPP_LAYERS)
+def test_cpp_includes_point_downwards(layer: str) -> None:
+    allowed = CPP_LAYERS[: CPP_LAYERS.index(layer) + 1]
+    upwards = [
+        f"{relative(path)} includes {include}"
+        for path in files("*.cpp", "*.h")
+        if path.is_relative_to(ROOT / "cpp" / layer)
+        for include in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)
+        if include.split("/")[0] not in allowed
+    ]
+    assert upwards == []
+
+
+def inclusions(node_of: Callable[[Path], str], *patterns: str) -> dict[str, set[str]]:
+    """What each node of cpp/ includes; `node_of` tells a file's."""
+    cpp = ROOT / "cpp"
+    found: dict[str, set[str]] = {}
+    for path in files(*patterns):
+        if not path.is_relative_to(cpp):
+            continue
+        own = found.setdefault(node_of(path.relative_to(cpp)), set())
+        for include in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
+            if (cpp / include).exists():
+                own.add(node_of(Path(include)))
+    return {node: included - {node} for node, included in found.items()}
+
+
+def in_circles(graph: dict[str, set[str]]) -> set[str]:
+    """The nodes from which a circle can be reached."""
+    left = dict(graph)
+    while ends := {node for node, included in left.items() if not included & left.keys()}:
+        left = {node: included for node, included in left.items() if node not in ends}
+    return set(left)
+
+
+def test_no_cpp_header_includes_itself_by_way_of_others() -> None:
+    assert in_circles(inclusions(str, "*.h")) == set()
+
+
+@pytest.mark.parametrize("layer", ["transport", "collectives", "heap", "python"])
+def test_the_folders_of_a_layer_do_not_include_each_other(layer: str) -> None:
+    # What lies in the layer's own folder may use these and be used by them.
+    graph = inclusions(lambda path: path.parent.as_posix(), "*.cpp", "*.h")
+    inside = {node: included for node, included in graph.items() if node.startswith(f"{layer}/")}
+    assert inside
+    assert in_circles(inside) == set()
+
+
+def test_every_cpp_folder_has_its_place_in_the_layers() -> None:
+    assert {p.name for p in (ROOT / "cpp").iterdir() if p.is_dir()} <= set(CPP_LAYERS)
+
+
+def test_above_the_channel_nobody_knows_sockets() -> None:
+    words = re.compile(r"sys/socket|sys/epoll|<poll\.h>|pollfd|transport/network/")
+    knowing = [
+        relative(path)
+        for path in files("*.cpp", "*.h")
+        for folder in ("pairs", "collectives", "backends")
+        if path.is_relative_to(ROOT / "cpp" / folder) and words.search(path.read_text())
+    ]
+    assert knowing == []
+
+
+def test_the_core_waits_and_asks_for_the_time_in_one_place() -> None:
+    calls = re.compile(
+        r"clock_gettime\(CLOCK_MONO|\b(usleep|nanosleep|sched_yield|epoll_pwait)\(|SYS_futex|steady_clock"
+        r"|(?<![\w.>:])(::)?poll\(\w|this_thread::sleep"
+    )
+    layers = CPP_LAYERS[: CPP_LAYERS.index("ffi")]
+    core = [file for layer in layers for file in (ROOT / "cpp" / layer).rglob("*.[ch]*")]
+    own = {"cpp/base/machine.h", "cpp/base/machine.cpp", "cpp/base/clock.h"}
+    waiting = {str(f.relative_to(ROOT)) for f in core if calls.search(f.read_text())}
+    assert waiting == own
+
+
+def test_no_two_headers_define_a_class_of_one_name() -> None:
+    # Linked together they would be one class, of which one definition is taken.
+    where: dict[str, set[str]] = {}
+    for path in files("*.h"):
+        if not path.is_relative_to(ROOT / "cpp"):
+            continue
+        for name in re.findall(
+            r"^(?:class|struct)(?: alignas\(\w+\))? (\w+)(?: final)?(?: : [^{]*)? \{",
+            path.read_text(),
+            re.MULTILINE,
+        ):
+            where.setdefault(name, set()).add(relative(path))
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    import sirtaki
+
+    declared = first_match(r'^version = "(.+)"$', "pyproject.toml")
+    assert first_match(r"^## \[(\d\S*)\]", "CHANGELOG.md") == declared
+    assert importlib.metadata.version("sirtaki") == declared
+    assert sirtaki.__version__ == declared
+
+
+def test_tests_run_against_the_installed_package() -> None:
+    import horovod
+    import sirtaki
+
+    for package in (sirtaki, horovod):
+        assert not Path(package.__file__).is_relative_to(ROOT / "python")
+
+
+@pytest.mark.job
+def test_the_example_in_the_readme_trains_in_a_world_of_one() -> None:
+    example = first_match(r"^```python\n((?:.*\n)*?)```$", "README.md")
+    assert "import horovod.torch as hvd" in example
+    subprocess.run([sys.executable, "-c", example], check=True, timeout=100)
+
+
+def test_the_readme_says_what_runs_then_how_then_how_fast() -> None:
+    text = (ROOT / "README.md").read_text()
+    order = ["| What | Runs today |", "```python", "make demo", "make test", "## How fast"]
+    places = [text.index(mark) for mark in order]
+    assert places == sorted(places)
+
+
+def test_every_console_script_resolves() -> None:
+    scripts = importlib.metadata.distribution("sirtaki").entry_points.select(
+        group="console_scripts"
+    )
+    names = {"caffe", "horovodrun", "run_intelcaffe.sh", "sirtaki"}
+    assert {script.name for script in scripts} == names
+    for script in scripts:
+        assert callable(script.load())
