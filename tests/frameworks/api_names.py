@@ -31,7 +31,7 @@ GROUPS = [
     Group(
         "TensorFlow: lifecycle",
         TENSORFLOW,
-        "sirtaki.core.world.state",
+        "sirtaki.core.facade",
         "tests/single/test_lifecycle.py",
         LIFECYCLE + "\nis_homogeneous()",
     ),

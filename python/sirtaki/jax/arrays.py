@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sirtaki._core import DTYPES
 from sirtaki.core.operations.collectives import Collectives
-from sirtaki.core.operations.grouping import parts
+from sirtaki.core.operations.grouping import part_name, parts
 from sirtaki.core.operations.reduction import check_reduction
 
 Host = NDArray[Any]
@@ -87,7 +87,7 @@ def by_dtype(arrays: Sequence[jax.Array], name: str | None) -> list[tuple[list[i
         Which arrays form an operation, and its name.
     """
     split = parts([array.dtype.name for array in arrays])
-    return [(indices, None if name is None else name + suffix) for indices, suffix in split]
+    return [(indices, part_name(name, suffix)) for indices, suffix in split]
 
 
 def to_host(arrays: Sequence[jax.Array]) -> list[Host]:

@@ -9,8 +9,6 @@ from sirtaki.tensorflow import requirement as _requirement  # noqa: F401
 # isort: split
 import tensorflow as _tf
 
-from sirtaki.core import facade
-from sirtaki.core.facade import *  # noqa: F403
 from sirtaki.tensorflow import mpi_ops
 from sirtaki.tensorflow.functions import (
     allgather_object,
@@ -34,6 +32,8 @@ from sirtaki.tensorflow.v1 import (
 )
 
 if TYPE_CHECKING:
+    from sirtaki.core import facade
+    from sirtaki.core.facade import *  # noqa: F403
     from sirtaki.keras.sync_batch_norm import SyncBatchNormalization
 
 __all__ = [
@@ -54,7 +54,8 @@ __all__ = [
     "vars_to_refs",
 ]
 __all__ += mpi_ops.__all__
-__all__ += facade.__all__
+if TYPE_CHECKING:  # mypy follows `__all__` into one module only
+    __all__ += facade.__all__
 
 
 def gpu_available(ext_base_name: str = "", verbose: bool = False) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 try:
     import torch as _torch
 except ImportError as error:
@@ -9,8 +11,6 @@ except ImportError as error:
         "sirtaki.torch needs PyTorch 2.4 or later: pip install 'torch>=2.4'"
     ) from error
 
-from sirtaki.core import facade
-from sirtaki.core.facade import *  # noqa: F403
 from sirtaki.torch import mpi_ops
 from sirtaki.torch.functions import allgather_object, broadcast_object, broadcast_parameters
 from sirtaki.torch.gradients.optimizer_state import broadcast_optimizer_state
@@ -19,6 +19,10 @@ from sirtaki.torch.mpi_ops import *  # noqa: F403
 from sirtaki.torch.ops import operators
 from sirtaki.torch.optimizer import DistributedOptimizer
 from sirtaki.torch.sync_batch_norm import SyncBatchNorm
+
+if TYPE_CHECKING:
+    from sirtaki.core import facade
+    from sirtaki.core.facade import *  # noqa: F403
 
 __all__ = [
     "DistributedOptimizer",
@@ -33,7 +37,8 @@ __all__ = [
     "operators",
 ]
 __all__ += mpi_ops.__all__
-__all__ += facade.__all__
+if TYPE_CHECKING:  # mypy follows `__all__` into one module only
+    __all__ += facade.__all__
 
 
 def _check_has_gpu() -> bool:

@@ -21,6 +21,11 @@ def parts(keys: Sequence[Hashable]) -> list[tuple[list[int], str]]:
     return [(where, f".{key}" if len(places) > 1 else "") for key, where in places.items()]
 
 
+def part_name(name: str | None, suffix: str) -> str | None:
+    """Return the name of one part of a group; what is no text stays, to be refused later."""
+    return name + suffix if suffix and isinstance(name, str) else name
+
+
 def by_key(
     items: Sequence[T],
     key: Callable[[T], Hashable],

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.operations import handles
 from sirtaki.core.operations.collectives import Collectives
-from sirtaki.core.operations.grouping import parts
+from sirtaki.core.operations.grouping import part_name, parts
 
 T = TypeVar("T")
 
@@ -54,8 +54,8 @@ class Groups(Generic[T]):
             return start(tensors, name)
         started = []
         for members, suffix in split:
-            part_name = None if name is None else name + suffix
-            started.append(_Part(start([tensors[i] for i in members], part_name), members))
+            part = [tensors[i] for i in members]
+            started.append(_Part(start(part, part_name(name, suffix)), members))
         self._parts[started[0].handle] = started
         return started[0].handle
 

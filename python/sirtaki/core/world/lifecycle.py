@@ -12,7 +12,7 @@ from sirtaki.core.config import Config, Topology
 from sirtaki.core.world import memory, registration, shared_heap, state
 from sirtaki.core.world.links import Links
 from sirtaki.core.world.process_sets import ProcessSet
-from sirtaki.core.world.world import World, entered, meet, start_mpi
+from sirtaki.core.world.world import Entered, World, meet, start_mpi
 from sirtaki.rendezvous.world.membership import Membership
 from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.rendezvous.world.start import Meeting
@@ -147,7 +147,7 @@ def _ids_of(comm: object, launched: Topology) -> Sequence[int]:
 
 def shutdown() -> None:
     """Leave the world; what others still wait for fails there. No effect without a world."""
-    inner = entered.get()
+    inner = Entered.world.get()
     if inner is not None:
         inner.close()
         return

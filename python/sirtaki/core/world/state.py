@@ -5,7 +5,7 @@ from __future__ import annotations
 from sirtaki.backends import mpi
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.world import accelerators
-from sirtaki.core.world.world import World, entered
+from sirtaki.core.world.world import Entered, World
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.stores import tcp_store
 
@@ -19,7 +19,7 @@ class Default:
 
 
 def _current() -> World | None:
-    world = entered.get()
+    world = Entered.world.get() if Entered.ever else None
     if world is None:
         return Default.world
     return None if world.closed else world

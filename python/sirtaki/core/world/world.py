@@ -175,11 +175,12 @@ class World:
             self._meeting.close()
 
     def __enter__(self) -> World:
-        self._tokens.append(entered.set(self))
+        Entered.ever = True
+        self._tokens.append(Entered.world.set(self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        entered.reset(self._tokens.pop())
+        Entered.world.reset(self._tokens.pop())
         self.close()
 
     def add_process_set(self, ranks: Sequence[int]) -> int:
@@ -207,8 +208,12 @@ class World:
         return self.engine.submit(request, None)
 
 
-# What a thread, or whatever else has a context of its own, has entered.
-entered: ContextVar[World | None] = ContextVar("sirtaki_world", default=None)
+class Entered:
+    """The world that a thread, or whatever else has a context of its own, has entered."""
+
+    world: ContextVar[World | None] = ContextVar("sirtaki_world", default=None)
+    # Compilers that trace through `rank()` do not know of context variables.
+    ever = False
 
 
 def meet(config: Config) -> Meeting:

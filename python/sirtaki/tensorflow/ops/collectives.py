@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from sirtaki.core.operations import codecs
-from sirtaki.core.operations.grouping import by_key
+from sirtaki.core.operations.grouping import by_key, part_name
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.core.operations.reduction import resolve_op
 from sirtaki.core.world.participants import size_of
@@ -145,12 +145,12 @@ def _reduced(
     factors = (float(prescale_factor), float(postscale_factor))
 
     def reduce(part: list[Any], suffix: str) -> list[Any]:
-        part_name = None if name is None else name + suffix
+        full = part_name(name, suffix)
         if isinstance(part[0], tf.IndexedSlices):
-            return _gather_slices(part, part_name, op, factors, process_set)
+            return _gather_slices(part, full, op, factors, process_set)
         codec = codec_of(compression, op)
         sent, contexts = _compressed(codec, part, compression)
-        results = reduce_group(sent, part_name, op, *factors, process_set, codec)
+        results = reduce_group(sent, full, op, *factors, process_set, codec)
         return _decompressed(results, contexts, compression)
 
     return by_key(tensors, _layout, reduce)
