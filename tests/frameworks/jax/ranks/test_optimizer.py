@@ -140,7 +140,7 @@ def test_it_is_a_transformation_among_others() -> None:
     ("arguments", "message"),
     [
         ({"backward_passes_per_step": 0}, "backward_passes_per_step must be > 0"),
-        ({"gradient_predivide_factor": 2.0, "op": hvd.Sum}, "for op=Average only"),
+        ({"gradient_predivide_factor": 2.0, "op": hvd.Sum}, "not supported with op != Average"),
     ],
 )
 def test_bad_arguments(arguments, message: str) -> None:
