@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sirtaki.core.world.lifecycle import init, shutdown
     from sirtaki.core.world.process_sets import ProcessSet, global_process_set
     from sirtaki.core.world.registration import add_process_set, remove_process_set
-    from sirtaki.core.world.snapshot import snapshot
     from sirtaki.core.world.state import (
         cross_rank,
         cross_size,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         local_size,
         rank,
         size,
+        snapshot,
         start_timeline,
         stop_timeline,
     )
@@ -102,7 +102,6 @@ _MODULES = {
         "Sum",
     ),
     "sirtaki.core.world.registration": ("add_process_set", "remove_process_set"),
-    "sirtaki.core.world.snapshot": ("snapshot",),
     "sirtaki.core.world.state": (
         "cross_rank",
         "cross_size",
@@ -112,6 +111,7 @@ _MODULES = {
         "local_size",
         "rank",
         "size",
+        "snapshot",
         "start_timeline",
         "stop_timeline",
     ),

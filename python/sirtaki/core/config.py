@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,7 @@ class Config:
     keep_memory: bool = True
     shared_heap: bool = True
     malloc_settings: tuple[str, ...] = ()
+    stacks_signal: int = signal.SIGRTMAX - 4
 
     @property
     def membership(self) -> Membership:
@@ -145,6 +147,7 @@ class Config:
             keep_memory=env.flag("KEEP_MEMORY", default=True),
             shared_heap=heap_mode(env.text("SHARED_HEAP", "")) != "off",
             malloc_settings=env.malloc_settings(),
+            stacks_signal=_read_stacks_signal(env),
         )
         return config if placement is None else config._at(placement)
 
@@ -267,6 +270,16 @@ def _read_autotune(env: _Reader) -> Autotune:
         chunk_fixed=env.has("CHUNK_BYTES"),
         fusion_fixed=env.has("FUSION_THRESHOLD"),
     )
+
+
+def _read_stacks_signal(env: _Reader) -> int:
+    number = env.integer("STACKS_SIGNAL", signal.SIGRTMAX - 4)
+    if number and not signal.SIGRTMIN <= number <= signal.SIGRTMAX:
+        raise ValueError(
+            f"{env.found(('STACKS_SIGNAL',))} must be 0, for none, or the number of a real-time "
+            f"signal: {int(signal.SIGRTMIN)} to {int(signal.SIGRTMAX)}"
+        )
+    return number
 
 
 def _read_backend(env: _Reader) -> str:

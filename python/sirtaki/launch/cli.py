@@ -18,6 +18,12 @@ _SUBCOMMANDS = {
         "sirtaki.launch.doctor.doctor",
         "main",
     ),
+    "ps": ("list your jobs here, and what one is doing", "sirtaki.launch.questions.ps", "main"),
+    "stacks": (
+        "show where every thread of a job's ranks is",
+        "sirtaki.launch.questions.stacks",
+        "main",
+    ),
     "caffe": ("train, test and measure Caffe's nets", "sirtaki.caffe.commands.main", "main"),
     "bench": ("measure collectives on this machine", "sirtaki.observe.bench", "main"),
 }

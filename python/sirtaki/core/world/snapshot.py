@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field
 
 from sirtaki import _core
-from sirtaki.core.world.state import current_world
 
 
 @dataclass(frozen=True)
@@ -112,28 +111,12 @@ class RankState:
         return "\n  ".join([f"rank {self.rank}: {doing}", *map(str, self.operations)])
 
 
-def snapshot(last: int = 16, patience: float = 2.0) -> list[RankState]:
-    """Return what every rank of the job is doing.
-
-    It waits for no rank: call it from any thread or signal handler while this rank is stuck in an
-    operation. Ranks of this host that are stopped or dead are shown as they were. The leaders of
-    other hosts are asked, through rank 0.
-
-    Args:
-        last: How many operations that have ended to show of each rank of this host; it remembers
-            4096.
-        patience: How many seconds to wait for other hosts' answers; 0: only this host is shown.
-
-    Raises:
-        ValueError: Before ``init()``, or `last` is negative.
-    """
-    if last < 0:
-        raise ValueError(f"last={last} must not be negative")
-    ranks = current_world().engine.snapshot(last, patience)
+def states(engine: _core.Engine, last: int, patience: float) -> list[RankState]:
+    """Return what every rank of an engine's world is doing; arguments as ``sirtaki.snapshot``."""
     now = time.monotonic_ns()
     return [
         RankState(rank, _doing(state), [_operation(one, now) for one in found])
-        for rank, state, found in ranks
+        for rank, state, found in engine.snapshot(last, patience)
     ]
 
 

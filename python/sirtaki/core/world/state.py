@@ -5,6 +5,7 @@ from __future__ import annotations
 from sirtaki.backends import mpi
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.world import accelerators
+from sirtaki.core.world.snapshot import RankState, states
 from sirtaki.core.world.world import Entered, World
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.stores import tcp_store
@@ -126,6 +127,26 @@ def stop_timeline() -> None:
     if not world.config.timeline:
         raise ValueError("the timeline is off: there is nothing to stop")
     world.engine.stop_timeline()
+
+
+def snapshot(last: int = 16, patience: float = 2.0) -> list[RankState]:
+    """Return what every rank of the job is doing.
+
+    It waits for no rank: call it from any thread or signal handler while this rank is stuck in an
+    operation. Ranks of this host that are stopped or dead are shown as they were. The leaders of
+    other hosts are asked, through rank 0.
+
+    Args:
+        last: How many operations that have ended to show of each rank of this host; it remembers
+            4096.
+        patience: How many seconds to wait for other hosts' answers; 0: only this host is shown.
+
+    Raises:
+        ValueError: Before ``init()``, or `last` is negative.
+    """
+    if last < 0:
+        raise ValueError(f"last={last} must not be negative")
+    return states(current_world().engine, last, patience)
 
 
 def mpi_threads_supported() -> bool:

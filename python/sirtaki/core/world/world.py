@@ -12,9 +12,12 @@ from sirtaki import _core
 from sirtaki.backends import mpi
 from sirtaki.core.config import Config
 from sirtaki.core.operations import kinds
+from sirtaki.core.world import answering
 from sirtaki.core.world.affinity import engine_bound
 from sirtaki.core.world.links import Links, connect
+from sirtaki.core.world.snapshot import states
 from sirtaki.core.world.unpickling import ObjectSeals
+from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.network.tcp_socket import silent_seconds
 from sirtaki.rendezvous.world import start
 from sirtaki.rendezvous.world.attempts import Attempts
@@ -22,6 +25,10 @@ from sirtaki.rendezvous.world.join import Joined, JoinSettings
 from sirtaki.rendezvous.world.membership import Membership, Topology
 from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.rendezvous.world.start import Meeting
+
+# What is told of a rank when another program asks, and how long other hosts have to answer.
+_OPERATIONS = 4
+_PATIENCE_SECONDS = 1.0
 
 
 class World:
@@ -61,6 +68,7 @@ class World:
             self._end_meeting()
             raise
         atexit.register(self.close)
+        self._answer()
 
     @classmethod
     def join(
@@ -93,6 +101,8 @@ class World:
         world = cls.__new__(cls)
         world._meeting, world._tokens = None, []
         world._start(config, wanted, topology, meeting, kept, dynamic, library)
+        if not answering.answers():  # for the whole job, not for groups within it
+            world._answer()
         return world
 
     def _start(
@@ -142,6 +152,7 @@ class World:
         # Those that are registered; `ProcessSet`, which knows worlds.
         self.process_sets: list[Any] = []
         self.closed = False
+        self._answering: answering.Answering | None = None
         # Called when its engine has ended.
         self.at_close: list[Callable[[], None]] = []
         self._owner = os.getpid()
@@ -158,6 +169,8 @@ class World:
             return None  # a forked child has no engine thread and must not speak for its parent
         self.closed = True
         atexit.unregister(self.close)
+        if self._answering is not None:
+            self._answering.close()
         for process_set in self.process_sets:
             process_set._invalidate()
         self.process_sets.clear()
@@ -169,6 +182,18 @@ class World:
             return self.links
         self.links.close()
         return None
+
+    def _answer(self) -> None:
+        """Answer questions of other programs from now on."""
+        if self.topology.local_rank == 0:
+            presence.sweep()
+        self._answering = answering.answer_for(
+            presence.job_name(self.store),
+            self.topology.rank,
+            self.links.joined.hostnames,
+            self.config.stacks_signal,
+            lambda: [str(state) for state in states(self.engine, _OPERATIONS, _PATIENCE_SECONDS)],
+        )
 
     def _end_meeting(self) -> None:
         if self._meeting is not None:

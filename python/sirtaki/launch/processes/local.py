@@ -22,6 +22,7 @@ from sirtaki.launch.hosts.torch_variables import complete, free_port
 from sirtaki.launch.processes import open_files
 from sirtaki.launch.processes.events import Event
 from sirtaki.rendezvous.files import memory_file
+from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.trust.secret import sealed_secret
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -250,6 +251,7 @@ class LocalProcesses:
             for group in self._groups:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(group, signal.SIGKILL)
+        presence.sweep()
         return healthy
 
     def _say(self, word: bytes) -> None:

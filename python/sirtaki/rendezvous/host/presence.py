@@ -1,0 +1,141 @@
+"""Processes of jobs as other programs of their user find them on a host: records in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_PRIVATE = 0o700
+_RECORD = "record.json"
+_PATIENCE_SECONDS = 1.0
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a rank says of itself.
+
+    job: the same for all ranks of a world. hostnames: of each rank's host. started: seconds since
+    1970. stacks: the file into which the process writes its Python stacks when it gets `signal`,
+    "" where it does not.
+    """
+
+    job: str
+    rank: int
+    pid: int
+    command: list[str]
+    hostnames: list[str]
+    started: float
+    stacks: str = ""
+    signal: int = 0
+
+
+@dataclass(frozen=True)
+class Presence:
+    """A record, and the folder that it lies in beside the socket that answers questions."""
+
+    folder: Path
+    record: Record
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket."""
+        return str(self.folder / "socket")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still listens, in whatever container it runs, or stopped."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(_PATIENCE_SECONDS)
+            try:
+                link.connect(self.socket)
+            except (TimeoutError, BlockingIOError):
+                return True
+            except OSError:
+                return False
+        return True
+
+    def remove(self) -> None:
+        """Forget the record and what lies beside it."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.iterdir():
+                path.unlink()
+            self.folder.rmdir()
+
+
+def job_name(store: str) -> str:
+    """Return a short name for the job whose ranks meet at a store, "" if there is only one."""
+    text = store or f"alone {os.getpid()} {time.time()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def announce(record: Record) -> Presence:
+    """Write a record of this process, for its user alone.
+
+    Raises:
+        OSError: There is no folder for it that is this user's alone.
+    """
+    folder = _own_folder() / f"{record.pid}.{next(_numbers)}"
+    presence = Presence(folder, record)
+    presence.remove()  # of an earlier process with this number
+    folder.mkdir(_PRIVATE)
+    text = json.dumps(asdict(record))
+    (folder / "new").write_text(text)
+    (folder / "new").rename(folder / _RECORD)
+    return presence
+
+
+def sweep() -> None:
+    """Forget the records of processes that have ended without doing so themselves."""
+    for presence in present():
+        if not presence.alive:
+            presence.remove()
+
+
+def present() -> Iterator[Presence]:
+    """Yield the records of this user on this host, also those of processes that have ended."""
+    for folder in _candidates():
+        if not _is_private(folder):
+            continue
+        for path in sorted(folder.glob(f"*/{_RECORD}")):
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                fields: dict[str, Any] = json.loads(path.read_text())
+                yield Presence(path.parent, Record(**fields))
+
+
+def _own_folder() -> Path:
+    """Return the first folder that is there, or can be made, and is this user's alone."""
+    for folder in _candidates():
+        with contextlib.suppress(OSError):
+            folder.mkdir(_PRIVATE)
+        if _is_private(folder):
+            return folder
+    raise PermissionError(f"{folder} belongs to somebody else, or others may enter it")
+
+
+def _candidates() -> list[Path]:
+    """The runtime folder of a login goes when its user logs out, while jobs stay; so it is last."""
+    user = os.geteuid()
+    return [Path(f"/tmp/sirtaki-{user}"), Path(f"/run/user/{user}/sirtaki")]
+
+
+def _is_private(folder: Path) -> bool:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not stat.S_IMODE(found.st_mode) & 0o077
+    )
