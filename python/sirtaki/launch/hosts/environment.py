@@ -22,13 +22,16 @@ _PLACE = (
     "SECRET_FILE",
 )
 _OVERRIDING_PREFIX = "SIRTAKI_"
-# What a rank on another host gets of our environment; the rest is that host's own business.
-_SENT_PREFIXES = ("HOROVOD_", _OVERRIDING_PREFIX, "NCCL_")
-_SENT_NAMES = (
-    *("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "MASTER_ADDR", "MASTER_PORT"),
-    # Else ranks beside the launcher would have the user's number of threads, and others ours.
-    "OMP_NUM_THREADS",
+# What a rank on another host gets of our environment, so that all ranks compute alike: settings of
+# the job, of Python, of frameworks, and of the libraries below them. The rest is that host's own.
+_SENT_PREFIXES = (
+    *("HOROVOD_", _OVERRIDING_PREFIX, "PYTHON"),
+    *("TORCH", "PYTORCH_", "TF_", "TENSORFLOW_", "KERAS_", "XLA_", "JAX_"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_"),
+    *("NCCL_", "RCCL_", "UCX_", "CUBLAS_", "CUDNN_"),
 )
+_SENT_NAMES = ("PATH", "LD_LIBRARY_PATH", "MASTER_ADDR", "MASTER_PORT", "CUDA_LAUNCH_BLOCKING")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -51,7 +54,7 @@ def sent_environment(environ: Mapping[str, str], variables: Mapping[str, str]) -
     allowed = {
         name: value
         for name, value in environ.items()
-        if name.startswith(_SENT_PREFIXES) or name in _SENT_NAMES
+        if (name.startswith(_SENT_PREFIXES) or name in _SENT_NAMES) and not _SECRET.search(name)
     }
     return base_environment(allowed, variables)
 

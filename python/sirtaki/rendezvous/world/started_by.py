@@ -50,7 +50,7 @@ def find_start(environ: Environ) -> Start | None:
     MPI's variables win over Slurm's, which are wrong under an mpirun inside a Slurm job. Raises
     ValueError for variables that contradict themselves.
     """
-    for find in (_torchrun, _open_mpi, _hydra, _mvapich, _pals, _jsrun, _slurm, _pmi):
+    for find in (_torchrun, _open_mpi, _hydra, _mvapich, _pals, _jsrun, _slurm, _flux, _pmi, _pmix):
         start = find(environ)
         if start is not None:
             return start
@@ -146,10 +146,28 @@ def expand_counts(text: str) -> list[int]:
     return counts
 
 
+def _flux(environ: Environ) -> Start | None:
+    """Recognise a task of `flux run`, which does not tell how many of them share a host."""
+    names = ("FLUX_TASK_RANK", "FLUX_JOB_SIZE")
+    return _started(environ, "Flux", *names, job=lambda e: _joined("flux", e.get("FLUX_JOB_ID")))
+
+
 def _pmi(environ: Environ) -> Start | None:
     """Recognise any other process manager that speaks PMI and does not tell about hosts."""
     job = environ.get("PMI_JOBID", "")
     return _started(environ, "a PMI starter", "PMI_RANK", "PMI_SIZE", job=lambda _: job)
+
+
+def _pmix(environ: Environ) -> Start | None:
+    """Recognise any other starter that speaks PMIx, whose variables tell the rank alone."""
+    if "PMIX_RANK" not in environ or environ.get("SLURM_STEP_NUM_TASKS") == "1":
+        return None
+    if not environ.get("WORLD_SIZE"):
+        raise ValueError(
+            f"PMIx says that this is rank {environ['PMIX_RANK']}, and not of how many: give all "
+            "ranks their number in WORLD_SIZE (prterun -x WORLD_SIZE=4)"
+        )
+    return _started(environ, "a PMIx starter", "PMIX_RANK", "WORLD_SIZE", job=_pmix_job)
 
 
 def _pmix_job(environ: Environ) -> str:

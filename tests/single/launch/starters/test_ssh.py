@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 import socket
 import string
@@ -93,6 +94,12 @@ def test_the_end_of_ssh_is_explained(code: int, lines: list[str], expected: str)
     assert expected in explain_end(Ssh(remote_python="/x/python"), code, lines)
 
 
+TRAVELS = re.compile(
+    r"(HOROVOD|SIRTAKI|PYTORCH|TF|TENSORFLOW|KERAS|XLA|JAX|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NCCL|RCCL"
+    r"|UCX|CUBLAS|CUDNN)_|PYTHON|TORCH|(PATH|LD_LIBRARY_PATH|MASTER_ADDR|MASTER_PORT)$"
+)
+
+
 @given(variables, variables)
 def test_other_hosts_get_only_what_is_listed(
     environ: dict[str, str], given_: dict[str, str]
@@ -100,16 +107,35 @@ def test_other_hosts_get_only_what_is_listed(
     sent = sent_environment(
         {**environ, "PATH": "/bin", "HOME": "/me", "SSH_AUTH_SOCK": "x"}, given_
     )
-    names = {
-        name
-        for name in environ
-        if name.startswith(("HOROVOD_", "SIRTAKI_", "NCCL_"))
-        or name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
-    }
+    names = {name for name in environ if TRAVELS.match(name)}
     assert set(sent) <= names | set(given_) | {"PATH", "PYTHONUNBUFFERED"}
     assert {name: sent[name] for name in given_ if name != "PYTHONUNBUFFERED"} == {
         name: value for name, value in given_.items() if name != "PYTHONUNBUFFERED"
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("KERAS_BACKEND", "TF_USE_LEGACY_KERAS", "XLA_FLAGS", "JAX_ENABLE_X64", "TORCH_LOGS"),
+        *("OMP_PLACES", "OMP_NUM_THREADS", "KMP_AFFINITY", "MKL_NUM_THREADS", "PYTHONHASHSEED"),
+        *("NCCL_DEBUG", "CUBLAS_WORKSPACE_CONFIG", "HOROVOD_FUSION_THRESHOLD"),
+    ],
+)
+def test_what_makes_ranks_compute_alike_travels(name: str) -> None:
+    assert sent_environment({name: "1"}, {})[name] == "1"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("MY_TOKEN", "HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL"),
+        *("HOROVOD_SECRET_KEY", "TF_API_KEY", "JAX_TOKEN", "KERAS_PASSWORD", "HOME", "DISPLAY"),
+    ],
+)
+def test_secrets_and_what_is_a_hosts_own_travel_only_by_name(name: str) -> None:
+    assert name not in sent_environment({name: "1"}, {})
+    assert sent_environment({name: "1"}, {name: "2"})[name] == "2"
 
 
 def test_other_hosts_get_the_number_of_threads_that_the_user_has_set() -> None:

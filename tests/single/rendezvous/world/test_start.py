@@ -60,6 +60,9 @@ JSRUN = {f"JSM_NAMESPACE_{name}": OPEN_MPI[f"OMPI_COMM_WORLD_{name}"]
          for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")}  # fmt: skip
 PALS = {"PALS_RANKID": "3", "PALS_APID": "a", "PMI_RANK": "3", "PMI_SIZE": "4",
         "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "2"}  # fmt: skip
+FLUX = {"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4", "FLUX_JOB_ID": "f", "FLUX_TASK_LOCAL_ID": "1",
+        "PMI_RANK": "3", "PMI_SIZE": "4"}  # fmt: skip
+PMIX = {"PMIX_RANK": "3", "PMIX_NAMESPACE": "n@1"}
 KNOWN = Topology(3, 4, 1, 2, 0, 0)
 UNKNOWN = Topology(3, 4, 0, 0, 0, 0)
 
@@ -76,7 +79,9 @@ UNKNOWN = Topology(3, 4, 0, 0, 0, 0)
         (PALS, KNOWN, "pals.a"),
         ({**JSRUN, "LSB_JOBID": "7", "PMIX_NAMESPACE": "n"}, KNOWN, "jsm.7.n"),
         (SLURM, KNOWN, "slurm.box.17.0.0"),
+        (FLUX, UNKNOWN, "flux.f"),
         ({"PMI_RANK": "3", "PMI_SIZE": "4"}, UNKNOWN, ""),
+        ({**PMIX, "WORLD_SIZE": "4"}, UNKNOWN, "pmix.n@1"),
         ({**HYDRA, "MPI_LOCALNRANKS": "4"}, Topology(3, 4, 1, 4, 0, 1), ""),
     ],
 )
@@ -103,6 +108,7 @@ def test_slurms_variables_count_only_where_no_other_launcher_is(environ: dict[st
         {},
         BATCH,
         {**SLURM, "SLURM_STEP_NUM_TASKS": "1"},
+        {**SLURM, **PMIX, "SLURM_STEP_NUM_TASKS": "1"},
         {**SLURM, "SLURM_STEP_ID": "4294967290"},
         {"RANK": "0", "WORLD_SIZE": "2"},
         {"WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
@@ -111,6 +117,11 @@ def test_slurms_variables_count_only_where_no_other_launcher_is(environ: dict[st
 def test_a_process_that_nobody_started_among_others_is_alone(environ: dict[str, str]) -> None:
     assert find_start(environ) is None
     assert Config.from_env(environ).topology == Topology()
+
+
+def test_a_rank_that_is_not_told_how_many_there_are_says_what_to_set() -> None:
+    with pytest.raises(ValueError, match="this is rank 3, and not of how many: .* WORLD_SIZE"):
+        Config.from_env(PMIX)
 
 
 def test_our_own_variables_win_over_all() -> None:
