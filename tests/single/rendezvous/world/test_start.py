@@ -120,7 +120,7 @@ def test_a_process_that_nobody_started_among_others_is_alone(environ: dict[str, 
 
 
 def test_a_rank_that_is_not_told_how_many_there_are_says_what_to_set() -> None:
-    with pytest.raises(ValueError, match="this is rank 3, and not of how many: .* WORLD_SIZE"):
+    with pytest.raises(ValueError, match=r"this is rank 3, and not of how many: .* WORLD_SIZE"):
         Config.from_env(PMIX)
 
 
