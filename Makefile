@@ -37,8 +37,8 @@ INSTALLED := $(VENV)/.installed
 BUILD := build/package
 CPP_FILES := $(shell find cpp tests/cpp tests/fuzz -name '*.cpp' -o -name '*.h')
 # Folders count too: their time changes when a file is removed.
-PACKAGE := pyproject.toml CMakeLists.txt compat/horovod/pyproject.toml \
-  $(shell find cpp python -not -path '*/__pycache__*')
+PACKAGE := pyproject.toml CMakeLists.txt compat/horovod/pyproject.toml sirtaki-caffe/pyproject.toml \
+  $(shell find cpp python sirtaki-caffe/python -not -path '*/__pycache__*')
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -55,7 +55,7 @@ $(WHEELS): $(PACKAGE) $(REQUIREMENTS)
 	rm -rf dist
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
 	  --config-settings=cmake.define.SIRTAKI_WERROR=ON --config-settings=cmake.define.SIRTAKI_TESTS=ON \
-	  --config-settings=build-dir=$(BUILD) --wheel-dir dist . ./compat/horovod
+	  --config-settings=build-dir=$(BUILD) --wheel-dir dist . ./compat/horovod ./sirtaki-caffe
 	@touch $@
 
 $(INSTALLED): $(WHEELS)
@@ -240,7 +240,7 @@ test-framework-jobs: $(INSTALLED) $(VENV)/.requirements-frameworks
 
 # Nets of Caffe: files, layers, solvers and whole jobs.
 test-caffe: $(INSTALLED) $(VENV)/.requirements-mpi $(VENV)/.requirements-caffe
-	OMP_NUM_THREADS=1 $(PYTEST) $(SPREAD_FILES) tests/caffe
+	OMP_NUM_THREADS=1 $(PYTEST) $(SPREAD_FILES) sirtaki-caffe/caffe_tests
 
 # MPIs, each with our own transports and with its own. MPI_TESTS=tests/parallel runs everything.
 MPIS ?= open-mpi mpich
@@ -277,7 +277,7 @@ test-hosts: $(INSTALLED) $(VENV)/.requirements-caffe
 	$(PYTEST) $(SPREAD_FILES) tests/hosts
 
 # What a user does: an environment with nothing but the package and what it depends on.
-FROM ?= dist/*.whl
+FROM ?= dist/sirtaki-*.whl dist/horovod-*.whl
 PLAIN := build/plain
 WORLD := import importlib.metadata, sirtaki; \
   print("sirtaki", sirtaki.__version__, "as horovod", importlib.metadata.version("horovod"))
@@ -287,6 +287,7 @@ test-install: $(WHEELS)
 	$(PLAIN)/bin/pip install --quiet $(FROM)
 	$(PLAIN)/bin/horovodrun -np 2 $(CURDIR)/$(PLAIN)/bin/python -c '$(WORLD)'
 	$(PLAIN)/bin/pip check
+	test ! -e $(PLAIN)/bin/caffe
 
 FUZZ_SECONDS ?= 60
 fuzz: fuzz-python fuzz-cpp

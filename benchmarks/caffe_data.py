@@ -1,4 +1,4 @@
-"""How many images a second the Data layer of `sirtaki.caffe` brings, and what that takes.
+"""How many images a second the Data layer of `sirtaki_caffe` brings, and what that takes.
 
 python benchmarks/caffe_data.py
 """
@@ -24,16 +24,16 @@ from google.protobuf import text_format
 from output import RESULTS, write_result
 from targets import Check
 
-import sirtaki.caffe.layers  # noqa: F401 (registers Data)
-from sirtaki.caffe.data.images import encode_image, make_datum
-from sirtaki.caffe.data.layers.base import DataLayer
-from sirtaki.caffe.data.resize import resize
-from sirtaki.caffe.data.stores.databases import write_database
-from sirtaki.caffe.layers.base import Context, layer_class
-from sirtaki.caffe.proto.blobs import write_mean
-from sirtaki.caffe.proto.schema import Datum, LayerParameter
+import sirtaki_caffe.layers  # noqa: F401 (registers Data)
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.report import aligned
+from sirtaki_caffe.data.images import encode_image, make_datum
+from sirtaki_caffe.data.layers.base import DataLayer
+from sirtaki_caffe.data.resize import resize
+from sirtaki_caffe.data.stores.databases import write_database
+from sirtaki_caffe.layers.base import Context, layer_class
+from sirtaki_caffe.proto.blobs import write_mean
+from sirtaki_caffe.proto.schema import Datum, LayerParameter
 
 _SIDE = 256
 _CLASSES = 1000

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sirtaki.caffe.net.net import Net
-from sirtaki.caffe.proto.weights import write_weights
+from sirtaki_caffe.net.net import Net
+from sirtaki_caffe.proto.weights import write_weights
 
 
 def lenet() -> nn.Module:

@@ -20,8 +20,8 @@ from sirtaki.launch.api import run
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.report import aligned, show_seconds
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.caffe import zoo
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sirtaki-caffe"))
+from caffe_tests import zoo
 
 LEAST = 0.95
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 import sirtaki.torch as hvd
-from sirtaki.caffe.parallel import Processes
-from sirtaki.caffe.proto.schema import NetParameter, SolverParameter
-from sirtaki.caffe.proto.text import parse
-from sirtaki.caffe.solver.solver import Solver
 from sirtaki.observe.contenders import Run
 from sirtaki.observe.measure import Quantiles, interleave
+from sirtaki_caffe.parallel import Processes
+from sirtaki_caffe.proto.schema import NetParameter, SolverParameter
+from sirtaki_caffe.proto.text import parse
+from sirtaki_caffe.solver.solver import Solver
 
 APART, TOGETHER, BYTES = "exchange nothing", "train together", "the gradients alone"
 

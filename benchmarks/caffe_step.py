@@ -21,14 +21,14 @@ from compiled_step import Timings, quantiles
 from output import RESULTS, write_result
 from targets import Check, at_most
 
-from sirtaki.caffe.net.net import Net
-from sirtaki.caffe.proto.schema import TEST, TRAIN, NetParameter
-from sirtaki.caffe.proto.text import parse
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.report import aligned, show_seconds
+from sirtaki_caffe.net.net import Net
+from sirtaki_caffe.proto.schema import TEST, TRAIN, NetParameter
+from sirtaki_caffe.proto.text import parse
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.caffe import zoo
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sirtaki-caffe"))
+from caffe_tests import zoo
 
 OURS, BY_HAND, OPENCV = "Sirtaki", "PyTorch by hand", "OpenCV"
 STEPS = {"LeNet": (zoo.lenet, lenet, 64, 1.15), "AlexNet": (zoo.alexnet, alexnet, 16, 1.10)}

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent.parent / "python/sirtaki/caffe/proto"
+FOLDER = Path(__file__).resolve().parent.parent / "sirtaki-caffe/python/sirtaki_caffe/proto"
 
 
 def compiled() -> bytes:

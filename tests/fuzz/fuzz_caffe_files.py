@@ -18,11 +18,11 @@ from typing import Any
 import atheris
 
 with atheris.instrument_imports():
-    from sirtaki.caffe.proto import blobs, state, text, upgrade, weights
-    from sirtaki.caffe.proto.formats import binary
+    from sirtaki_caffe.proto import blobs, state, text, upgrade, weights
+    from sirtaki_caffe.proto.formats import binary
 
-from sirtaki.caffe.errors import CaffeError
-from sirtaki.caffe.proto.schema import NetParameter, SolverParameter
+from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.proto.schema import NetParameter, SolverParameter
 
 FOLDER = Path(tempfile.mkdtemp())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.caffe import places
+from caffe_tests import places
 from tests.hosts.bed import Bed
 from tests.hosts.test_pbs_lsf import Allocation
 

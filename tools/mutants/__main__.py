@@ -65,7 +65,7 @@ def share(count: int, parts: list[str]) -> dict[str, int]:
 
 def choose(part: str, count: int, seed: int) -> list[Mutant]:
     """Draw among the faults of a part, whether tests run their lines or not."""
-    package = Path(sirtaki.__file__).parent
+    package = Path(sirtaki.__file__).parents[1]
     found = [
         mutant
         for file in matched(package, PARTS[part][0], part)
@@ -98,7 +98,7 @@ def search_python(
             copies.put(copy)
 
     suites = {suite.name: suite for part in parts for suite in PARTS[part][1]}
-    package = Path(sirtaki.__file__).parent
+    package = Path(sirtaki.__file__).parents[1]
     table = {}
     with ThreadPoolExecutor(jobs) as pool:
         places = [folder / f"coverage-{name}" for name in suites]
@@ -117,7 +117,7 @@ def search_python(
 
 def fate(copy: PackageCopy, mutant: Mutant, suites: list[Measured]) -> str:
     """Plant a fault, run the tests that run its line; returns who noticed it."""
-    path = copy.folder / "sirtaki" / mutant.file
+    path = copy.folder / mutant.file
     source = path.read_bytes()
     path.write_bytes(mutant.planted(source))
     try:

@@ -53,7 +53,7 @@ def measured(copy: PackageCopy, suite: Suite, folder: Path) -> Measured:
     seconds = time.monotonic() - begin
     if not passed:
         sys.exit(f"{suite.name} fails without a fault:\n{said}")
-    return Measured(suite, seconds, lines_of(settings, copy.folder / "sirtaki"))
+    return Measured(suite, seconds, lines_of(settings, copy.folder))
 
 
 def lines_of(settings: Path, package: Path) -> dict[str, dict[int, set[str]]]:

@@ -24,7 +24,7 @@ class PackageCopy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         installed = Path(sirtaki.__file__).parents[1]
-        for package in ("sirtaki", "horovod", "caffe"):
+        for package in ("sirtaki", "horovod", "sirtaki_caffe", "caffe"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(installed / package, folder / package, ignore=ignored)
 

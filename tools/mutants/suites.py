@@ -93,7 +93,7 @@ LAUNCH = Suite(
         "tests/single/mpi/test_mpirun.py",
         "tests/faults/test_launcher_*.py",
     ),
-    unseen=("launch/processes/agent.py", "launch/processes/guardian.py"),
+    unseen=("sirtaki/launch/processes/agent.py", "sirtaki/launch/processes/guardian.py"),
 )
 PARALLEL = of_ranks("parallel", "tests/parallel/**/test_*.py")
 DISTRIBUTED = Suite("distributed", ("tests/distributed/ranks/test_*.py",), _TORCHRUN)
@@ -105,21 +105,21 @@ KERAS = of_ranks("keras", "tests/frameworks/keras/ranks/test_*.py", KERAS_BACKEN
 KERAS_ON_TORCH = of_ranks(
     "keras on torch", "tests/frameworks/keras/ranks/test_*.py", KERAS_BACKEND="torch"
 )
-CAFFE = Suite("caffe", ("tests/caffe/**/test_*.py",), marks="not job")
+CAFFE = Suite("caffe", ("sirtaki-caffe/caffe_tests/**/test_*.py",), marks="not job")
 
-# The files of a part, below python/sirtaki, and the suites that should notice.
+# The files of a part, in their packages, and the suites that should notice.
 PARTS: dict[str, tuple[tuple[str, ...], tuple[Suite, ...]]] = {
-    "core": (("core/**/*.py", "numpy/*.py"), (SINGLE, PARALLEL)),
-    "torch": (("torch/**/*.py",), (SINGLE, PARALLEL, DISTRIBUTED)),
-    "rendezvous": (("rendezvous/**/*.py",), (SINGLE,)),
-    "launch": (("launch/**/*.py",), (LAUNCH,)),
+    "core": (("sirtaki/core/**/*.py", "sirtaki/numpy/*.py"), (SINGLE, PARALLEL)),
+    "torch": (("sirtaki/torch/**/*.py",), (SINGLE, PARALLEL, DISTRIBUTED)),
+    "rendezvous": (("sirtaki/rendezvous/**/*.py",), (SINGLE,)),
+    "launch": (("sirtaki/launch/**/*.py",), (LAUNCH,)),
     "tensorflow": (
-        ("tensorflow/**/*.py",),
+        ("sirtaki/tensorflow/**/*.py",),
         (TENSORFLOW, KERAS, TENSORFLOW_DATA, TENSORFLOW_JOBS),
     ),
-    "keras": (("keras/**/*.py",), (KERAS, KERAS_ON_TORCH)),
-    "jax": (("jax/*.py",), (JAX,)),
-    "caffe": (("caffe/**/*.py",), (CAFFE,)),
+    "keras": (("sirtaki/keras/**/*.py",), (KERAS, KERAS_ON_TORCH)),
+    "jax": (("sirtaki/jax/*.py",), (JAX,)),
+    "caffe": (("sirtaki_caffe/**/*.py",), (CAFFE,)),
 }
 # These parts are compiled anew for each fault.
 CPP_FILES = ("cpp/*/*.cpp", "cpp/*/*/*.cpp", "cpp/*/*.h", "cpp/*/*/*.h")

@@ -24,7 +24,7 @@ _SUBCOMMANDS = {
         "sirtaki.launch.questions.stacks",
         "main",
     ),
-    "caffe": ("train, test and measure Caffe's nets", "sirtaki.caffe.commands.main", "main"),
+    "caffe": ("train, test and measure Caffe's nets", "sirtaki_caffe.commands.main", "main"),
     "bench": ("measure collectives on this machine", "sirtaki.observe.bench", "main"),
 }
 
@@ -74,6 +74,15 @@ def _exit_code(module: str, function: str, arguments: Sequence[str]) -> int:
     """Call the function; argparse's way of leaving becomes an exit code too."""
     try:
         return int(getattr(importlib.import_module(module), function)(arguments))
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        package = error.name.replace("_", "-")
+        print(
+            f"sirtaki: error: this needs the package {package}: pip install {package}",
+            file=sys.stderr,
+        )
+        return 2
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
 

@@ -383,7 +383,7 @@ def test_sirtaki_names_its_subcommands() -> None:
     assert sirtaki().returncode == 2
     done = sirtaki("--help")
     assert done.returncode == 0
-    assert all(name in done.stdout for name in ("run", "doctor", "bench", "caffe"))
+    assert all(name in done.stdout for name in ("run", "doctor", "bench", "caffe", "ps", "stacks"))
     done = sirtaki("docter")
     assert done.returncode == 2
     assert "did you mean 'doctor'?" in done.stderr
@@ -425,3 +425,23 @@ def test_the_doctor_tells_the_same_in_json_and_in_words() -> None:
         *shares,
     ]:
         assert name in words.stdout
+
+
+def test_a_subcommand_of_a_package_that_is_not_installed_names_it() -> None:
+    code = """
+import sys
+from sirtaki.launch.cli import main
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name == "sirtaki_caffe":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+sys.exit(main(["caffe", "--version"]))
+"""
+    done = subprocess.run(python(code), capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "sirtaki: error: this needs the package sirtaki-caffe: pip install sirtaki-caffe\n",
+    )

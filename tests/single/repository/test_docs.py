@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sirtaki.caffe.commands.flags import Flags
-from sirtaki.caffe.commands.run_intelcaffe import Job as IntelJob
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import bring_in_config, make_settings
+from sirtaki.launch.questions.stacks import make_parser as make_stacks_parser
 from sirtaki.launch.starters.submit import make_submit_parser
+from sirtaki_caffe.commands.flags import Flags
+from sirtaki_caffe.commands.run_intelcaffe import Job as IntelJob
 from tests import needs
 from tests.single.launching import Job, python
 
@@ -86,6 +87,7 @@ def test_links_to_other_pages_lead_somewhere(path: Path) -> None:
 def test_flags_that_are_mentioned_exist(path: Path) -> None:
     known = set(make_parser("horovodrun")._option_string_actions)
     known |= set(make_submit_parser()._option_string_actions)
+    known |= set(make_stacks_parser()._option_string_actions)
     known |= {f"--{each.name}" for of in (Flags, IntelJob) for each in fields(of)} | {"--flagfile"}
     mentioned = set(
         re.findall(r"`(?:horovodrun )?(--[a-z][a-z-]+[a-z])(?:[ =][^`]*)?`", path.read_text())

@@ -59,6 +59,7 @@ EFFECTS = {
     "SIRTAKI_SOCKETS_PER_PEER": ("4", "sockets_per_peer", 4),
     "SIRTAKI_DIRECT_HOSTS": ("1", "direct_hosts", 1),
     "SIRTAKI_SINGLE_COPY": ("0", "single_copy", False),
+    "SIRTAKI_STACKS_SIGNAL": ("40", "stacks_signal", 40),
     "SIRTAKI_SHARED_HEAP": ("0", "shared_heap", False),
     "SIRTAKI_SECRET_FILE": ("/run/secret", "secret_file", "/run/secret"),
     "SIRTAKI_SHARED_DIR": ("/scratch/me", "shared_folder", "/scratch/me"),

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+import sirtaki
 from tools.mutants import cpp_faults
 from tools.mutants.__main__ import fate, share
 from tools.mutants.coverage_map import Measured
 from tools.mutants.mutant import difference
 from tools.mutants.package_copy import PackageCopy
 from tools.mutants.python_faults import mutants_of
-from tools.mutants.suites import LAUNCH, PARTS, ROOT, SINGLE, matched
+from tools.mutants.suites import LAUNCH, PARTS, SINGLE, matched
 
 CORE_TEST = """
 from sirtaki.core.operations import reduce_ops
@@ -85,7 +86,7 @@ def test_a_fault_in_cpp_changes_one_thing(source: str, faults: list[str]) -> Non
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_has_files_and_tests_that_should_notice(part: str) -> None:
     patterns, suites = PARTS[part]
-    assert matched(ROOT / "python" / "sirtaki", patterns, part)
+    assert matched(Path(sirtaki.__file__).parents[1], patterns, part)
     assert all(suite.files() for suite in suites)
 
 
@@ -109,8 +110,8 @@ def test_a_line_that_only_imports_run_is_of_all_tests_of_its_file() -> None:
 
 def test_what_coverage_cannot_see_is_run_by_all_tests_of_its_suite() -> None:
     known = Measured(LAUNCH, 1.0, {})
-    assert known.tests_of("launch/processes/agent.py", 5) == LAUNCH.files()
-    assert known.tests_of("launch/plan.py", 5) == []
+    assert known.tests_of("sirtaki/launch/processes/agent.py", 5) == LAUNCH.files()
+    assert known.tests_of("sirtaki/launch/plan.py", 5) == []
 
 
 @pytest.mark.parametrize(
@@ -121,9 +122,10 @@ def test_a_fault_survives_where_no_test_looks(tmp_path: Path, body: str, how: st
     test = tmp_path / "test_names.py"
     test.write_text(CORE_TEST.format(body=body))
     copy = PackageCopy(tmp_path / "copy")
-    path = tmp_path / "copy" / "sirtaki" / "core/operations/reduce_ops.py"
+    file = "sirtaki/core/operations/reduce_ops.py"
+    path = tmp_path / "copy" / file
     source = path.read_bytes()
-    fault = next(mutants_of("core/operations/reduce_ops.py", source))
-    known = Measured(SINGLE, 10.0, {"core/operations/reduce_ops.py": {fault.line: {str(test)}}})
+    fault = next(mutants_of(file, source))
+    known = Measured(SINGLE, 10.0, {file: {fault.line: {str(test)}}})
     assert fate(copy, fault, [known]) == how
     assert path.read_bytes() == source

@@ -12,6 +12,21 @@ from sirtaki.rendezvous.host.presence import Presence
 
 def main(arguments: Sequence[str]) -> int:
     """Run `sirtaki stacks …`; returns 0, 1 when a rank had no stacks to show, or 2."""
+    args = make_parser().parse_args(arguments)
+    try:
+        ranks = find(args.job)
+        chosen = _choose(ranks, args.rank)
+    except (UnknownJob, ValueError) as error:
+        print(f"sirtaki stacks: error: {error}", file=sys.stderr)
+        return 2
+    shown = [_print_rank(rank, args.patience) for rank in chosen]
+    if args.rank is None:
+        _print_elsewhere(args.job, ranks)
+    return 0 if all(shown) else 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of `sirtaki stacks`."""
     parser = argparse.ArgumentParser(
         prog="sirtaki stacks",
         description="Print the Python stacks of a job's ranks on this machine, also while they "
@@ -24,17 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--patience", type=float, default=2.0, help="seconds for a rank to answer (default: 2)"
     )
-    args = parser.parse_args(arguments)
-    try:
-        ranks = find(args.job)
-        chosen = _choose(ranks, args.rank)
-    except (UnknownJob, ValueError) as error:
-        print(f"sirtaki stacks: error: {error}", file=sys.stderr)
-        return 2
-    shown = [_print_rank(rank, args.patience) for rank in chosen]
-    if args.rank is None:
-        _print_elsewhere(args.job, ranks)
-    return 0 if all(shown) else 1
+    return parser
 
 
 def _choose(ranks: list[Presence], wanted: list[int] | None) -> list[Presence]:

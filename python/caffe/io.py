@@ -1,3 +1,0 @@
-"""The names of `caffe.io`."""
-
-from sirtaki.caffe.pycaffe.io import *

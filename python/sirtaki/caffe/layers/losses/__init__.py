@@ -1,5 +1,0 @@
-"""Losses, and the measures beside them."""
-
-from sirtaki.caffe.layers.losses import accuracy, labelled, regression, softmax
-
-__all__ = ["accuracy", "labelled", "regression", "softmax"]

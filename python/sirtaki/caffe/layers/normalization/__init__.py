@@ -1,5 +1,0 @@
-"""Normalisation, and the scales and shifts that go with it."""
-
-from sirtaki.caffe.layers.normalization import batch_norm, lrn, mean_variance, scale
-
-__all__ = ["batch_norm", "lrn", "mean_variance", "scale"]

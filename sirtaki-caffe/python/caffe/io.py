@@ -1,0 +1,3 @@
+"""The names of `caffe.io`."""
+
+from sirtaki_caffe.pycaffe.io import *

@@ -1,0 +1,49 @@
+"""Caffe's nets as they are: prototxt files trained by PyTorch, on many processes.
+
+The names of pycaffe are here too, loaded when they are used: `from sirtaki import caffe`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from sirtaki_caffe.errors import CaffeError, LayerError
+
+_PYCAFFE = [
+    "TEST",
+    "TRAIN",
+    "AdaDeltaSolver",
+    "AdaGradSolver",
+    "AdamSolver",
+    "Blob",
+    "Classifier",
+    "Layer",
+    "Net",
+    "NetSpec",
+    "NesterovSolver",
+    "RMSPropSolver",
+    "SGDSolver",
+    "Solver",
+    "get_solver",
+    "has_nccl",
+    "init_log",
+    "io",
+    "layer_type_list",
+    "log",
+    "set_device",
+    "set_mode_cpu",
+    "set_mode_gpu",
+    "set_random_seed",
+    "solver_count",
+    "to_proto",
+]
+
+__all__ = ["CaffeError", "LayerError"]
+__all__ += _PYCAFFE
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PYCAFFE:
+        raise AttributeError(f"module 'sirtaki_caffe' has no attribute '{name}'")
+    return getattr(importlib.import_module("sirtaki_caffe.pycaffe"), name)

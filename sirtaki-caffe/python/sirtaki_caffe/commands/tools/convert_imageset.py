@@ -1,0 +1,97 @@
+"""`convert_imageset`: images that a list names become a database."""
+
+from __future__ import annotations
+
+import random
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sirtaki_caffe.commands.tools.tool_flags import ToolParser
+from sirtaki_caffe.data.images import decode_image, encode_image, make_datum
+from sirtaki_caffe.data.resize import resize
+from sirtaki_caffe.data.stores.databases import write_database
+from sirtaki_caffe.data.stores.lists import Listed, read_image_list
+from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.proto.schema import Datum, Message
+
+_REPORT_EVERY = 1000
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run it; returns the exit code."""
+    args = _parser().read(arguments)
+    if bool(args.resize_width) != bool(args.resize_height):
+        raise CaffeError("resize_width and resize_height go together")
+    lines = read_image_list(Path(args.list))
+    if args.shuffle:
+        random.shuffle(lines)
+    print(f"A total of {len(lines)} images.")
+    done, size = 0, 0
+    with write_database(args.backend, Path(args.database)) as writer:
+        for number, listed in enumerate(lines):
+            try:
+                datum = _datum(args, listed)
+            except CaffeError as error:  # as Caffe does: the others are wanted nonetheless
+                print(f"left out: {error}", file=sys.stderr)
+                continue
+            size = _checked(args, datum, size, listed)
+            writer.put(f"{number:08d}_{listed.path}".encode(), datum.SerializeToString())
+            done += 1
+            if done % _REPORT_EVERY == 0:
+                print(f"Processed {done} files.")
+    if done % _REPORT_EVERY:
+        print(f"Processed {done} files.")
+    return 0
+
+
+def _datum(args: Namespace, listed: Listed) -> Message:
+    path = Path(args.root + listed.path)
+    try:
+        content = path.read_bytes()
+        if args.encoded and not (args.resize_width or args.encode_type or args.gray):
+            decode_image(content, None)
+            return Datum(data=content, label=listed.label, encoded=True)
+        pixels = decode_image(content, not args.gray)
+    except OSError as error:
+        raise CaffeError(f"{path}: {error.strerror}") from error
+    except CaffeError as error:
+        raise CaffeError(f"{path}: {error}") from error
+    if args.resize_width:
+        pixels = resize(pixels, args.resize_height, args.resize_width)
+    if not args.encoded:
+        return make_datum(np.ascontiguousarray(pixels), listed.label)
+    kind = args.encode_type or path.suffix.removeprefix(".")
+    return Datum(data=encode_image(pixels, kind), label=listed.label, encoded=True)
+
+
+def _checked(args: Namespace, datum: Message, size: int, listed: Listed) -> int:
+    """The size of the images so far; an error if this one has another."""
+    if not args.check_size:
+        return size
+    found = len(datum.data)
+    if size and found != size:
+        raise CaffeError(
+            f"{listed.path} has {found} bytes, the images before have {size}: give resize_width "
+            "and resize_height, or leave out check_size"
+        )
+    return found
+
+
+def _parser() -> ToolParser:
+    parser = ToolParser("Make a database of images.")
+    parser.add_argument("root", help="stands before each path of the list: ends with /")
+    parser.add_argument("list", help="a text file: a path, a blank and a label on each line")
+    parser.add_argument("database", help="the folder that is made")
+    parser.switch("gray", "one channel instead of three")
+    parser.switch("shuffle", "in random order")
+    parser.add_argument("--backend", choices=("lmdb", "leveldb"), default="lmdb", help="lmdb")
+    parser.add_argument("--resize_width", type=int, default=0, metavar="N", help="0: as they are")
+    parser.add_argument("--resize_height", type=int, default=0, metavar="N", help="0: as they are")
+    parser.switch("check_size", "end if images are not all of one size")
+    parser.switch("encoded", "store image files instead of pixels")
+    parser.add_argument("--encode_type", default="", help="of these files: jpg, png, …")
+    return parser

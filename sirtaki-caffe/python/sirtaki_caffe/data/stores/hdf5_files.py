@@ -1,0 +1,79 @@
+"""Arrays in HDF5 files that nobody vouches for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sirtaki_caffe.data.packages import needed
+from sirtaki_caffe.errors import CaffeError
+
+_LARGEST = (1 << 31) - 1  # numbers in a dataset, as in Caffe
+_ALWAYS_ALLOWED = 64 << 20  # bytes
+_MOST_PACKED = 1100  # what deflate can do; a file that claims more holds nothing but claims
+
+
+def shapes_of(path: Path, names: Sequence[str]) -> list[tuple[int, ...]]:
+    """The shapes of datasets; as `arrays_of`, but reads no values."""
+    with _opened(path) as file:
+        return [tuple(found.shape) for found in _datasets(path, file, names)]
+
+
+def arrays_of(path: Path, names: Sequence[str], dtype: np.dtype[Any]) -> list[np.ndarray]:
+    """The values of datasets that have one row for each item, and equally many rows.
+
+    Args:
+        path: The HDF5 file.
+        names: Its datasets.
+        dtype: What their values become.
+
+    Raises:
+        CaffeError: It is no HDF5 file, a dataset is missing or no numbers, their rows differ, or
+            they claim more than the file can hold.
+    """
+    with _opened(path) as file:
+        return [found[()].astype(dtype) for found in _datasets(path, file, names)]
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    h5py = needed("h5py")
+    if not path.is_file():
+        raise CaffeError(f"{path}: no such file")
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except CaffeError:
+        raise
+    except Exception as error:  # a damaged file can raise nearly anything
+        raise CaffeError(f"{path} cannot be read as HDF5: {error}") from error
+
+
+def _datasets(path: Path, file: Any, names: Sequence[str]) -> list[Any]:
+    found = [_dataset(path, file, name) for name in names]
+    rows = {name: item.shape[0] for name, item in zip(names, found, strict=True)}
+    if len(set(rows.values())) > 1:
+        raise CaffeError(f"{path}: datasets of different numbers of rows: {rows}")
+    if not found[0].shape[0]:
+        raise CaffeError(f"{path}: dataset '{names[0]}' has no rows")
+    return found
+
+
+def _dataset(path: Path, file: Any, name: str) -> Any:
+    h5py = needed("h5py")
+    where = f"{path}: dataset '{name}'"
+    found = file.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise CaffeError(f"{where} is missing; there are: {', '.join(list(file)[:20])}")
+    if found.dtype.kind not in "fiub" or not found.shape:
+        raise CaffeError(f"{where} is not an array of numbers")
+    if found.file != file or found.external or found.is_virtual:
+        raise CaffeError(f"{where} lies in other files: copy it into this one")
+    stored = found.id.get_storage_size() * _MOST_PACKED
+    if found.size > _LARGEST or found.nbytes > max(stored, _ALWAYS_ALLOWED):
+        raise CaffeError(f"{where} claims {found.size} numbers, more than the file can hold")
+    return found

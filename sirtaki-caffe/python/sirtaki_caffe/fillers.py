@@ -1,0 +1,112 @@
+"""How learnable blobs start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sirtaki_caffe.errors import CaffeError
+
+_FAN_OUT = 1
+_AVERAGE = 2
+
+
+def fill(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
+    """Fill a blob as its filler says.
+
+    The numbers follow Caffe's distributions, not its random stream, which is that of the Boost
+    library it was built with. Intel's `gabor` is left out.
+
+    Args:
+        tensor: Overwritten.
+        filler: A FillerParameter.
+        random: Where random numbers come from.
+
+    Raises:
+        CaffeError: The filler is unknown or cannot fill a blob of this shape.
+    """
+    kind = str(filler.type)
+    if kind not in _fillers:
+        raise CaffeError(
+            f"there is no filler of type '{kind}'; there are {', '.join(sorted(_fillers))}"
+        )
+    with torch.no_grad():
+        _fillers[kind](tensor, filler, random)
+
+
+def _constant(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
+    tensor.fill_(filler.value)
+
+
+def _uniform(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
+    if filler.min > filler.max:
+        raise CaffeError(f"a uniform filler from {filler.min:g} to {filler.max:g} is empty")
+    tensor.uniform_(filler.min, filler.max, generator=random)
+
+
+def _gaussian(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
+    if filler.std < 0 or filler.sparse < -1:
+        raise CaffeError("a gaussian filler needs std >= 0 and sparse >= -1")
+    tensor.normal_(filler.mean, filler.std, generator=random)
+    if filler.sparse >= 0:
+        kept = min(1.0, filler.sparse / _first(tensor))
+        tensor.mul_(torch.empty_like(tensor).bernoulli_(kept, generator=random))
+
+
+def _positive_unitball(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
+    tensor.uniform_(0.0, 1.0, generator=random)
+    rows = tensor.view(_first(tensor), -1)
+    rows.div_(rows.sum(1, keepdim=True))
+
+
+def _xavier(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
+    bound = math.sqrt(3.0 / _fan(tensor, filler))
+    tensor.uniform_(-bound, bound, generator=random)
+
+
+def _msra(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
+    deviation = math.sqrt(2.0 / _fan(tensor, filler)) * abs(filler.scale)
+    tensor.normal_(0.0, deviation, generator=random)
+
+
+def _bilinear(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
+    if tensor.dim() != 4 or tensor.shape[2] != tensor.shape[3]:
+        raise CaffeError(
+            "a bilinear filler needs four axes and a square kernel, not the shape "
+            f"{list(tensor.shape)}"
+        )
+    width = tensor.shape[3]
+    factor = math.ceil(width / 2)
+    centre = (width - 1) / (2.0 * factor)
+    line = 1 - (torch.arange(width, dtype=torch.float64) / factor - centre).abs()
+    tensor.copy_(line[:, None] * line[None, :])
+
+
+def _first(tensor: torch.Tensor) -> int:
+    return max(1, tensor.shape[0]) if tensor.dim() else 1
+
+
+def _fan(tensor: torch.Tensor, filler: Any) -> float:
+    """The n of `xavier` and `msra`."""
+    count = max(1, tensor.numel())
+    fan_in = count / _first(tensor)
+    fan_out = count / max(1, tensor.shape[1]) if tensor.dim() > 1 else float(count)
+    if filler.variance_norm == _FAN_OUT:
+        return fan_out
+    if filler.variance_norm == _AVERAGE:
+        return (fan_in + fan_out) / 2
+    return fan_in
+
+
+_fillers: dict[str, Callable[[torch.Tensor, Any, torch.Generator], None]] = {
+    "bilinear": _bilinear,
+    "constant": _constant,
+    "gaussian": _gaussian,
+    "msra": _msra,
+    "positive_unitball": _positive_unitball,
+    "uniform": _uniform,
+    "xavier": _xavier,
+}

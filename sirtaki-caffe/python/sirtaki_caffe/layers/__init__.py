@@ -1,0 +1,31 @@
+"""Layer types, by family; importing this registers all of them."""
+
+from sirtaki_caffe.data import layers as data_layers
+from sirtaki_caffe.layers import (
+    activations,
+    detection,
+    dropout,
+    losses,
+    normalization,
+    pooling,
+    products,
+    python_layer,
+    recurrent,
+    refused,
+    shapes,
+)
+
+__all__ = [
+    "activations",
+    "data_layers",
+    "detection",
+    "dropout",
+    "losses",
+    "normalization",
+    "pooling",
+    "products",
+    "python_layer",
+    "recurrent",
+    "refused",
+    "shapes",
+]

@@ -1,0 +1,74 @@
+"""What many layers check of their parameters and bottoms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.fillers import fill
+from sirtaki_caffe.layers.base import Layer, Param, Shape
+
+_MOST_ELEMENTS = 2**31 - 1  # of a blob, as in Caffe
+
+
+def axis_in(layer: Layer, axis: int, rank: int, field: str = "axis") -> int:
+    """An axis counted from the front; negative ones are given from the back."""
+    if not -rank <= axis < rank:
+        raise layer.error(f"{field} is {axis}, but its bottom has {rank} axes")
+    return axis % rank
+
+
+def rank_of(layer: Layer, shape: Shape, rank: int) -> None:
+    """Refuse a bottom that has not this many axes."""
+    if len(shape) != rank:
+        raise layer.error(f"its bottom must have {rank} axes, not the shape {list(shape)}")
+
+
+def same_shapes(layer: Layer, bottoms: Sequence[Shape]) -> None:
+    """Refuse bottoms of different shapes."""
+    for index, shape in enumerate(bottoms):
+        if tuple(shape) != tuple(bottoms[0]):
+            raise layer.error(
+                f"its bottoms must have one shape, but bottom 0 is {list(bottoms[0])} and "
+                f"bottom {index} is {list(shape)}"
+            )
+
+
+def same_counts(layer: Layer, bottoms: Sequence[Shape]) -> None:
+    """Refuse bottoms with different numbers of elements."""
+    for index, shape in enumerate(bottoms):
+        if math.prod(shape) != math.prod(bottoms[0]):
+            raise layer.error(
+                f"its bottoms must have as many elements, but bottom 0 is {list(bottoms[0])} "
+                f"and bottom {index} is {list(shape)}"
+            )
+
+
+def positive(layer: Layer, value: int, field: str) -> int:
+    """A number that must be given and be positive."""
+    if value <= 0:
+        raise layer.error(f"{field} must be given and be positive, not {value}")
+    return int(value)
+
+
+def filled(layer: Layer, shape: Shape, filler: Any, field: str) -> Param:
+    """A learnable blob that starts as its filler says.
+
+    Args:
+        layer: Whose blob it is.
+        shape: Of the blob.
+        filler: A FillerParameter.
+        field: The filler's name in the layer's message.
+    """
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise layer.error(f"a blob of shape {list(shape)} has more than 2^31 - 1 elements")
+    data = torch.empty(shape, dtype=layer.context.dtype)
+    try:
+        fill(data, filler, layer.context.random)
+    except CaffeError as error:
+        raise layer.error(f"{field}: {error}") from error
+    return Param(data)

@@ -1,0 +1,5 @@
+"""Normalisation, and the scales and shifts that go with it."""
+
+from sirtaki_caffe.layers.normalization import batch_norm, lrn, mean_variance, scale
+
+__all__ = ["batch_norm", "lrn", "mean_variance", "scale"]

@@ -1,0 +1,62 @@
+"""Normalisation of each item by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from sirtaki_caffe.layers.activations import Elementwise
+from sirtaki_caffe.layers.base import Shape, layer
+from sirtaki_caffe.layers.checks import filled
+
+
+@layer("MVN")
+class MVN(Elementwise):
+    """(x - mean) / (deviation + eps) over a plane, or over an item with `across_channels`."""
+
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        """As the class says; a deviation of zero has no gradient."""
+        parameter = self.proto.mvn_param
+        rows = x.flatten(1) if parameter.across_channels else x.reshape(*x.shape[:2], -1)
+        centred = rows - rows.mean(-1, keepdim=True)
+        if parameter.normalize_variance:
+            variance = centred.square().mean(-1, keepdim=True)
+            tiny = torch.finfo(x.dtype).tiny
+            centred = centred / (variance.clamp(min=tiny).sqrt() + parameter.eps)
+        return centred.view(x.shape)
+
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """Check the bottom."""
+        if len(bottoms[0]) < 2:
+            raise self.error("its bottom needs an axis of channels")
+
+
+@layer("Normalize")
+class Normalize(Elementwise):
+    """Intel's division by the Euclidean norm, times a learnt scale.
+
+    The norm is that of an item, or of the channels at each place without `across_spatial`; the
+    scale is one number, or one a channel without `channel_shared`.
+    """
+
+    may_be_in_place = False
+
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """Make the scale, 1 where no filler is given."""
+        parameter = self.proto.norm_param
+        if len(bottoms[0]) < 2:
+            raise self.error("its bottom needs an axis of channels")
+        filler = parameter.scale_filler
+        if not parameter.HasField("scale_filler"):
+            filler = type(filler)(type="constant", value=1)
+        shape = () if parameter.channel_shared else (bottoms[0][1],)
+        self.params = [filled(self, shape, filler, "norm_param.scale_filler")]
+
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        """As the class says."""
+        parameter = self.proto.norm_param
+        axes = tuple(range(1, x.dim())) if parameter.across_spatial else (1,)
+        norm = (x.square().sum(axes, keepdim=True) + parameter.eps).sqrt()
+        scale = self.params[0].data
+        return torch.mul(x / norm, scale.reshape(-1, *[1] * (x.dim() - 2)))

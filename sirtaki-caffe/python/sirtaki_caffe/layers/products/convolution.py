@@ -1,0 +1,198 @@
+"""Convolution, its transpose, and its windows as columns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from sirtaki_caffe.layers.base import Layer, Shape, layer
+from sirtaki_caffe.layers.checks import filled, positive, same_shapes
+from sirtaki_caffe.layers.formats import channels_last
+from sirtaki_caffe.layers.products.windows import windows_of
+
+_CONVOLUTIONS: tuple[Callable[..., torch.Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
+_TRANSPOSED: tuple[Callable[..., torch.Tensor], ...] = (
+    F.conv_transpose1d,
+    F.conv_transpose2d,
+    F.conv_transpose3d,
+)
+
+
+class _Convolving(Layer):
+    """What Convolution and Deconvolution share: parameters, and bottoms that share weights."""
+
+    bottoms = (1, None)
+    tops = (1, None)
+
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """Check the parameters; make weights and biases."""
+        parameter = self.proto.convolution_param
+        if len(self.proto.bottom) != len(self.proto.top):
+            raise self.error(
+                f"it has {len(self.proto.bottom)} bottoms and {len(self.proto.top)} tops; it needs "
+                "a top for each bottom"
+            )
+        if parameter.fusion_type:
+            raise self.error("convolution_param.fusion_type is made by Intel's inference only")
+        self._windows = windows_of(self, bottoms[0])
+        self._axis = self._windows.axis
+        if len(self._windows.kernel) > 3:
+            raise self.error("more than three spatial axes are not supported")
+        self._channels = bottoms[0][self._axis]
+        self._outputs = positive(self, parameter.num_output, "convolution_param.num_output")
+        self._group = positive(self, parameter.group, "convolution_param.group")
+        for what, number in (("channels", self._channels), ("num_output", self._outputs)):
+            if number % self._group:
+                raise self.error(
+                    f"convolution_param.group {self._group} does not divide {what} {number}"
+                )
+        weights = (*self.weight_channels(), *self._windows.kernel)
+        self.params = [
+            filled(self, weights, parameter.weight_filler, "convolution_param.weight_filler")
+        ]
+        if parameter.bias_term:
+            self.params.append(
+                filled(
+                    self, (self._outputs,), parameter.bias_filler, "convolution_param.bias_filler"
+                )
+            )
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        """One top a bottom."""
+        same_shapes(self, bottoms)
+        shape = bottoms[0]
+        if shape[self._axis] != self._channels:
+            raise self.error(
+                f"its bottom has {shape[self._axis]} channels, but its weights are for "
+                f"{self._channels}"
+            )
+        spatial = self.spatial(shape[self._axis + 1 :])
+        if any(size <= 0 for size in spatial):
+            raise self.error(
+                f"its kernel {list(self._windows.kernel)} does not fit into a bottom of shape "
+                f"{list(shape)} with pad {list(self._windows.pad)}"
+            )
+        return [(*shape[: self._axis], self._outputs, *spatial)] * len(bottoms)
+
+    def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The same for each bottom."""
+        return [self._one(x) for x in bottoms]
+
+    def _one(self, x: torch.Tensor) -> torch.Tensor:
+        """Of one bottom, whose axes before the channels are made one, the items."""
+        parameter = self.proto.convolution_param
+        items = x.shape[: self._axis]
+        if self._axis != 1:
+            x = x.reshape(math.prod(items), *x.shape[self._axis :])
+        bias = self.params[1].data if len(self.params) > 1 else None
+        y = self.convolve(x, self.params[0].data, bias)
+        if parameter.relu:
+            y = F.leaky_relu(y, parameter.negative_slope)
+        return y if self._axis == 1 else y.reshape(*items, *y.shape[1:])
+
+    def weight_channels(self) -> tuple[int, int]:
+        """The first two sizes of the weights."""
+        raise NotImplementedError
+
+    def spatial(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """The spatial sizes of a top, from those of a bottom."""
+        raise NotImplementedError
+
+    def convolve(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Of a bottom (items, channels, spatial axes …)."""
+        raise NotImplementedError
+
+
+@layer("Convolution")
+class Convolution(_Convolving):
+    """Cross-correlation over up to three spatial axes; of none, a product of channels."""
+
+    def weight_channels(self) -> tuple[int, int]:
+        """Outputs, and the inputs of a group."""
+        return self._outputs, self._channels // self._group
+
+    def spatial(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Rounded down."""
+        return self._windows.outputs(sizes)
+
+    def convolve(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """By PyTorch."""
+        w = self._windows
+        if not w.kernel:
+            one = F.conv1d(x[..., None], weight[..., None], bias, groups=self._group)
+            return one[..., 0]
+        convolution = _CONVOLUTIONS[len(w.kernel) - 1]
+        return convolution(channels_last(x), weight, bias, w.stride, w.pad, w.dilation, self._group)
+
+
+@layer("Deconvolution")
+class Deconvolution(_Convolving):
+    """What convolution does to gradients, as a layer."""
+
+    def weight_channels(self) -> tuple[int, int]:
+        """Inputs, and the outputs of a group."""
+        return self._channels, self._outputs // self._group
+
+    def spatial(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """That of which a convolution makes the bottom's."""
+        return self._windows.inputs(sizes)
+
+    def convolve(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """By PyTorch."""
+        w = self._windows
+        if not w.kernel:
+            one = F.conv_transpose1d(x[..., None], weight[..., None], bias, groups=self._group)
+            return one[..., 0]
+        transposed = _TRANSPOSED[len(w.kernel) - 1]
+        return transposed(x, weight, bias, w.stride, w.pad, 0, self._group, w.dilation)
+
+
+@layer("Im2col")
+class Im2col(Layer):
+    """The windows of a convolution as columns: (items, channels * kernel, spatial axes …)."""
+
+    def __init__(self, proto: Any, context: Any) -> None:
+        super().__init__(proto, context)
+        self._elements = 0
+
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """Check the parameters."""
+        self._windows = windows_of(self, bottoms[0])
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        """As the class says."""
+        w = self._windows
+        spatial = w.outputs(bottoms[0][w.axis + 1 :])
+        if any(size <= 0 for size in spatial):
+            raise self.error(f"its kernel does not fit into a bottom of shape {list(bottoms[0])}")
+        channels = bottoms[0][w.axis] * math.prod(w.kernel)
+        return [(*bottoms[0][: w.axis], channels, *spatial)]
+
+    def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """One slice of the padded bottom for each element of the kernel."""
+        w = self._windows
+        x = bottoms[0]
+        sizes = w.outputs(x.shape[w.axis + 1 :])
+        padded = F.pad(x, [p for pad in reversed(w.pad) for p in (pad, pad)])
+        slices = []
+        for place in itertools.product(*(range(k) for k in w.kernel)):
+            taken = padded
+            for axis, (at, d, size, s) in enumerate(
+                zip(place, w.dilation, sizes, w.stride, strict=True), w.axis + 1
+            ):
+                index = torch.arange(size, device=x.device) * s + at * d
+                taken = taken.index_select(axis, index)
+            slices.append(taken)
+        columns = torch.stack(slices, w.axis + 1)
+        return [columns.flatten(w.axis, w.axis + 1)]

@@ -1,0 +1,91 @@
+"""Matrix products and the look-up of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+from sirtaki_caffe.layers.base import Layer, Shape, layer
+from sirtaki_caffe.layers.checks import axis_in, filled, positive
+
+
+@layer("InnerProduct")
+class InnerProduct(Layer):
+    """Everything from `axis` on is one vector, multiplied by a matrix; a bias is added."""
+
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """Make the matrix, transposed if asked, and the bias."""
+        parameter = self.proto.inner_product_param
+        outputs = positive(self, parameter.num_output, "inner_product_param.num_output")
+        self._outputs = outputs
+        self._axis = axis_in(self, parameter.axis, len(bottoms[0]), "inner_product_param.axis")
+        self._inputs = math.prod(bottoms[0][self._axis :])
+        self._transpose = parameter.transpose
+        shape = (self._inputs, outputs) if self._transpose else (outputs, self._inputs)
+        self.params = [
+            filled(self, shape, parameter.weight_filler, "inner_product_param.weight_filler")
+        ]
+        if parameter.bias_term:
+            self.params.append(
+                filled(self, (outputs,), parameter.bias_filler, "inner_product_param.bias_filler")
+            )
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        """The axes before `axis`, and num_output."""
+        inputs = math.prod(bottoms[0][self._axis :])
+        if inputs != self._inputs:
+            raise self.error(
+                f"its bottom has {inputs} values from axis {self._axis} on, but its weights are "
+                f"for {self._inputs}"
+            )
+        return [(*bottoms[0][: self._axis], self._outputs)]
+
+    def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The product, and Intel's fused ReLU where it is asked for."""
+        x = bottoms[0]
+        if self._axis != x.dim() - 1:
+            x = x.flatten(self._axis)
+        weight = self.params[0].data
+        bias = self.params[1].data if len(self.params) > 1 else None
+        y = F.linear(x, weight.t() if self._transpose else weight, bias)
+        if self.proto.inner_product_param.relu:
+            y = F.leaky_relu(y, self.proto.inner_product_param.negative_slope)
+        return [y]
+
+
+@layer("Embed")
+class Embed(Layer):
+    """Rows of a matrix, by the numbers in the bottom; a bias is added."""
+
+    no_gradient_to = (0,)
+
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """Make the matrix and the bias."""
+        parameter = self.proto.embed_param
+        outputs = positive(self, parameter.num_output, "embed_param.num_output")
+        inputs = positive(self, parameter.input_dim, "embed_param.input_dim")
+        self.params = [
+            filled(self, (inputs, outputs), parameter.weight_filler, "embed_param.weight_filler")
+        ]
+        if parameter.bias_term:
+            self.params.append(
+                filled(self, (outputs,), parameter.bias_filler, "embed_param.bias_filler")
+            )
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        """Those of the bottom, and num_output."""
+        return [(*bottoms[0], int(self.proto.embed_param.num_output))]
+
+    def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The rows."""
+        try:
+            rows = F.embedding(bottoms[0].long(), self.params[0].data)
+        except IndexError as error:
+            raise self.error(
+                "its bottom holds numbers outside 0 to embed_param.input_dim - 1, "
+                f"{self.proto.embed_param.input_dim - 1}"
+            ) from error
+        return [rows + self.params[1].data if len(self.params) > 1 else rows]

@@ -1,0 +1,43 @@
+"""Intel's layers that are known and not supported, with what to say of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from sirtaki_caffe.layers.base import Layer, Shape, layer
+
+_SSD = "layers of SSD detectors are not supported"
+_YOLO = "layers of YOLO detectors are not supported"
+
+REFUSED = {
+    "AnnotatedData": f"{_SSD}; images without boxes are read by Data and ImageData",
+    "BoxData": f"{_YOLO}; images without boxes are read by Data and ImageData",
+    "DetectionEvaluate": f"{_SSD}; leave it out by a phase rule to train other parts of the net",
+    "DetectionOutput": f"{_SSD}; end the net at its bottoms and decode the boxes elsewhere",
+    "EvalDetection": f"{_YOLO}; end the net at its bottoms and decode the boxes elsewhere",
+    "MultiBoxLoss": f"{_SSD}; there is no loss that matches boxes with annotations",
+    "PriorBox": f"{_SSD}; end the net at its bottoms and make the prior boxes elsewhere",
+    "RegionLoss": f"{_YOLO}; there is no loss that matches boxes with annotations",
+    "VideoData": "video files are not read; convert frames to a database for Data",
+}
+
+
+class Refused(Layer):
+    """A layer that cannot be built."""
+
+    bottoms = (0, None)
+    tops = (0, None)
+
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """Say why not."""
+        raise self.error(REFUSED[self.proto.type])
+
+    def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Not reached."""
+        raise self.error(REFUSED[self.proto.type])
+
+
+for _kind in REFUSED:
+    layer(_kind)(Refused)

@@ -1,0 +1,329 @@
+"""A net: built from its file, run layer by layer, forwards and backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from sirtaki.core.errors import HorovodInternalError
+from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.layers.base import Context, Layer, Param, World
+from sirtaki_caffe.net import weights
+from sirtaki_caffe.net.batch_norm import settle_batch_norm
+from sirtaki_caffe.net.build import Builder, log_net
+from sirtaki_caffe.net.filter import filter_net, repeated_names
+from sirtaki_caffe.net.splits import insert_splits
+from sirtaki_caffe.net.step import Step
+from sirtaki_caffe.proto.schema import TRAIN, NetParameter
+
+if TYPE_CHECKING:
+    from sirtaki_caffe.proto.weights import LayerWeights, Saved
+
+Log = Callable[[str, str], None]
+AfterLayer = Callable[[Layer, list[Param]], None]
+_Result = TypeVar("_Result")
+
+
+class Net:
+    """A net of Caffe's, with blobs between its layers.
+
+    Run it under `torch.no_grad()` where no backward follows; then nothing is kept for one.
+
+    Args:
+        proto: A NetParameter, upgraded.
+        phase: TRAIN or TEST.
+        level: Of the rules by which layers are chosen.
+        stages: Of the same rules, besides those in the file.
+        world: The processes that train together.
+        engine: What a flag or the solver asks for; "" leaves it to the net.
+        dtype: Of blobs and params.
+        seed: Of weights, dropout and the like; None: another each time.
+        shared_seed: Common to all processes: of the order of data.
+        device: Where the arithmetic is done.
+        keep_graphs: Blobs' gradients stay after a backward, and it can be done again without
+            another forward, as scripts expect; costs memory.
+        log: Takes a source file's name and a line of building.
+        warn: The same, where something may be wrong.
+        file: Where the net was read from; warnings name it.
+
+    Raises:
+        CaffeError: The net cannot be built; the text names the layer.
+
+    Attributes:
+        proto: Its layers as they were built, with splits and phases; what snapshots store.
+        layers: In order.
+        blobs: By name, in the order in which they are made.
+        learnable: The params without duplicates, in net order; those with lr_mult 0 too.
+        learnable_names: One each, unique: `conv1.0`.
+        outputs: Blobs that no layer reads, in byte order.
+        loss_weights: Of the blobs that are part of the loss.
+    """
+
+    def __init__(
+        self,
+        proto: Any,
+        *,
+        phase: int = TRAIN,
+        level: int = 0,
+        stages: Sequence[str] = (),
+        world: World | None = None,
+        engine: str = "",
+        dtype: torch.dtype = torch.float32,
+        seed: int | None = None,
+        shared_seed: int = 0,
+        device: torch.device | str = "cpu",
+        keep_graphs: bool = False,
+        log: Log | None = None,
+        warn: Log | None = None,
+        file: str | Path = "",
+    ) -> None:
+        kept = filter_net(proto, phase, level, stages)
+        log_net(kept, log)
+        if warn:
+            for text in repeated_names(kept, file):
+                warn("net.cpp", text)
+        settle_batch_norm(kept, engine)
+        split = insert_splits(kept)
+        for message in split.layer:
+            if not message.HasField("phase"):
+                message.phase = phase
+        self.proto = NetParameter(name=split.name, layer=split.layer)
+        self.phase = phase
+        self.context = Context(
+            phase=phase,
+            world=world or World(),
+            engine=engine or split.engine,
+            bn_stats_batch_size=split.bn_stats_batch_size,
+            dtype=dtype,
+            random=_generator(seed),
+            shared_seed=shared_seed,
+            keep_graphs=keep_graphs,
+        )
+        if log:
+            self.context.log = log
+        built = Builder(self.proto, self.context, split.force_backward, log)
+        self.steps = built.steps
+        self.layers = [step.layer for step in self.steps]
+        self.blobs = built.blobs
+        self.outputs = built.outputs()
+        self.loss_weights = {
+            top.name: weight
+            for step in self.steps
+            for top, weight in zip(step.tops, step.loss_weights, strict=True)
+            if weight
+        }
+        self.learnable: list[Param] = []
+        self.learnable_names: list[str] = []
+        self._list_learnable()
+        self.device = torch.device(device)
+        self._elsewhere = self.device.type != "cpu"
+        if self._elsewhere:
+            self._move()
+
+    def forward(self, start: int = 0, end: int | None = None) -> torch.Tensor:
+        """Run the layers from start to end, both included; all of them by default.
+
+        Returns:
+            The sum of the losses in the range, a scalar that takes part in no graph.
+        """
+        stop = len(self.steps) if end is None else end + 1
+        loss: torch.Tensor | None = None
+        for step in self.steps[start:stop]:
+            if step.is_input:
+                continue
+            part = self._forward(step)
+            if part is not None:
+                loss = part if loss is None else loss + part
+        return torch.zeros((), dtype=self.context.dtype) if loss is None else loss
+
+    def backward(
+        self, start: int | None = None, end: int = 0, after_layer: AfterLayer | None = None
+    ) -> None:
+        """Run the layers' gradients from start down to end, both included; all by default.
+
+        Gradients of params are added to what `Param.diff` holds. A layer that has not run forward
+        with gradients takes the values that its blobs have.
+
+        Args:
+            start: The last layer of the range.
+            end: The first one.
+            after_layer: Called with a layer and those of its params whose whole gradient has now
+                been added up: for params shared by several layers after the first of these.
+        """
+        last = len(self.steps) - 1 if start is None else start
+        for index in range(last, end - 1, -1):
+            step = self.steps[index]
+            if step.needs_backward:
+                self._backward(step)
+            if after_layer is not None and step.complete:
+                after_layer(step.layer, step.complete)
+
+    def clear_diffs(self) -> None:
+        """Set the params' gradients to zero."""
+        for param in self.learnable:
+            if self.context.keep_graphs and param.diff is not None:
+                param.diff.zero_()
+            else:
+                param.diff = None
+
+    def reshape(self) -> None:
+        """Work out all shapes again, after an Input's blob has been given another one."""
+        for step in self.steps:
+            if step.is_input:
+                continue
+            shapes = step.layer.shapes([bottom.shape for bottom in step.bottoms])
+            for top, shape in zip(step.tops, shapes, strict=True):
+                top.reshape(shape)
+
+    def share_weights(self, other: Net) -> None:
+        """Have the weights of another net's layers of the same names, in the same memory.
+
+        Raises:
+            LayerError: A layer of that name has other blobs.
+        """
+        weights.share(self, other)
+
+    def load(self, given: Sequence[LayerWeights], log: Log | None = None) -> None:
+        """Copy weights into the layers of the same names.
+
+        Raises:
+            LayerError: A layer of that name has other blobs; nothing was copied.
+        """
+        weights.load(self, given, log)
+
+    def saved(self) -> dict[str, list[Saved]]:
+        """The blobs of the layers that have some, as files store them."""
+        return weights.saved(self)
+
+    def make_affine(self, layer: Layer, blobs: int) -> list[Param]:
+        """Give a BatchNorm a scale of 1 and, with 2 blobs, a shift of 0; returns these."""
+        channels = layer.params[0].data.shape
+        added = [Param(torch.ones(channels, dtype=self.context.dtype, device=self.device))]
+        if blobs > 1:
+            added.append(Param(torch.zeros_like(added[0].data)))
+        for param in added:
+            param.data.requires_grad_()
+        layer.params += added
+        layer.proto.batch_norm_param.use_weight_bias = True
+        layer.proto.batch_norm_param.bias_term = blobs > 1
+        self._list_learnable()
+        return added
+
+    def close(self) -> None:
+        """Stop what layers run in the background."""
+        for layer in self.layers:
+            close = getattr(layer, "close", None)
+            if close is not None:
+                close()
+
+    def _list_learnable(self) -> None:
+        self.learnable.clear()
+        self.learnable_names.clear()
+        seen: set[int] = set()
+        names: set[str] = set()
+        for layer in self.layers:
+            for index, param in enumerate(layer.params):
+                owner = param.owner
+                if id(owner) in seen:
+                    continue
+                seen.add(id(owner))
+                name = f"{layer.name}.{index}"
+                while name in names:
+                    name += "'"
+                names.add(name)
+                self.learnable.append(owner)
+                self.learnable_names.append(name)
+
+    def _move(self) -> None:
+        """To the device: where params are, and where random numbers are drawn from now on."""
+        for layer in self.layers:
+            for param in layer.params:
+                moved = param.data.detach().to(self.device)
+                if param.owner is not param:
+                    moved = param.owner.data.detach().view(param.data.shape)
+                param.data = moved.requires_grad_(param.learns)
+        seed = self.context.random.initial_seed()
+        self.context.random = torch.Generator(self.device).manual_seed(seed)
+
+    def _leaf(self, bottom: torch.Tensor, wants: bool, in_place: bool) -> torch.Tensor:
+        """A bottom from which the layer's own graph begins."""
+        if in_place and self.context.keep_graphs:
+            bottom = bottom.clone()  # its top may be written to the same memory
+        return bottom.detach().requires_grad_(wants)
+
+    def _forward(self, step: Step) -> torch.Tensor | None:
+        graph = step.needs_backward and torch.is_grad_enabled()
+        bottoms = step.means([bottom.data for bottom in step.bottoms], "forward")
+        if self._elsewhere:
+            bottoms = [bottom.to(self.device, non_blocking=True) for bottom in bottoms]
+        with torch.set_grad_enabled(graph):
+            if graph:
+                bottoms = [
+                    self._leaf(bottom, wants, step.in_place)
+                    for bottom, wants in zip(bottoms, step.wants, strict=True)
+                ]
+            tops = _guarded(step.layer.forward, step.layer, bottoms)
+        if self._elsewhere:
+            tops = [top.to(self.device, non_blocking=True) for top in tops]
+        step.ran = (bottoms, tops) if graph else None
+        for blob, top in zip(step.tops, tops, strict=True):
+            blob.put(top.detach() if graph else top)
+        return step.loss(tops) if step.has_loss else None
+
+    def _run_for_backward(self, step: Step) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """What a layer runs with on what its blobs hold, where no forward has kept it."""
+        bottoms = step.means([bottom.data.to(self.device) for bottom in step.bottoms], "again")
+        fixed = [(p.data, p.data.clone()) for p in step.layer.params if not p.learns]
+        with torch.enable_grad():
+            bottoms = [
+                self._leaf(bottom, wants, step.in_place)
+                for bottom, wants in zip(bottoms, step.wants, strict=True)
+            ]
+            tops = [top.data.to(self.device) for top in step.tops]
+            tops = _guarded(step.layer.before_backward, step.layer, bottoms, tops)
+        for data, before in fixed:
+            data.copy_(before)  # a BatchNorm has seen nothing new
+        if step.has_loss:
+            step.loss(tops)
+        return bottoms, tops
+
+    def _backward(self, step: Step) -> None:
+        if step.ran is None or not step.fits(step.ran[0]):
+            step.ran = self._run_for_backward(step)
+        bottoms, tops = step.ran
+        diffs = [top.diff for top in step.tops]
+        if self._elsewhere:
+            diffs = [None if diff is None else diff.to(self.device) for diff in diffs]
+        gradients = _guarded(step.layer.backward, step.layer, bottoms, tops, diffs, step.wants)
+        if not self.context.keep_graphs:
+            step.ran = None
+            for top, weight in zip(step.tops, step.loss_weights, strict=True):
+                if not weight:
+                    top.diff = None
+        gradients = step.means(gradients, "backward")
+        for bottom, wants, gradient in zip(step.bottoms, step.wants, gradients, strict=True):
+            if wants:
+                bottom.put_diff(gradient)
+
+
+def _guarded(run: Callable[..., _Result], layer: Layer, *arguments: Any) -> _Result:
+    """Run a method of a layer; what goes wrong names the layer."""
+    try:
+        return run(*arguments)
+    except (CaffeError, HorovodInternalError):
+        raise
+    except Exception as error:
+        way = run.__name__.removeprefix("before_")
+        raise layer.error(f"{way} failed: {error}") from error
+
+
+def _generator(seed: int | None) -> torch.Generator:
+    random = torch.Generator()
+    if seed is None:
+        random.seed()
+    else:
+        random.manual_seed(seed)
+    return random

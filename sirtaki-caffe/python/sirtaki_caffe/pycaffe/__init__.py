@@ -1,0 +1,73 @@
+"""The names of pycaffe: nets, solvers and arrays for scripts."""
+
+from __future__ import annotations
+
+from sirtaki_caffe.layers.base import layer_kinds
+from sirtaki_caffe.net.array_blob import ArrayBlob as Blob
+from sirtaki_caffe.proto.schema import TEST, TRAIN
+from sirtaki_caffe.pycaffe import io
+from sirtaki_caffe.pycaffe.classifier import Classifier
+from sirtaki_caffe.pycaffe.layer import Layer
+from sirtaki_caffe.pycaffe.mode import (
+    has_nccl,
+    init_log,
+    log,
+    set_device,
+    set_mode_cpu,
+    set_mode_gpu,
+    set_random_seed,
+    solver_count,
+)
+from sirtaki_caffe.pycaffe.net import Net
+from sirtaki_caffe.pycaffe.net_spec import NetSpec, layers, params, to_proto
+from sirtaki_caffe.pycaffe.solver import (
+    AdaDeltaSolver,
+    AdaGradSolver,
+    AdamSolver,
+    NesterovSolver,
+    RMSPropSolver,
+    SGDSolver,
+    Solver,
+    get_solver,
+)
+
+#: The version of Caffe whose interface this is.
+__version__ = "1.0.0"
+
+
+def layer_type_list() -> list[str]:
+    """The names of all layer types."""
+    return layer_kinds()
+
+
+__all__ = [
+    "TEST",
+    "TRAIN",
+    "AdaDeltaSolver",
+    "AdaGradSolver",
+    "AdamSolver",
+    "Blob",
+    "Classifier",
+    "Layer",
+    "NesterovSolver",
+    "Net",
+    "NetSpec",
+    "RMSPropSolver",
+    "SGDSolver",
+    "Solver",
+    "__version__",
+    "get_solver",
+    "has_nccl",
+    "init_log",
+    "io",
+    "layer_type_list",
+    "layers",
+    "log",
+    "params",
+    "set_device",
+    "set_mode_cpu",
+    "set_mode_gpu",
+    "set_random_seed",
+    "solver_count",
+    "to_proto",
+]

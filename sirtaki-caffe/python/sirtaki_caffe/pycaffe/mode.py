@@ -1,0 +1,69 @@
+"""What a script sets for all nets that it builds afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from sirtaki_caffe.commands.flags import parse
+from sirtaki_caffe.commands.log import Log
+
+_seed: int | None = None
+
+
+def set_mode_cpu() -> None:
+    """Nets of scripts run on the CPU: nothing to do."""
+
+
+def set_mode_gpu() -> None:
+    """Accepted, so that scripts run as they are; their nets run on the CPU, where NumPy is."""
+    log("Nets of scripts run on the CPU; `caffe train -gpu` uses accelerators.")
+
+
+def set_device(device: int) -> None:
+    """Accepted, as `set_mode_gpu` is."""
+    del device
+
+
+def set_random_seed(seed: int) -> None:
+    """Make what is random in nets built from now on the same from run to run."""
+    global _seed
+    _seed = int(seed)
+
+
+def next_seed() -> int | None:
+    """The seed of the next net; None: another each time."""
+    global _seed
+    if _seed is None:
+        return None
+    _seed += 1
+    return _seed - 1
+
+
+def init_log(level: int = 0, stderr: bool = True) -> None:
+    """Accepted: messages go to standard error anyway."""
+    del level, stderr
+
+
+def log(text: str) -> None:
+    """Write a line to standard error as Caffe's log does."""
+    now = time.time()
+    stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
+    micros = int(now % 1 * 1_000_000)
+    print(f"I{stamp}.{micros:06d} {1:5d} pycaffe.py:1] {text}", file=sys.stderr)
+
+
+def warn(source: str, text: str) -> None:
+    """Write a warning to standard error, unless GLOG_minloglevel is above it."""
+    Log(least=parse([], os.environ)[0].minloglevel).warning(source, text)
+
+
+def has_nccl() -> bool:
+    """Whether Caffe's own use of NCCL is there: no, processes average by Sirtaki."""
+    return False
+
+
+def solver_count() -> int:
+    """How many solvers this process has: one."""
+    return 1

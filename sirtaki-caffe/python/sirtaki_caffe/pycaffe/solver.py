@@ -1,0 +1,132 @@
+"""Solvers for scripts: `caffe.SGDSolver` and its like, `caffe.get_solver`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from sirtaki_caffe.parallel import Processes
+from sirtaki_caffe.proto.text import read_solver
+from sirtaki_caffe.pycaffe import mode
+from sirtaki_caffe.pycaffe.net import Net
+from sirtaki_caffe.solver.fields import placed
+from sirtaki_caffe.solver.solver import Options
+from sirtaki_caffe.solver.solver import Solver as Engine
+
+
+class Solver:
+    """Trains the net of a solver's file, of the type that the file names.
+
+    Args:
+        solver_file: The solver's text.
+
+    Raises:
+        CaffeError: A file cannot be read, or a net cannot be built.
+
+    Attributes:
+        net: What is trained.
+        test_nets: What it is tested with.
+    """
+
+    #: The type that the class stands for; None: the file's.
+    type: ClassVar[str | None] = None
+
+    def __init__(self, solver_file: str | Path) -> None:
+        self._file = Path(solver_file)
+        param = read_solver(self._file)
+        if self.type is not None:
+            param.type = self.type
+        if param.random_seed < 0:
+            param.random_seed = mode.next_seed() or -1
+        with placed(self._file):
+            processes = Processes.current()
+            options = Options(keep_graphs=True, warn=mode.warn if processes.is_first else _log)
+            self.engine = Engine(param, _log, processes, options)
+        self.net = Net.of(self.engine.net)
+        self.test_nets = [Net.of(net) for net in self.engine.test_nets]
+
+    @property
+    def iter(self) -> int:
+        """How many iterations there have been."""
+        return self.engine.iter
+
+    @property
+    def param(self) -> object:
+        """The SolverParameter."""
+        return self.engine.param
+
+    def step(self, iters: int) -> None:
+        """Train for some iterations."""
+        with placed(self._file):
+            self.engine.step(iters)
+
+    def solve(self, resume_file: str | Path | None = None) -> None:
+        """Train to the end, from a state if one is given."""
+        with placed(self._file):
+            self.engine.solve(str(resume_file or ""))
+
+    def snapshot(self) -> None:
+        """Write the weights and the state."""
+        self.engine.snapshot()
+
+    def restore(self, state_file: str | Path) -> None:
+        """Go on from a state."""
+        self.engine.restore(str(state_file))
+
+    def apply_update(self) -> None:
+        """Change the weights by their gradients, which ends an iteration.
+
+        With several processes all call it, and the gradients are averaged first.
+        """
+        with placed(self._file):
+            self.engine.apply_update()
+
+
+class SGDSolver(Solver):
+    """Stochastic gradient descent with momentum."""
+
+    type = "SGD"
+
+
+class NesterovSolver(Solver):
+    """Nesterov's accelerated gradient."""
+
+    type = "Nesterov"
+
+
+class AdaGradSolver(Solver):
+    """AdaGrad."""
+
+    type = "AdaGrad"
+
+
+class RMSPropSolver(Solver):
+    """RMSProp."""
+
+    type = "RMSProp"
+
+
+class AdaDeltaSolver(Solver):
+    """AdaDelta."""
+
+    type = "AdaDelta"
+
+
+class AdamSolver(Solver):
+    """Adam."""
+
+    type = "Adam"
+
+
+def get_solver(solver_file: str | Path) -> Solver:
+    """The solver of a file, of the type that it names.
+
+    Raises:
+        CaffeError: As `Solver`.
+    """
+    return Solver(solver_file)
+
+
+def _log(source: str, text: str) -> None:
+    """Scripts print what they want to know."""
+    del source, text

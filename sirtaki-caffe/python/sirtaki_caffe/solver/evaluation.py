@@ -1,0 +1,98 @@
+"""Testing a net on the batches that a solver wants, divided among the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import torch
+
+from sirtaki_caffe.net.net import Net
+from sirtaki_caffe.solver.report import output_lines
+
+if TYPE_CHECKING:
+    from sirtaki_caffe.solver.solver import Solver
+
+
+def own_batches(count: int, rank: int, size: int) -> int:
+    """How many of `count` batches a process runs."""
+    return count // size + (rank < count % size)
+
+
+class Sums:
+    """The loss and the outputs of a net, added up over batches.
+
+    Args:
+        net: The net; its blobs have their shapes.
+    """
+
+    def __init__(self, net: Net) -> None:
+        self._net = net
+        self._counts = [net.blobs[name].data.numel() for name in net.outputs]
+        self._totals = torch.zeros(1 + sum(self._counts), dtype=torch.float64)
+
+    @property
+    def numbers(self) -> list[float]:
+        """The sums: of the loss, then of all numbers of the outputs."""
+        return list(self._totals.tolist())
+
+    def add(self, loss: float) -> list[float]:
+        """Add what the net holds after a forward pass, and return it."""
+        parts = [torch.tensor([loss], dtype=torch.float64)]
+        for name in self._net.outputs:
+            parts.append(self._net.blobs[name].data.detach().double().flatten().cpu())
+        row = torch.cat(parts)
+        self._totals += row
+        return list(row.tolist())
+
+    def split(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Numbers, without that of the loss, by output."""
+        rest = iter(numbers[1:])
+        return [list(islice(rest, count)) for count in self._counts]
+
+
+class Evaluation:
+    """Runs the test nets of a solver.
+
+    Args:
+        solver: The solver.
+    """
+
+    def __init__(self, solver: Solver) -> None:
+        self._solver = solver
+
+    def run(self, index: int) -> None:
+        """Test with one net; sets `solver.stopped` when the user wants that meanwhile."""
+        solver = self._solver
+        solver.log("solver.cpp", f"Iteration {solver.iter}, Testing net (#{index})")
+        net = solver.test_nets[index]
+        net.share_weights(solver.net)
+        count = solver.param.test_iter[index]
+        sums = Sums(net)
+        if not self._run_batches(net, sums, count):
+            solver.log("solver.cpp", "Test interrupted.")
+            return
+        totals = solver.processes.sum(sums.numbers, "test")
+        means = [total / count if count else float("nan") for total in totals]
+        if solver.param.test_compute_loss:
+            solver.log("solver.cpp", f"Test loss: {means[0]:g}")
+        for line in output_lines("Test", net.outputs, sums.split(means), net.loss_weights):
+            solver.log("solver.cpp", line)
+
+    def _run_batches(self, net: Net, sums: Sums, count: int) -> bool:
+        """Run this process's part of the batches; False when the user has stopped it."""
+        solver = self._solver
+        size = solver.processes.size
+        mine = own_batches(count, solver.processes.rank, size)
+        for number in range(own_batches(count, 0, size)):
+            request, _ = solver.agree(solver.options.requests(), 0.0)
+            if request.snapshot:
+                solver.snapshot()
+            if request.stop:
+                solver.stopped = True
+                return False
+            if number < mine:
+                with torch.no_grad():
+                    sums.add(float(net.forward()))
+        return True

@@ -1,0 +1,333 @@
+"""The loop that trains a net."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sirtaki_caffe.net.batch_norm import engine_of_solver
+from sirtaki_caffe.net.net import Net
+from sirtaki_caffe.parallel import GradientAverage, Processes, batch_statistics
+from sirtaki_caffe.proto import text, weights
+from sirtaki_caffe.solver import debug, fields, snapshots
+from sirtaki_caffe.solver.evaluation import Evaluation
+from sirtaki_caffe.solver.policies import Policy
+from sirtaki_caffe.solver.report import Log, LossWatch, LossWindow, output_lines
+from sirtaki_caffe.solver.updates import make_update
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user wants of a solver that runs."""
+
+    stop: bool = False
+    snapshot: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is not in a solver's file.
+
+    Args:
+        engine: Goes before the engine of the file.
+        dtype: Of blobs and params.
+        device: Where the nets compute.
+        keep_graphs: Gradients of blobs stay after a backward pass, as scripts expect.
+        warn: Told what may be wrong, with the name of a source file before it.
+        requests: What the user wants; called after each iteration, and before each test batch.
+        after_iteration: Called after each iteration, for showing how far it is.
+    """
+
+    engine: str = ""
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+    keep_graphs: bool = False
+    warn: Log = lambda source, text: None
+    requests: Callable[[], Request] = Request
+    after_iteration: Callable[[Solver], None] = lambda solver: None
+
+
+class Solver:
+    """Trains a net as a SolverParameter says.
+
+    Args:
+        param: The SolverParameter, upgraded.
+        log: Told what happens, with the name of a source file before it.
+        processes: Who trains; default: those of Sirtaki if the script has called its `init`.
+        options: What is not in the file.
+
+    Raises:
+        CaffeError: A field makes no sense, or a net cannot be built.
+    """
+
+    def __init__(
+        self,
+        param: Any,
+        log: Log,
+        processes: Processes | None = None,
+        options: Options | None = None,
+    ) -> None:
+        self.processes = processes or Processes.current()
+        self.options = options or Options()
+        self.log = log
+        self.param = fields.with_place(param, self.processes.rank, self.processes.size)
+        #: How many iterations there have been.
+        self.iter = 0
+        #: Whether `step` has ended early because the user wanted it.
+        self.stopped = False
+        self.window = LossWindow(max(self.param.average_loss, 1))
+        fields.check(self.param)
+        self._show_param()
+        if self.param.snapshot:
+            self._check_snapshot_folder()
+        self.policy = Policy(self.param, log)
+        self._shared_seed = self.processes.seed(self.param.random_seed)
+        self._closed = False
+        self._shown_at = (time.monotonic(), 0)
+        self._gradients = GradientAverage(self.processes)
+        self._watch = LossWatch(self.options.warn)
+        self._evaluation = Evaluation(self)
+        self.net = self._train_net()
+        self.test_nets: list[Net] = []
+        try:
+            self._add_test_nets()
+            self.update = make_update(self.param, self.net.learnable, log)
+            self.share_start()
+        except BaseException:
+            self.close()
+            raise
+        log("solver.cpp", "Solver scaffolding done.")
+
+    def close(self) -> None:
+        """End what the nets have running in the background."""
+        if not self._closed:
+            self._closed = True
+            for net in (self.net, *self.test_nets):
+                net.close()
+
+    def load_weights(self, paths: Sequence[str]) -> None:
+        """Take weights from files, by the layers' names.
+
+        Raises:
+            CaffeError: A file cannot be read, or does not fit.
+        """
+        # Every process reads them: a BatchNorm has as many blobs as its file.
+        for path in paths:
+            self.take_weights(weights.read_weights(path))
+
+    def take_weights(self, layers: Sequence[weights.LayerWeights]) -> None:
+        """Take weights by the layers' names; the same in all processes afterwards.
+
+        Raises:
+            CaffeError: They do not fit.
+        """
+        before = len(self.net.learnable)
+        for net in (self.net, *self.test_nets):
+            net.load(layers, self.log)
+        for net in self.test_nets:
+            net.share_weights(self.net)  # a BatchNorm may have got a scale from the file
+        if len(self.net.learnable) != before:
+            self.update = make_update(self.param, self.net.learnable, self.log)
+        self.share_start()
+
+    def share_start(self) -> None:
+        """Give all processes the weights of process 0."""
+        tensors: dict[int, torch.Tensor] = {}
+        for net in (self.net, *self.test_nets):
+            for layer in net.layers:
+                tensors |= {id(p.data): p.data for p in (param.owner for param in layer.params)}
+        self.processes.broadcast(list(tensors.values()), "weights")
+
+    def solve(self, resume: str = "") -> None:
+        """Train to the end.
+
+        Args:
+            resume: A state to go on from.
+
+        Raises:
+            CaffeError: A file cannot be read or written, or data cannot be used.
+        """
+        self.log("solver.cpp", f"Solving {self.net.proto.name}")
+        self.log("solver.cpp", f"Learning Rate Policy: {self.param.lr_policy}")
+        self.stopped = False
+        if self.param.snapshot_after_train:
+            self._check_snapshot_folder()  # not only when hours of training are to be written
+        if resume:
+            self.restore(resume)
+        self.step(self.param.max_iter - self.iter)
+        interval = self.param.snapshot
+        if self.param.snapshot_after_train and (not interval or self.iter % interval):
+            self.snapshot()
+        if self.stopped:
+            self.log("solver.cpp", "Optimization stopped early.")
+            return
+        if self._is_due(self.param.display):
+            with torch.set_grad_enabled(self.options.keep_graphs):
+                loss = float(self.net.forward())
+            self.window.add(self.processes.mean(loss, "loss"))
+            self.log("solver.cpp", f"Iteration {self.iter}, loss = {self.window.mean:g}")
+        if self._tests_now():
+            self.test_all()
+        self.log("solver.cpp", "Optimization Done.")
+
+    def step(self, count: int) -> None:
+        """Train for some iterations.
+
+        Raises:
+            CaffeError: Data cannot be used, or a snapshot cannot be written.
+        """
+        self.policy.check()
+        end = self.iter + count
+        self._shown_at = (time.monotonic(), self.iter)
+        while self.iter < end and not self.stopped:
+            self.net.clear_diffs()
+            if self._tests_now() and (self.iter > 0 or self.param.test_initialization):
+                self.test_all()
+                if self.stopped:
+                    break
+            request = self._iterate()
+            interval = self.param.snapshot
+            if request.snapshot or (interval and self.iter % interval == 0):
+                self.snapshot()
+            self.stopped = request.stop
+            self.options.after_iteration(self)
+
+    def apply_update(self) -> None:
+        """End an iteration by the gradients that the params have; called by all processes."""
+        self._gradients.start("all", self.net.learnable)
+        self._gradients.wait()
+        self.update.compute(self.rate(), self.iter)
+        self.update.subtract()
+        self.iter += 1
+
+    def agree(self, request: Request, loss: float) -> tuple[Request, float]:
+        """What any process wants, and the mean loss; called by all of them."""
+        values = [float(request.stop), float(request.snapshot), loss]
+        stop, snapshot, total = self.processes.sum(values, "agreement")
+        return Request(stop > 0, snapshot > 0), total / self.processes.size
+
+    def test_all(self) -> None:
+        """Test with all test nets."""
+        with self.processes.averaged(batch_statistics(self.net.layers), "statistics"):
+            for index in range(len(self.test_nets)):
+                if not self.stopped:
+                    self._evaluation.run(index)
+
+    def snapshot(self) -> None:
+        """Write the weights and the state; process 0 writes, all call it.
+
+        Raises:
+            CaffeError: A file cannot be written.
+        """
+        snapshots.write(self)
+
+    def restore(self, path: str) -> None:
+        """Go on from a state.
+
+        Raises:
+            CaffeError: A file cannot be read, or is not of this solver.
+        """
+        snapshots.restore(self, path)
+
+    def rate(self) -> float:
+        """The learning rate of this iteration."""
+        return self.policy.rate(self.iter, self.window.mean)
+
+    def _check_snapshot_folder(self) -> None:
+        if self.processes.is_first:
+            fields.check_snapshot_folder(self.param)
+
+    def _show_param(self) -> None:
+        shown = text.text_of(self.param)
+        self.log("solver.cpp", f"Initializing solver from parameters: \n{shown}")
+
+    def _net_of(self, source: fields.NetSource) -> Net:
+        options = self.options
+        return Net(
+            source.proto,
+            phase=source.proto.state.phase,
+            world=self.processes.world,
+            engine=options.engine or engine_of_solver(self.param),
+            dtype=options.dtype,
+            # Dropout is to differ among processes; their weights are made equal later.
+            seed=self._shared_seed + self.processes.rank,
+            shared_seed=self._shared_seed,
+            device=options.device,
+            keep_graphs=options.keep_graphs,
+            log=self.log,
+            warn=options.warn,
+            file=source.file,
+        )
+
+    def _train_net(self) -> Net:
+        source = fields.train_net(self.param)
+        self.log("solver.cpp", f"Creating training net from {source.where}")
+        return self._net_of(source)
+
+    def _add_test_nets(self) -> None:
+        for index, source in enumerate(fields.test_nets(self.param)):
+            self.log("solver.cpp", f"Creating test net (#{index}) specified by {source.where}")
+            self.test_nets.append(self._net_of(source))
+            self.test_nets[-1].share_weights(self.net)
+
+    def _is_due(self, interval: int) -> bool:
+        return bool(interval) and self.iter % interval == 0
+
+    def _tests_now(self) -> bool:
+        interval = self.param.test_interval
+        return bool(interval) and (self.iter - self.param.test_offset) % interval == 0
+
+    def _iterate(self) -> Request:
+        """One iteration; returns what any process's user wants."""
+        loss = self._forward_backward()
+        self._gradients.wait()
+        request, mean = self.agree(self.options.requests(), loss)
+        self.window.add(mean)
+        self._watch.see(self.iter, mean)
+        if self._is_due(self.param.display):
+            self._show()
+        rate = self.rate()
+        if self._is_due(self.param.display):
+            self.log("sgd_solver.cpp", f"Iteration {self.iter}, lr = {rate:g}")
+        self.update.compute(rate, self.iter)
+        if self.param.debug_info:
+            debug.show_update(self.net, self.log)
+        self.update.subtract()
+        self.iter += 1
+        return request
+
+    def _forward_backward(self) -> float:
+        """The mean loss of `iter_size` batches; their gradients are added up."""
+        total = 0.0
+        for left in reversed(range(self.param.iter_size)):
+            after_layer = None if left else self._gradients.after_layer
+            if self.param.debug_info:
+                total += debug.forward_backward(self.net, self.log, after_layer)
+            else:
+                total += float(self.net.forward())
+                self.net.backward(after_layer=after_layer)
+        return total / int(self.param.iter_size)
+
+    def _show(self) -> None:
+        """Write the loss and the outputs, each the mean over the processes."""
+        display = self.param.display
+        now, (then, first) = time.monotonic(), self._shown_at
+        lapse, done = now - then, self.iter - first
+        speed = done / lapse if lapse > 0 else 0.0
+        self.log(
+            "solver.cpp",
+            f"Iteration {self.iter} ({speed:g} iter/s, {lapse:g}s/{display} iters), "
+            f"loss = {self.window.mean:g}",
+        )
+        self._shown_at = (now, self.iter)
+        values = [self.net.blobs[name].data.flatten().tolist() for name in self.net.outputs]
+        means = self.processes.sum([v[0] for v in values if len(v) == 1], "outputs")
+        found = iter(means)
+        size = self.processes.size
+        values = [[next(found) / size] if len(v) == 1 else v for v in values]
+        for line in output_lines("Train", self.net.outputs, values, self.net.loss_weights):
+            self.log("solver.cpp", line)
