@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -19,6 +22,10 @@ JOBS = ("faults", "hosts")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give hypothesis the seed of this run, which a failed test shows."""
+    # Else jobs of two test processes, bound to the same cores, would tell of each other.
+    records = tempfile.mkdtemp(prefix="sirtaki-tests-")
+    atexit.register(shutil.rmtree, records, ignore_errors=True)
+    os.environ["SIRTAKI_RUNTIME_DIR"] = records
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = os.environ.setdefault("SIRTAKI_TEST_SEED", "0")
 

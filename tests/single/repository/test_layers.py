@@ -197,6 +197,7 @@ READERS = {
     "autoload.py": "SIRTAKI_TORCH_DEFAULT, when PyTorch is imported, and PyTorch's own",
     "core/config.py": "the settings of a rank",
     "keras/library.py": "Keras's own",
+    "rendezvous/host/presence.py": "SIRTAKI_RUNTIME_DIR, which `sirtaki ps` reads too",
     "tensorflow/ops/library.py": "SIRTAKI_TF_OPS, when a graph is built without a world",
     "torch/device/layer.py": "CUDA's and NCCL's own",
     "torch/distributed/group.py": "torchrun's own",

@@ -15,7 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sirtaki.launch.cores.binding import default_threads, describe_share, shares_here
+from sirtaki.launch.cores.binding import (
+    bound_neighbours,
+    default_threads,
+    describe_share,
+    shares_here,
+)
 from sirtaki.launch.cores.shared_heap import described, with_heap
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.hosts.torch_variables import complete, free_port
@@ -211,8 +216,16 @@ class LocalProcesses:
             self._groups.add(message["pid"])
             share = describe_share(self._shares[rank], self._base)
             share += described({**self._base, **self._environments[rank]})
-            return [Event(kind, rank, pid=message["pid"], streams=streams, text=share)]
+            started = Event(kind, rank, pid=message["pid"], streams=streams, text=share)
+            return [*self._neighbours(rank), started]
         return [Event(kind, rank, code=message["errno"] if kind == "failed" else message["code"])]
+
+    def _neighbours(self, rank: int) -> list[Event]:
+        """Say, with the first rank, which of the user's jobs are bound to the same CPUs."""
+        if rank != self.ranks[0]:
+            return []
+        cpus = {cpu for share in self._shares.values() for cpu in share.cpus}
+        return [Event("said", text=line) for line in bound_neighbours(cpus)]
 
     def _receive_message(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
         assert self._control is not None

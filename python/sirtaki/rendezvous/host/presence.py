@@ -125,6 +125,8 @@ def _own_folder() -> Path:
 
 def _candidates() -> list[Path]:
     """The runtime folder of a login goes when its user logs out, while jobs stay; so it is last."""
+    if chosen := os.environ.get("SIRTAKI_RUNTIME_DIR"):
+        return [Path(chosen)]
     user = os.geteuid()
     return [Path(f"/tmp/sirtaki-{user}"), Path(f"/run/user/{user}/sirtaki")]
 

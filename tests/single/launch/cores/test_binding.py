@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ from sirtaki.launch.cores.binding import own_processors
 from sirtaki.launch.cores.processors import format_cpus
 from sirtaki.launch.cores.shares import share_out
 from tests import needs
-from tests.single.launching import HOROVODRUN, LIMIT, Job, python
+from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
 pytestmark = pytest.mark.job
 
@@ -191,3 +192,21 @@ def test_ranks_share_a_session_so_that_they_can_yield_to_each_other() -> None:
     lines = [line.partition(":")[2] for line in done.stdout.splitlines() if "<stdout>" in line]
     (session, leads), other = (line.split() for line in lines)
     assert other == [session, leads] == [session, "True"]
+
+
+BUSY = "import sirtaki, time; sirtaki.init(); print('ready', flush=True); time.sleep(100)"
+
+
+@needs_two_cores
+def test_a_job_says_whose_cores_it_shares() -> None:
+    first = Job()
+    process = first.start(*GRACE, "-np", "2", *python(BUSY))
+    assert process.stdout is not None
+    assert [process.stdout.readline().rpartition(":")[2] for _ in range(2)] == ["ready\n"] * 2
+    shared = Job().run("-np", "2", "true").stderr
+    apart = Job().run("-np", "2", "--bind-to", "none", "true").stderr
+    process.terminate()
+    process.communicate()
+    first.wait_until_gone()
+    assert re.search(r"CPUs [\d,-]+ are also those of your job \w{8} \(.*time\.sleep", shared)
+    assert apart == ""
