@@ -11,7 +11,6 @@ import os
 import shlex
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -59,7 +58,6 @@ def main(arguments: Sequence[str]) -> int:
         "hierarchy, 2 hosts of 2 ranks": measure(2, 2, None, ["hierarchy", args.rounds]),
         "hierarchy, 2 hosts of 2 ranks at 2 Gbit/s": measure(2, 2, _MIDDLE, ["hierarchy", 2]),
         "training, 3 hosts at 1 Gbit/s": measure(3, 1, _SLOW, ["training", args.rounds]),
-        "start, 16 ranks on 4 hosts": measure_start(),
         **many,
     }
     checks = check_hosts(cases, _SLOW_BYTES_PER_SECOND) + checks
@@ -116,18 +114,6 @@ def measure_many(rounds: int) -> Result:
         return result
 
 
-def measure_start() -> Result:
-    """Measure from the launcher's start to its end, and what of that one rank alone takes."""
-    script = "import sirtaki; sirtaki.init(); sirtaki.barrier(); sirtaki.shutdown()"
-    with bed_of(4, None) as (bed, _):
-        seconds = []
-        for _ in range(3):
-            start = time.perf_counter()
-            launch(bed, 4, sys.executable, "-c", script)
-            seconds.append(time.perf_counter() - start)
-    return {"seconds": sorted(seconds)[1]}
-
-
 def show(cases: Result, checks: Sequence[Check]) -> list[str]:
     """Return lines: a table for each case, then the targets."""
     lines = []
@@ -140,8 +126,6 @@ def show(cases: Result, checks: Sequence[Check]) -> list[str]:
                 rows.append([name, show_seconds(median), show_bytes(int(size)), rate])
         for name, quantiles in case.get("steps", {}).items():
             rows.append([name, show_seconds(quantiles["median"]), "", ""])
-        if "seconds" in case:
-            rows.append(["all", show_seconds(case["seconds"]), "", ""])
         lines += [title, *aligned(rows), ""]
     return [*lines, *(check.line() for check in checks)]
 

@@ -17,6 +17,7 @@ import control_plane
 import hosts
 import overheads
 import pairs
+import start
 import torch_distributed
 import train_step
 from output import RESULTS
@@ -53,6 +54,8 @@ def main() -> int:
     torch_distributed.main(output)
     wait_until_quiet()
     overheads.main(output)
+    wait_until_quiet()
+    start.main(output)
     control_plane.main(output)
     if hosts.reason_to_skip() is None:
         wait_until_quiet()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import compressed_step
+import start
 from control_plane import rows as control_plane_rows
 from refused import REFUSED
 from torch_distributed import rows
@@ -42,6 +43,9 @@ def write_summary(folder: Path) -> Path:
     control_plane = folder / "control_plane.json"
     if control_plane.exists():
         lines += _control_plane(json.loads(control_plane.read_text()))
+    starting = folder / "start.json"
+    if starting.exists():
+        lines += _start(json.loads(starting.read_text()))
     hosts = folder / "hosts.json"
     if hosts.exists():
         lines += _hosts(json.loads(hosts.read_text()))
@@ -134,8 +138,14 @@ def _hosts(result: Result) -> list[str]:
             for name, taken in by_name.items():
                 rows.append([name, show_bytes(int(size)), show_seconds(taken["median"])])
         rows += [[n, "", show_seconds(t["median"])] for n, t in case.get("steps", {}).items()]
-        if "seconds" in case:
-            rows.append(["all", "", show_seconds(case["seconds"])])
+        lines += [f"{title[0].upper()}{title[1:]}:", "", *_markdown(rows), ""]
+    return [*lines, *_targets(result), "", *_origin(result)]
+
+
+def _start(result: Result) -> list[str]:
+    lines = ["## Starting, ending and watching a job", ""]
+    for title, case in result["cases"].items():
+        rows = [["", ""], *([name, start.shown(title, value)] for name, value in case.items())]
         lines += [f"{title[0].upper()}{title[1:]}:", "", *_markdown(rows), ""]
     return [*lines, *_targets(result), "", *_origin(result)]
 

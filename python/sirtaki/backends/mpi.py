@@ -8,9 +8,7 @@ minimum and maximum of floats (where any NaN gives NaN), and products of complex
 
 from __future__ import annotations
 
-import ctypes.util
 import importlib.util
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -64,6 +62,10 @@ def built() -> bool:
     """Tell whether mpi4py and an MPI for it are installed, without importing or loading them."""
     if importlib.util.find_spec("mpi4py") is None:
         return False
+    # Both take long to import, and hardly any process asks.
+    import ctypes.util
+    import shutil
+
     # An MPI that pip installed is beside Python, whose folder need not be on the PATH.
     found = shutil.which("mpirun") or shutil.which("mpirun", path=str(Path(sys.executable).parent))
     return found is not None or ctypes.util.find_library("mpi") is not None

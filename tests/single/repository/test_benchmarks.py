@@ -167,6 +167,21 @@ def test_overheads_are_measured(tmp_path: Path, summary: ModuleType) -> None:
 
 
 @pytest.mark.job
+@pytest.mark.nightly
+def test_starts_and_ends_are_measured_beside_other_launchers(
+    tmp_path: Path, summary: ModuleType
+) -> None:
+    shown = benchmark("start.py", "--rounds=1", "--output", str(tmp_path))
+    cases = json.loads((tmp_path / "start.json").read_text())["cases"]
+    starts, ends, *_ = cases.values()
+    assert {"horovodrun", "torchrun, Gloo"} <= set(starts)
+    assert {"a rank of horovodrun", "the guardian", "a rank of torchrun"} <= set(ends)
+    assert all(seconds > 0 for seconds in (*starts.values(), *ends.values()))
+    assert "seconds from SIGKILL of a rank at most 0.35" in shown
+    assert "| horovodrun | " in summary.write_summary(tmp_path).read_text()
+
+
+@pytest.mark.job
 @pytest.mark.slow
 def test_allreduce_is_measured_beside_its_peers(
     tmp_path: Path, summary: ModuleType, mpi_jobs: ModuleType

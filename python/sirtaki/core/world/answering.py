@@ -26,6 +26,7 @@ from sirtaki.rendezvous.host.presence import Presence, Record, announce
 from sirtaki.rendezvous.trust.auth import own_identity
 
 _PATIENCE_SECONDS = 5.0
+_ENDING_SECONDS = 1.0
 _QUESTION_BYTES = 64
 _CREDENTIALS = struct.Struct("3i")
 _FRAMEWORKS = ("numpy", "torch", "tensorflow", "keras", "jax")
@@ -50,7 +51,8 @@ class Answering:
         self._socket.bind(self._presence.socket)
         self._socket.listen()
         _open.add(self)
-        threading.Thread(target=self._serve, name="sirtaki questions", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="sirtaki questions", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Answer no more; in a forked child without effect on its parent."""
@@ -59,6 +61,7 @@ class Answering:
             self._presence.remove()
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)  # ends the thread's wait
+            self._thread.join(_ENDING_SECONDS)  # else the interpreter's end finds what it holds
         self._socket.close()
 
     def _serve(self) -> None:

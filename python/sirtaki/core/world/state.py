@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sirtaki.backends import mpi
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.world import accelerators
-from sirtaki.core.world.snapshot import RankState, states
 from sirtaki.core.world.world import Entered, World
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.stores import tcp_store
+
+if TYPE_CHECKING:
+    from sirtaki.core.world.snapshot import RankState
 
 _NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
@@ -144,6 +148,8 @@ def snapshot(last: int = 16, patience: float = 2.0) -> list[RankState]:
     Raises:
         ValueError: Before ``init()``, or `last` is negative.
     """
+    from sirtaki.core.world.snapshot import states  # most processes never ask
+
     if last < 0:
         raise ValueError(f"last={last} must not be negative")
     return states(current_world().engine, last, patience)

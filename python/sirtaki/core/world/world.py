@@ -15,7 +15,6 @@ from sirtaki.core.operations import kinds
 from sirtaki.core.world import answering
 from sirtaki.core.world.affinity import engine_bound
 from sirtaki.core.world.links import Links, connect
-from sirtaki.core.world.snapshot import states
 from sirtaki.core.world.unpickling import ObjectSeals
 from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.network.tcp_socket import silent_seconds
@@ -192,8 +191,13 @@ class World:
             self.topology.rank,
             self.links.joined.hostnames,
             self.config.stacks_signal,
-            lambda: [str(state) for state in states(self.engine, _OPERATIONS, _PATIENCE_SECONDS)],
+            self._states,
         )
+
+    def _states(self) -> list[str]:
+        from sirtaki.core.world.snapshot import states  # most processes are never asked
+
+        return [str(state) for state in states(self.engine, _OPERATIONS, _PATIENCE_SECONDS)]
 
     def _end_meeting(self) -> None:
         if self._meeting is not None:

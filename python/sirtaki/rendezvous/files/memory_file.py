@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import platform
 import socket
 
 # Linux's own numbers: the modules of such a Python have no names for them.
@@ -48,7 +47,7 @@ def create(name: str, sealable: bool = False) -> int:
             raise
         raise OSError(
             errno.ENOSYS,
-            f"the kernel of {socket.gethostname()} ({platform.release()}) makes no files in memory "
+            f"the kernel of {socket.gethostname()} ({os.uname().release}) makes no files in memory "
             "(memfd_create), by which ranks share data: use Linux 3.17 or newer",
         ) from None
 
@@ -72,7 +71,7 @@ def _by_c_library(name: bytes, flags: int) -> int:
     if function is not None:
         file = function(name, ctypes.c_uint(flags))
     else:
-        number = _SYSCALLS.get(platform.machine())
+        number = _SYSCALLS.get(os.uname().machine)
         if number is None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         file = library.syscall(ctypes.c_long(number), name, ctypes.c_uint(flags))

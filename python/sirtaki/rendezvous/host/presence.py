@@ -11,9 +11,8 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _PRIVATE = 0o700
 _RECORD = "record.json"
@@ -21,8 +20,7 @@ _PATIENCE_SECONDS = 1.0
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """What a rank says of itself.
 
     job: the same for all ranks of a world. hostnames: of each rank's host. started: seconds since
@@ -40,8 +38,7 @@ class Record:
     signal: int = 0
 
 
-@dataclass(frozen=True)
-class Presence:
+class Presence(NamedTuple):
     """A record, and the folder that it lies in beside the socket that answers questions."""
 
     folder: Path
@@ -89,7 +86,7 @@ def announce(record: Record) -> Presence:
     presence = Presence(folder, record)
     presence.remove()  # of an earlier process with this number
     folder.mkdir(_PRIVATE)
-    text = json.dumps(asdict(record))
+    text = json.dumps(record._asdict())
     (folder / "new").write_text(text)
     (folder / "new").rename(folder / _RECORD)
     return presence

@@ -7,6 +7,7 @@ import errno
 import os
 import platform
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,7 +96,8 @@ def test_a_kernel_without_files_in_memory_is_named(
     old_python: pytest.MonkeyPatch, machine: str
 ) -> None:
     old_python.setattr(ctypes, "CDLL", _OldKernel)
-    old_python.setattr(platform, "machine", lambda: machine)
+    named = SimpleNamespace(machine=machine, release=platform.release())
+    old_python.setattr(os, "uname", lambda: named)
     words = r"the kernel of \S+ \(.*\) makes no files in memory .* Linux 3\.17 or newer"
     with pytest.raises(OSError, match=words):
         memory_file.create("some name")
