@@ -69,13 +69,13 @@ def ask(rank: Presence, question: str, patience: float) -> Any:
     """
     if not rank.alive:
         raise NoAnswer(f"process {rank.record.pid} has ended")
-    if _state(rank.record.pid) in _STOPPED:
-        raise NoAnswer(f"is stopped; kill -CONT {rank.record.pid} lets it go on")
+    _require_running(rank.record.pid)
     try:
         reply = json.loads(_exchange(rank.socket, question, patience))
     except ConnectionError:
         raise NoAnswer(f"process {rank.record.pid} has left the job") from None
     except (TimeoutError, ValueError):
+        _require_running(rank.record.pid)
         raise Busy(
             f"did not answer within {patience:g} s: a thread holds the interpreter's lock, in C "
             "code that does not let others run"
@@ -83,6 +83,11 @@ def ask(rank: Presence, question: str, patience: float) -> Any:
     if "error" in reply:
         raise NoAnswer(reply["error"])
     return reply["answer"]
+
+
+def _require_running(pid: int) -> None:
+    if _state(pid) in _STOPPED:
+        raise NoAnswer(f"is stopped; kill -CONT {pid} lets it go on")
 
 
 def dump(rank: Presence) -> str:
