@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 import sirtaki as hvd
 from sirtaki.core.config import Config
 from sirtaki.core.world.answering import Answering
+from sirtaki.core.world.state import current_world
 from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.host.presence import Presence, Record
 
@@ -198,3 +201,14 @@ class TestSignal:
     def test_one_that_programs_use_is_refused(self, text: str) -> None:
         with pytest.raises(ValueError, match="SIRTAKI_STACKS_SIGNAL="):
             Config.from_env({"SIRTAKI_STACKS_SIGNAL": text})
+
+
+def test_a_world_that_has_ended_waits_for_no_garbage_collection() -> None:
+    hvd.init()
+    world = weakref.ref(current_world())
+    gc.disable()
+    try:
+        hvd.shutdown()
+        assert world() is None
+    finally:
+        gc.enable()

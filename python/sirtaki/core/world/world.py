@@ -170,6 +170,7 @@ class World:
         atexit.unregister(self.close)
         if self._answering is not None:
             self._answering.close()
+            self._answering = None  # which knows us
         for process_set in self.process_sets:
             process_set._invalidate()
         self.process_sets.clear()
