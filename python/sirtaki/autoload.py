@@ -18,6 +18,11 @@ from sirtaki.stand_in import NAME, stand_in
 _DEVICES = ["cpu", "cuda", "xpu"]
 _TRUE = frozenset(("1", "true", "yes", "on"))
 _ENV_RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+# One of these is set by every starter that sets none of PyTorch's; see started_by.py.
+_STARTED = (
+    *("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"),
+    *("PALS_RANKID", "JSM_NAMESPACE_RANK", "SLURM_STEP_ID", "FLUX_TASK_RANK"),
+)
 
 
 def register() -> None:
@@ -41,19 +46,28 @@ def register() -> None:
 
 
 def _create(options: Any, backend_options: Any = None) -> Any:
+    _open_functions()
     from sirtaki.torch.distributed.group import create
 
     return create(options, backend_options)
 
 
 def _complete(dist: Any) -> None:
-    """Open to our groups what PyTorch keeps for its own; nothing is replaced anywhere else."""
-    _serve(dist, "monitored_barrier", "group")
-    _serve(dist, "split_group", "parent_pg")
-    handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
-    handlers["env"] = _env_rendezvous(handlers["env"])
+    """Change what PyTorch does only where the user has asked for it."""
+    if any(map(os.environ.get, _STARTED)):
+        handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
+        handlers["env"] = _env_rendezvous(handlers["env"])
     if os.environ.get("SIRTAKI_TORCH_DEFAULT", "").strip().lower() in _TRUE:
         stand_in(dist)
+
+
+@functools.cache
+def _open_functions() -> None:
+    """Open to our groups, once there is one, what PyTorch keeps for its own."""
+    import torch.distributed as dist
+
+    _serve(dist, "monitored_barrier", "group")
+    _serve(dist, "split_group", "parent_pg")
 
 
 def _serve(dist: Any, name: str, parameter: str) -> None:
