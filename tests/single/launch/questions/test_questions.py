@@ -137,7 +137,7 @@ def test_the_ranks_of_a_job_tell_what_they_are_doing(script: str, job: Job) -> N
 
 def test_stacks_of_a_rank_in_a_python_loop(script: str, job: Job) -> None:
     with running("in_a_loop", script, job) as found:
-        shown = found.ask("stacks", "--rank", "1")
+        shown = found.ask("stacks", "--rank", "1", "--patience", "20")
     assert shown.returncode == 0
     assert f"rank 1 (process {found.pids[1]} on localhost): " in shown.stdout
     assert "in in_a_loop" in shown.stdout
@@ -187,7 +187,7 @@ def test_stacks_of_a_job_of_torchrun(script: str, job: Job) -> None:
     needs.package("torch")
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")
     with running("in_a_loop", script, job, launcher) as found:
-        shown = found.ask("stacks")
+        shown = found.ask("stacks", "--patience", "20")
     assert shown.returncode == 0
     assert "in in_a_loop" in shown.stdout
     assert "in asleep" in shown.stdout
