@@ -54,10 +54,11 @@ def _create(options: Any, backend_options: Any = None) -> Any:
 
 def _complete(dist: Any) -> None:
     """Change what PyTorch does only where the user has asked for it."""
-    if any(map(os.environ.get, _STARTED)):
+    by_default = os.environ.get("SIRTAKI_TORCH_DEFAULT", "").strip().lower() in _TRUE
+    if by_default or any(map(os.environ.get, _STARTED)):
         handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
         handlers["env"] = _env_rendezvous(handlers["env"])
-    if os.environ.get("SIRTAKI_TORCH_DEFAULT", "").strip().lower() in _TRUE:
+    if by_default:
         stand_in(dist)
 
 
