@@ -36,9 +36,11 @@ class RoundedSum {
   RoundedSum(const Op& op, const Segments& in) : form_(op), op_(op) {
     op_.dtype = form_.codec()->dtype;
     if (op_.dtype == Dtype::kF32) {
-      throw invalid(std::string(sirtaki::name(op.codec)) +
-                    " can only be summed by the engine's own transports: where these do not serve, "
-                    "choose float16, bfloat16 or no compression");
+      throw Error(ErrorCode::kInvalid,
+                  std::string(sirtaki::name(op.codec)) +
+                      " can only be summed by the engine's own transports: where these do not "
+                      "serve, choose float16, bfloat16 or no compression",
+                  Scope::kAllMembers);
     }
     op_.codec = CodecId::kNone;
     op_.longest = form_.bytes(in);
