@@ -28,6 +28,14 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_picture_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "result.svg"
+    done = bench("-np", "1", "--max-bytes", "64", "--seconds", "0.001", "--plot", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in path.read_text()
+
+
 def test_two_ranks_are_measured_and_written_as_json(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     done = bench("-np", "2", "--max-bytes", "1024", "--seconds", "0.001", "--json", str(path))

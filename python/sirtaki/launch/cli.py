@@ -6,27 +6,61 @@ import difflib
 import importlib
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sirtaki
 
-# Name: what it does, the module that does it, and its function of the remaining arguments.
-_SUBCOMMANDS = {
-    "run": ("run a script as several processes", "sirtaki.launch.cli", "run"),
-    "submit": ("submit a job to Slurm or PBS", "sirtaki.launch.starters.submit", "main"),
-    "doctor": (
-        "show what works here, and why something does not",
-        "sirtaki.launch.doctor.doctor",
-        "main",
-    ),
-    "ps": ("list your jobs here, and what one is doing", "sirtaki.launch.questions.ps", "main"),
-    "stacks": (
-        "show where every thread of a job's ranks is",
-        "sirtaki.launch.questions.stacks",
-        "main",
-    ),
-    "caffe": ("train, test and measure Caffe's nets", "sirtaki_caffe.commands.main", "main"),
-    "bench": ("measure collectives on this machine", "sirtaki.observe.bench", "main"),
+
+@dataclass(frozen=True)
+class Subcommand:
+    """A word after `sirtaki`.
+
+    summary: what it does. module: that does it, by `function` of the remaining arguments; its
+    `make_parser()` makes the parser of these.
+    """
+
+    summary: str
+    module: str
+    function: str = "main"
+
+
+GROUPS = {
+    "Run": {
+        "run": Subcommand("run a script as several processes", "sirtaki.launch.cli", "run"),
+        "submit": Subcommand("submit a job to Slurm or PBS", "sirtaki.launch.starters.submit"),
+        "new": Subcommand("write a training script to start from", "sirtaki.launch.new"),
+    },
+    "Look into jobs that run": {
+        "ps": Subcommand(
+            "list your jobs here, or say what one does", "sirtaki.launch.questions.ps"
+        ),
+        "stacks": Subcommand(
+            "show where every thread of a job's ranks is", "sirtaki.launch.questions.stacks"
+        ),
+    },
+    "Check and measure": {
+        "doctor": Subcommand(
+            "show what works here, why something does not, and what to do",
+            "sirtaki.launch.doctor.doctor",
+        ),
+        "bench": Subcommand("measure collectives on this machine", "sirtaki.observe.bench"),
+    },
+    "Caffe's nets": {
+        "caffe": Subcommand("train, test and measure them", "sirtaki_caffe.commands.main"),
+    },
+    "Your shell": {
+        "completion": Subcommand("print what completes these words", "sirtaki.launch.completion"),
+    },
 }
+_SUBCOMMANDS = {name: each for group in GROUPS.values() for name, each in group.items()}
+_EXAMPLES = """\
+examples:
+  sirtaki new pytorch train.py                    a script that trains at any size
+  sirtaki run -np 4 python train.py               four processes on this machine
+  sirtaki run -H node1:4,node2:4 python train.py  eight processes on two machines
+  sirtaki stacks JOB                              where it hangs; `sirtaki ps` lists jobs
+
+`sirtaki SUBCOMMAND --help` lists the flags of one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,8 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         print(f"sirtaki: error: unknown subcommand {name!r}{hint}\n{_usage()}", file=sys.stderr)
         return 2
-    _, module, function = _SUBCOMMANDS[name]
-    return _exit_code(module, function, rest)
+    chosen = _SUBCOMMANDS[name]
+    return _exit_code(chosen.module, chosen.function, rest)
 
 
 def horovodrun(arguments: Sequence[str] | None = None) -> int:
@@ -88,8 +122,11 @@ def _exit_code(module: str, function: str, arguments: Sequence[str]) -> int:
 
 
 def _usage() -> str:
-    lines = [f"  {name:8} {summary}" for name, (summary, _, _) in _SUBCOMMANDS.items()]
-    return "\n".join(["usage: sirtaki <subcommand> …", "", *lines])
+    lines = ["usage: sirtaki SUBCOMMAND ..."]
+    for title, subcommands in GROUPS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:11} {each.summary}" for name, each in subcommands.items()]
+    return "\n".join([*lines, "", _EXAMPLES])
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
         settings.output_directory,
         settings.timestamps,
         errors=Errors(settings.verbose),
+        tee=settings.tee,
     )
     outputs.prepare()
     if settings.verbose:
@@ -52,5 +53,7 @@ def _open_files(job: Job) -> int:
     """How many files we open: streams of the ranks here, of hosts, connections to the store."""
     settings = job.settings
     here = sum(len(plan.slots) for plan in job.plans if plan.argv is None)
-    copies = 0 if settings.output_directory is None else STREAMS_OF_A_RANK * len(settings.slots)
+    directories = (settings.output_directory, settings.tee)
+    kinds = sum(directory is not None for directory in directories)
+    copies = kinds * STREAMS_OF_A_RANK * len(settings.slots)
     return STREAMS_OF_A_RANK * here + 3 * len(job.plans) + len(settings.slots) + copies

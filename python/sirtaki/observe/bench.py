@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shlex
 import sys
@@ -26,9 +27,15 @@ memcpy: every rank copies as many bytes at the same time, none of them in a cach
 
 def main(arguments: Sequence[str]) -> int:
     """Run `sirtaki bench …`; returns the exit code."""
-    args = _parse(arguments)
-    if args.json and not Path(args.json).resolve().parent.is_dir():
-        print(f"sirtaki bench: error: no folder for {args.json}", file=sys.stderr)
+    args = make_parser().parse_args(arguments)
+    for name in filter(None, (args.json, args.plot)):
+        if not Path(name).resolve().parent.is_dir():
+            print(f"sirtaki bench: error: no folder for {name}", file=sys.stderr)
+            return _WRONG_ARGUMENTS
+    if args.plot and importlib.util.find_spec("matplotlib") is None:
+        print(
+            "sirtaki bench: error: --plot needs matplotlib: pip install matplotlib", file=sys.stderr
+        )
         return _WRONG_ARGUMENTS
     plan = Plan(sizes_between(_SMALLEST, args.max_bytes), seconds=args.seconds)
     facts = machine_facts()
@@ -52,10 +59,16 @@ def main(arguments: Sequence[str]) -> int:
             "timings": timings,
         }
         Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
+    if args.plot:
+        # Here, because it imports matplotlib.
+        from sirtaki.observe.plot import draw
+
+        draw(timings, args.num_proc, args.plot)
     return 0
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of `sirtaki bench`."""
     parser = argparse.ArgumentParser("sirtaki bench", description=__doc__)
     parser.add_argument(
         "operation",
@@ -72,7 +85,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--seconds", type=float, default=0.04, help="that each of 8 turns should take (0.04)"
     )
     parser.add_argument("--json", metavar="FILE", help="write the measurements there")
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw them there, as .svg, .png or .pdf (needs matplotlib)"
+    )
+    return parser
 
 
 def _size(text: str) -> int:

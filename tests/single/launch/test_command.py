@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import stat
 import subprocess
@@ -155,6 +156,35 @@ def test_output_is_copied_raw_to_files_and_still_shown(job: Job, tmp_path: Path)
         assert (directory / f"rank.{rank}" / "stdout").read_bytes() == b"\xff\r"
         assert (directory / f"rank.{rank}" / "stderr").read_text() == f"err {rank}\n"
         assert f"[{rank}]<stderr>:err {rank}\n" in done.stderr
+
+
+def test_tee_keeps_all_that_a_rank_prints_in_one_file(job: Job, tmp_path: Path) -> None:
+    directory = tmp_path / "logs"
+    directory.mkdir()
+    (directory / "rank.0.log").write_text("of the job before\n")
+    code = "print('out', flush=True); import sys; print('err', file=sys.stderr)"
+    done = job.run("-np", "2", "--tee", str(directory), *python(code))
+    assert done.returncode == 0, done.stderr
+    assert "[1]<stdout>:out\n" in done.stdout
+    for rank in (0, 1):
+        lines = (directory / f"rank.{rank}.log").read_text().splitlines()
+        assert sorted(lines) == ["err", "out"]
+
+
+def test_ranks_have_colours_on_a_terminal_alone(job: Job) -> None:
+    def shown(**extra: str) -> bytes:
+        reader, terminal = pty.openpty()
+        command = [*HOROVODRUN, "-np", "1", "echo", "hello"]
+        environment = {**job.environment, "TERM": "xterm", "NO_COLOR": "", **extra}
+        subprocess.run(command, stdout=terminal, env=environment, timeout=LIMIT, check=True)
+        os.close(terminal)
+        with os.fdopen(reader, "rb") as file:
+            return file.readline()
+
+    assert shown() == b"\x1b[36m[0]<stdout>:\x1b[0mhello\r\n"
+    assert shown(NO_COLOR="1") == b"[0]<stdout>:hello\r\n"
+    assert shown(TERM="dumb") == b"[0]<stdout>:hello\r\n"
+    assert job.run("-np", "1", "echo", "hello", TERM="xterm").stdout == "[0]<stdout>:hello\n"
 
 
 def test_an_output_directory_that_cannot_be_made_is_refused(job: Job, tmp_path: Path) -> None:

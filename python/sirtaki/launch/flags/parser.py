@@ -90,6 +90,11 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         metavar="DIR",
         help="also write each rank's output to DIR/rank.<rank>/stdout and stderr",
     )
+    parser.add_argument(
+        "--tee",
+        metavar="DIR",
+        help="also write each rank's output, stdout and stderr together, to DIR/rank.<rank>.log",
+    )
     parser.add_argument("--disable-cache", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--termination-grace-seconds", type=seconds, default=5.0, help=argparse.SUPPRESS

@@ -45,8 +45,9 @@ class Settings:
     slots: one a rank. command: program and arguments. variables: what the workers see besides the
     environment and their place. forwarded: the same, of the user's choice. ssh: how other hosts are
     reached. interfaces: the network interfaces to use, none for those on the way to the hosts.
-    bind_to: as --bind-to says, None when it was not given. start_timeout, grace: seconds. dry_run:
-    only say what would be done. mpi: mpirun starts the job.
+    bind_to: as --bind-to says, None when it was not given. start_timeout, grace: seconds.
+    output_directory, tee: where copies of the output go. dry_run: only say what would be done. mpi:
+    mpirun starts the job.
     """
 
     slots: list[Slot]
@@ -59,6 +60,7 @@ class Settings:
     start_timeout: float = DEFAULT_START_TIMEOUT
     grace: float = DEFAULT_GRACE
     output_directory: str | None = None
+    tee: str | None = None
     timestamps: bool = False
     verbose: bool = False
     dry_run: bool = False
@@ -117,6 +119,7 @@ def make_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Setti
         start_timeout=resolve_start_timeout(args.start_timeout, environ),
         grace=args.termination_grace_seconds,
         output_directory=args.output_filename,
+        tee=args.tee,
         timestamps=args.prefix_timestamp,
         verbose=args.verbose,
         dry_run=args.dry_run,
@@ -130,6 +133,8 @@ def mpi_arguments(values: Mapping[str, object]) -> MpiArguments | None:
     texts = {"--mpi-args": values.get("mpi_args"), "--binding-args": values.get("binding_args")}
     given = [flag for flag, text in texts.items() if text]
     if controller == "mpi":
+        if values.get("tee") is not None:
+            raise LaunchError("--tee: with --mpi it is mpirun that writes; give --output-filename")
         return MpiArguments(
             binding=_words("--binding-args", texts["--binding-args"]),
             extra=_words("--mpi-args", texts["--mpi-args"]),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from sirtaki.launch.errors import FAILED, LaunchError
+from sirtaki.launch.output.colours import takes_colours
 
 Wait = Callable[[int], bool]
 # How long a reader who takes nothing is waited for when the job is to end.
@@ -34,6 +35,7 @@ class Destination:
 
     def __init__(self, target: TextIO, wait: Wait = wait_until_writable) -> None:
         self.wait = wait
+        self.coloured = takes_colours(target)
         self._target = target
         self._descriptor = _descriptor_of(target)
         self._encoding = target.encoding or "utf-8"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import codecs
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, TextIO, cast
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.output.colours import in_colour_of_rank
 from sirtaki.launch.output.destination import Destination, Wait, wait_until_writable
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.tracebacks import Traceback, TracebackFinder
@@ -60,8 +62,9 @@ class LineSplitter:
 class RankStream:
     """One output stream of one rank.
 
-    target: where its lines go, each after "[rank]<name>:". timestamps: put the time before that.
-    copy: a file that takes the bytes as they are. errors: where tracebacks are taken note of, None
+    target: where its lines go, each after "[rank]<name>:", in the rank's colour if the target
+    shows colours. timestamps: put the time before that. copies: files that take the bytes as they
+    are. errors: where tracebacks are taken note of, None
     to show them as they are.
     """
 
@@ -71,16 +74,18 @@ class RankStream:
         name: str,
         target: Destination,
         timestamps: bool,
-        copy: BinaryIO | None,
+        copies: Sequence[BinaryIO] = (),
         errors: Errors | None = None,
     ) -> None:
         self._rank = rank
         self._errors = errors
         self._finder = TracebackFinder()
         self._prefix = f"[{rank}]<{name}>:"
+        if target.coloured:
+            self._prefix = in_colour_of_rank(rank, self._prefix)
         self._target = target
         self._timestamps = timestamps
-        self._copy = copy
+        self._copies = copies
         self._splitter = LineSplitter()
         self._after_return = False
 
@@ -89,19 +94,19 @@ class RankStream:
 
         Raises LaunchError when it or the copy cannot be written, BrokenPipeError when nobody reads.
         """
-        if self._copy is not None:
+        for copy in self._copies:
             try:
-                self._copy.write(data)
+                copy.write(data)
             except OSError as error:
                 raise LaunchError(
-                    f"cannot write {self._copy.name!r}: {error.strerror}", exit_code=1
+                    f"cannot write {copy.name!r}: {error.strerror}", exit_code=1
                 ) from error
         self._take(self._splitter.feed(data))
 
     def finish(self) -> None:
         """Take the end of the stream: pass on an incomplete last line."""
-        if self._copy is not None:
-            self._copy.close()
+        for copy in self._copies:
+            copy.close()
         self._take(self._splitter.finish())
         self.release()
 
@@ -163,8 +168,9 @@ def create_directory(path: str) -> None:
 class Outputs:
     """Makes the streams of all ranks of a job of `size` ranks.
 
-    stdout, stderr: where lines go. directory: receives rank.<zero padded>/stdout and stderr.
-    timestamps: begin every line with the time. wait: see Destination. errors: see RankStream.
+    stdout, stderr: where lines go. directory: receives rank.<zero padded>/stdout and stderr. tee:
+    another, which receives rank.<zero padded>.log with both streams. timestamps: begin every line
+    with the time. wait: see Destination. errors: see RankStream.
     """
 
     def __init__(
@@ -176,11 +182,13 @@ class Outputs:
         timestamps: bool = False,
         wait: Wait = wait_until_writable,
         errors: Errors | None = None,
+        tee: str | None = None,
     ) -> None:
         self.errors = errors
         self._digits = len(str(size - 1))
         self._targets = {"stdout": Destination(stdout, wait), "stderr": Destination(stderr, wait)}
         self._directory = directory
+        self._tee = tee
         self._timestamps = timestamps
 
     def wait_with(self, wait: Wait) -> None:
@@ -193,22 +201,34 @@ class Outputs:
         self._targets["stderr"].say(message)
 
     def prepare(self) -> None:
-        """Create the directory now. Raises LaunchError when that is impossible."""
-        if self._directory is not None:
-            create_directory(self._directory)
+        """Create the directories now. Raises LaunchError when that is impossible."""
+        for directory in (self._directory, self._tee):
+            if directory is not None:
+                create_directory(directory)
 
     def open(self, rank: int, name: str) -> RankStream:
         """Open stream `name` ("stdout" or "stderr") of a rank. Raises LaunchError."""
         errors = self.errors if name == "stderr" else None
-        copy = self._open_copy(rank, name)
-        return RankStream(rank, name, self._targets[name], self._timestamps, copy, errors)
+        copies = self._open_copies(rank, name)
+        return RankStream(rank, name, self._targets[name], self._timestamps, copies, errors)
 
-    def _open_copy(self, rank: int, name: str) -> BinaryIO | None:
-        if self._directory is None:
-            return None
-        path = Path(self._directory) / f"rank.{rank:0{self._digits}d}" / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return path.open("wb", buffering=0)
-        except OSError as error:
-            raise LaunchError(f"cannot create {str(path)!r}: {error.strerror}") from None
+    def _open_copies(self, rank: int, name: str) -> list[BinaryIO]:
+        number = f"rank.{rank:0{self._digits}d}"
+        copies = []
+        if self._directory is not None:
+            copies.append(_open_copy(Path(self._directory) / number / name, empty=True))
+        if self._tee is not None:
+            path = Path(self._tee) / f"{number}.log"
+            # The first of the two streams that share it.
+            copies.append(_open_copy(path, empty=name == "stdout"))
+        return copies
+
+
+def _open_copy(path: Path, empty: bool) -> BinaryIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if empty:
+            path.write_bytes(b"")
+        return cast(BinaryIO, path.open("ab", buffering=0))
+    except OSError as error:
+        raise LaunchError(f"cannot create {str(path)!r}: {error.strerror}") from None

@@ -17,13 +17,7 @@ _HEADINGS = ("JOB", "RANKS HERE", "SINCE", "COMMAND")
 
 def main(arguments: Sequence[str]) -> int:
     """Run `sirtaki ps …`; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="sirtaki ps",
-        description="List your jobs on this machine that have called init(), whoever started "
-        "them; of one job, show what all its ranks are doing.",
-    )
-    parser.add_argument("job", nargs="?", help="a name of the list, or a rank's process id")
-    args = parser.parse_args(arguments)
+    args = make_parser().parse_args(arguments)
     if args.job is None:
         _list()
         return 0
@@ -33,6 +27,17 @@ def main(arguments: Sequence[str]) -> int:
         print(f"sirtaki ps: error: {error}", file=sys.stderr)
         return 2
     return _show(ranks)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of `sirtaki ps`."""
+    parser = argparse.ArgumentParser(
+        prog="sirtaki ps",
+        description="List your jobs on this machine that have called init(), whoever started "
+        "them; of one job, show what all its ranks are doing.",
+    )
+    parser.add_argument("job", nargs="?", help="a name of the list, or a rank's process id")
+    return parser
 
 
 def _list() -> None:

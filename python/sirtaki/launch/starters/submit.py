@@ -16,7 +16,7 @@ from sirtaki.launch.starters.job_script import SCHEDULERS, SubmitRequest
 _PROG = "sirtaki submit"
 
 
-def make_submit_parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Make the parser of all flags; what begins with the first non-flag is `command`."""
     parser = LaunchParser(
         prog=_PROG,
@@ -57,7 +57,7 @@ def make_submit_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Do what the arguments say; returns the exit code, that of sbatch or qsub if it ran."""
     try:
-        args = make_submit_parser().parse_args(arguments)
+        args = make_parser().parse_args(arguments)
         make_script, submit = SCHEDULERS[args.scheduler]
         # Beside the interpreter: the program is this installation's, whatever modules change.
         script = make_script(_request(args), Path(sys.executable).parent)

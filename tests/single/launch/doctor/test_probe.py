@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,6 +47,20 @@ def test_an_import_that_hangs_is_given_up(module: Path, monkeypatch: pytest.Monk
     module.write_text("import time; time.sleep(600)")
     monkeypatch.setattr(probe, "_IMPORT_SECONDS", 0.3)
     assert "did not end within 0.3 s" in probe.probe_module("probed").detail
+
+
+def test_a_framework_that_is_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: None)
+    finding = probe.probe_module("jax")
+    assert (finding.works, finding.fix.split(",")[0]) == (False, "pip install jax optax")
+
+
+def test_little_shared_memory_says_how_to_get_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe.shutil, "disk_usage", lambda path: SimpleNamespace(free=64 << 20))
+    finding = next(each for each in probe.system() if each.name == "/dev/shm")
+    assert not finding.works
+    assert finding.detail.startswith("64 MiB free")
+    assert "--shm-size=1g" in finding.fix
 
 
 @pytest.mark.parametrize("name", ["no_such_module", "no_such_package.part"])

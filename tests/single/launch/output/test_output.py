@@ -128,6 +128,6 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_reported_with_the_files_name() -> None:
     stream = Outputs(1, io.StringIO(), io.StringIO()).open(0, "stdout")
     with Path("/dev/full").open("wb", buffering=0) as full:
-        stream._copy = full  # type: ignore[assignment]
+        stream._copies = [full]  # type: ignore[list-item]
         with pytest.raises(LaunchError, match=r"/dev/full.*No space left"):
             stream.write(b"x")

@@ -1,0 +1,1 @@
+"""Scripts to start from, which `sirtaki new` copies: each trains at any number of processes."""

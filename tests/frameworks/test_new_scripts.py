@@ -1,0 +1,29 @@
+"""The scripts of `sirtaki new` train on TensorFlow, Keras and JAX at any number of processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from sirtaki.launch.new import main
+from tests.single.launching import Job
+
+pytestmark = [pytest.mark.job, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("framework", ["keras", "tensorflow", "jax"])
+def test_a_script_trains(tmp_path: Path, framework: str, ranks: int) -> None:
+    path = tmp_path / "train.py"
+    assert main([framework, str(path)]) == 0
+    done = Job().run(
+        *("-np", str(ranks), "bash", "-c", f"cd '{tmp_path}' && {sys.executable} train.py"),
+        KERAS_BACKEND="torch",
+        TF_CPP_MIN_LOG_LEVEL="2",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if "loss" in line]
+    assert len(losses) == 5
+    assert losses[-1] < 0.5 * losses[0]
