@@ -1,6 +1,5 @@
 #include "engine/agreement.h"
 
-#include <cstdio>
 #include <utility>
 
 #include "collectives/kinds.h"
@@ -329,10 +328,8 @@ void Agreement::check_deadlock(int64_t now_ns) {
     if (!ended_) all = sequencing_->all_blocked(now_ns);
   }
   if (all.empty()) return;
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, " for %g s", limit);
   const std::string why =
-      std::string(kDeadlocked) + seconds +
+      std::string(kDeadlocked) + " for " + seconds_text(limit) +
       ", each waiting for another: let all ranks call the same operations in the same order "
       "(SIRTAKI_DEADLOCK_SECONDS sets how long is too long):" +
       all;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,13 @@
 #include "transport/channel.h"
 
 namespace sirtaki {
+
+/// A limit as messages state it: `0.5 s`.
+inline std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds);
+  return text;
+}
 
 /// How the engine looks for good settings by itself.
 struct AutotuneOptions {

@@ -1,19 +1,14 @@
 #include "engine/control/relay.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "engine/options.h"
 
 namespace sirtaki {
 namespace {
 
 constexpr int64_t kHeartbeatNs = 1'000'000'000;
 constexpr int64_t kMoreForFirst = 3;  ///< so many times its usual time
-
-std::string seconds_text(int64_t ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", static_cast<double>(ns) * 1e-9);
-  return text;
-}
 
 }  // namespace
 
@@ -180,7 +175,8 @@ void Relay::check_silence(int64_t now_ns) {
     const bool counts = peer.link.open() && !peer.bye;
     if (!counts || now_ns - peer.heard_ns <= timeout_ns_) continue;
     lost_({peer.link.rank(), -1,
-           "the leader of its host was silent for " + seconds_text(timeout_ns_) +
+           "the leader of its host was silent for " +
+               seconds_text(static_cast<double>(timeout_ns_) * 1e-9) +
                ": it is stopped or overloaded, or the network between is cut "
                "(SIRTAKI_HOST_TIMEOUT_SECONDS sets how long is too long)"});
     spread_loss();  // to the silent one too: it may go on one day

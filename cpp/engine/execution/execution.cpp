@@ -1,7 +1,6 @@
 #include "engine/execution/execution.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "engine/observe/rank_state.h"
@@ -158,10 +157,9 @@ void Execution::require_progress(Flight& flight, int64_t now_ns) const {
 void Execution::give_up_waiting(const std::string& what, const Awaited& awaited,
                                 int64_t now_ns) const {
   const int peer = awaited.rank;
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%g s", context_.options.data_timeout_seconds);
-  std::string why =
-      what + " made no progress for " + seconds + " on " + context_.name_of(context_.rank);
+  std::string why = what + " made no progress for " +
+                    seconds_text(context_.options.data_timeout_seconds) + " on " +
+                    context_.name_of(context_.rank);
   if (peer != Awaited::kNobody) {
     why += ", which waits " + wait_text(awaited.phase, awaited.chunk, context_.name_of(peer));
     if (context_.hosts.host_of(peer) == context_.hosts.host_of(context_.rank)) {

@@ -346,15 +346,16 @@ std::vector<std::string> Sequencer::check_stalls(int64_t now_ns, const StateOf& 
   std::vector<std::string> warnings;
   if (ended_) return warnings;
   for (const Stall& stall : find_stalls(reports_, options_, now_ns, state_of)) {
-    const std::string seconds = std::to_string(static_cast<int>(stall.seconds)) + " s";
     if (stall.fails) {
       fail(*stall.pending, ErrorCode::kTimeout,
-           "not submitted within " + seconds + "; missing ranks: " + stall.missing);
+           "not submitted within " + seconds_text(options_.stall_shutdown_seconds) +
+               "; missing ranks: " + stall.missing);
       reports_.take(*stall.pending);
     } else {
       stall.pending->warned_ns = now_ns;
       warnings.push_back(describe(base_of(*stall.pending), stall.pending->ordinal) +
-                         " has waited for " + seconds + "; missing ranks: " + stall.missing);
+                         " has waited for " + std::to_string(static_cast<int>(stall.seconds)) +
+                         " s; missing ranks: " + stall.missing);
     }
   }
   return warnings;
