@@ -15,16 +15,16 @@ constexpr int64_t kMostChunk = int64_t{1} << 48;
 }  // namespace
 
 Agreement::Agreement(RankContext& context, const Backend& backend, Recorder& recorder,
-                     Control::Relays relays, Events events)
+                     const Control::Carrier& carrier, Events events)
     : context_(context),
       recorder_(recorder),
       events_(std::move(events)),
       sets_(context.size),
       negotiation_(context.rank, sets_, negotiation_events()),
-      control_(context.hosts, context.rank, context.region, context.doorbell, std::move(relays)),
+      control_(context, carrier, events_.lost),
       chunk_bytes_(static_cast<size_t>(context.options.chunk_bytes)) {
   if (context.rank != 0) return;
-  sequencing_ = std::make_unique<Sequencing>(context, backend, control_, events_.lost);
+  sequencing_ = std::make_unique<Sequencing>(context, backend, control_, carrier.relay);
 }
 
 void Agreement::begin() {
@@ -55,16 +55,11 @@ std::unique_ptr<Entry> Agreement::entry_of(Submission submission) const {
   if (const std::string why = malformed(submission.request); !why.empty()) {
     throw invalid(context_.name_of(context_.rank) + " asks for what cannot be: " + why);
   }
-  auto entry = std::make_unique<Entry>();
-  entry->inputs = std::move(submission.inputs);
-  entry->outputs = std::move(submission.outputs);
-  entry->allocate = std::move(submission.allocate);
-  entry->number = submission.number;
-  entry->handle = submission.handle ? std::move(submission.handle) : std::make_shared<Handle>();
+  auto entry = std::make_unique<Entry>(std::move(submission));
+  if (entry->handle == nullptr) entry->handle = std::make_shared<Handle>();
   Writer writer(entry->encoded);
-  submission.request.encode(writer);
+  entry->request.encode(writer);
   require_frame_size(entry->encoded.size() + sizeof(Up));
-  entry->request = std::move(submission.request);
   return entry;
 }
 
@@ -96,10 +91,8 @@ void Agreement::tell(std::string_view message, bool urgent) {
 }
 
 void Agreement::invite(int rank) {
-  std::string message;
-  Writer(message).put(Up::kMeet).put(static_cast<int32_t>(rank));
   const std::lock_guard lock(mutex_);
-  if (!ended_) tell(message, true);
+  if (!ended_) tell(message_of(Up::kMeet, rank), true);
 }
 
 std::shared_ptr<Handle> Agreement::ask() {
@@ -107,9 +100,7 @@ std::shared_ptr<Handle> Agreement::ask() {
   if (ended_) return nullptr;
   if (asked_ == nullptr || asked_->done()) {
     asked_ = std::make_shared<Handle>();
-    std::string message;
-    Writer(message).put(Up::kAsk);
-    tell(message, true);
+    tell(message_of(Up::kAsk), true);
     if (sequencing_ != nullptr) sequencing_->advance();
   }
   return asked_;
@@ -124,11 +115,9 @@ void Agreement::leave() {
   const std::lock_guard lock(mutex_);
   // Peers that have not yet looked would take a leaving rank for the reason of the loss.
   if (ended_ || context_.doorbell.aborted()) return;
-  std::string message;
-  Writer(message).put(Up::kShutdown);
   try {
     if (sequencing_ != nullptr) sequencing_->advance();
-    tell(message, true);
+    tell(message_of(Up::kShutdown), true);
   } catch (const std::exception& error) {
     events_.lost(
         {context_.rank, -1, std::string("it could not say that it leaves: ") + error.what()});
@@ -220,8 +209,7 @@ bool Agreement::has_work() {
 
 void Agreement::change_sets(const Request& change) {
   const std::lock_guard lock(mutex_);
-  if (change.kind == Kind::kRemoveSet) return sets_.remove(change.root);
-  sets_.add(change.root, {change.splits.begin(), change.splits.end()});
+  sets_.change(change);
 }
 
 void Agreement::done(const Flight& flight) {

@@ -40,7 +40,7 @@ class Agreement {
   };
 
   Agreement(RankContext& context, const Backend& backend, Recorder& recorder,
-            Control::Relays relays, Events events);
+            const Control::Carrier& carrier, Events events);
 
   // From any thread.
 

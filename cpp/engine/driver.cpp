@@ -11,11 +11,11 @@ constexpr int64_t kLookAgainNs = 100'000'000;
 
 }  // namespace
 
-Driver::Driver(RankContext& context, Agreement& agreement, Execution& execution,
-               Callbacks& callbacks, Events events)
+Driver::Driver(RankContext& context, Agreement& agreement, Runner& runner, Callbacks& callbacks,
+               Events events)
     : context_(context),
       agreement_(agreement),
-      execution_(execution),
+      runner_(runner),
       callbacks_(callbacks),
       events_(std::move(events)) {}
 
@@ -37,14 +37,14 @@ bool Driver::await_role() {
 
 /// Gives the role back, and lets the engine thread hear news from now on.
 void Driver::leave() {
-  const uint32_t messages = execution_.prepare_messages();
-  const bool busy = execution_.busy();
+  const uint32_t messages = runner_.prepare_messages();
+  const bool busy = runner_.busy();
   const Agreement::Rest rest = agreement_.rest(messages);
   role_.unlock();
   // Not before: the engine thread, rung, would find the role taken and sleep again.
   const bool news = context_.doorbell.aborted()
                         ? rest.expects_end
-                        : agreement_.has_news(rest) || execution_.has_news(messages);
+                        : agreement_.has_news(rest) || runner_.has_news(messages);
   if (busy || rest.left_over || news) context_.doorbell.ring_engine();
   sleepers_.nudge();
 }
@@ -75,7 +75,7 @@ bool Driver::wait(Handle& handle, int64_t limit_ns) {
 Sleep Driver::sleep_for() {
   const int64_t now = now_ns();
   looks_ = looks_due(now);
-  return execution_.prepare(now);
+  return runner_.prepare(now);
 }
 
 int64_t Driver::step(int64_t now_ns) {
@@ -89,13 +89,13 @@ int64_t Driver::step(int64_t now_ns) {
     guard([&] {
       doorbell.check_abort();
       more = round([] { return false; });
-      if (more || !execution_.busy()) return;
+      if (more || !runner_.busy()) return;
       doorbell.rest_engine(sleep_for().news());
       more = has_work();
     });
   const bool due = looks_due(now_ns);
   if (due) look_ns_ = now_ns + kLookAroundNs;
-  execution_.busy() ? role_.unlock() : leave();
+  runner_.busy() ? role_.unlock() : leave();
   if (due) events_.looks_around(now_ns);
   callbacks_.run();
   return more ? now_ns : now_ns + kLookAgainNs;
@@ -136,7 +136,7 @@ void Driver::take_turn() {
     const int64_t limit = now + context_.options.engine_spin_ns;
     looks_ = false;
     look_ns_ = now + kLookAroundNs;
-    const auto idle = [&] { return !has_work() && !execution_.busy(); };
+    const auto idle = [&] { return !has_work() && !runner_.busy(); };
     drive(false, kForever,
           [&] { return looks_ || (idle() && (sleepers_.any() || now_ns() >= limit)); });
   }

@@ -28,11 +28,11 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
           std::make_shared<Launches>([this](uint64_t record) { recorder_.ended(record, true); })),
       backend_(make_backend(context_.endpoint, context_.hosts, make_network)),
       watch_(context_),
-      agreement_(context_, *backend_, recorder_, watch_.relays(), agreement_events()),
-      execution_(context_, *backend_, agreement_.sets(), *launches_, recorder_, timeline_,
-                 callbacks_, std::move(make_network), execution_events()),
-      driver_(context_, agreement_, execution_, callbacks_, driver_events()),
-      ending_(context_, agreement_, execution_, driver_, watch_, *launches_) {
+      agreement_(context_, *backend_, recorder_, watch_.carrier(), agreement_events()),
+      runner_(context_, *backend_, agreement_.sets(), *launches_, recorder_, timeline_, callbacks_,
+              std::move(make_network), runner_events()),
+      driver_(context_, agreement_, runner_, callbacks_, driver_events()),
+      ending_(context_, agreement_, runner_, driver_, watch_, *launches_) {
   log_start();
   if (size() == 1) return;  // a submitting thread does everything itself
   watch_.start([this](int lost) { return ending_.lose_peer(lost); });
@@ -44,13 +44,13 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
 Engine::~Engine() { shutdown(); }
 
 Agreement::Events Engine::agreement_events() {
-  return {[this](Batch batch) { execution_.add(std::move(batch)); },
-          [this](const Entry& entry, const Error& error) { execution_.complete(entry, error); },
-          [this](int rank) { execution_.pairs().meet(rank); },
+  return {[this](Batch batch) { runner_.add(std::move(batch)); },
+          [this](const Entry& entry, const Error& error) { runner_.complete(entry, error); },
+          [this](int rank) { runner_.pairs().meet(rank); },
           [this](const Loss& loss) { watch_.abort(loss); }};
 }
 
-Execution::Events Engine::execution_events() {
+Runner::Events Engine::runner_events() {
   return {[this](const Request& change) { agreement_.change_sets(change); },
           [this](const Flight& flight) { agreement_.done(flight); }, [this] { ending_.close(); },
           [this](int rank) { agreement_.invite(rank); }};
@@ -169,14 +169,14 @@ void Engine::begin(Transfer transfer, Then then) {
   if (driver_.try_role()) {
     const Driver::Role role(driver_);
     driver_.guard([&] {
-      execution_.pairs().add(std::move(transfer));
+      runner_.pairs().add(std::move(transfer));
       context_.doorbell.check_abort();
     });
     then();
   } else if (driver_.stopped()) {
-    execution_.refuse(transfer, Error(ErrorCode::kInternal, "the world has been shut down"));
+    runner_.refuse(transfer, Error(ErrorCode::kInternal, "the world has been shut down"));
   } else {
-    execution_.pairs().post(std::move(transfer));
+    runner_.pairs().post(std::move(transfer));
     context_.doorbell.ring_own(kControl);
   }
 }
@@ -257,7 +257,7 @@ FlightRecord::Words Engine::words_of(const Handle& handle, int64_t since_ns) {
   if (handle.record != 0) return recorder_.words_of(handle.record);
   if (driver_.try_role()) {
     const Driver::Role role(driver_);
-    const Transfer* message = execution_.pairs().pending_of(&handle);
+    const Transfer* message = runner_.pairs().pending_of(&handle);
     if (message != nullptr) return Recorder::words_of(*message, since_ns);
   }
   return recorder_.words_of(0);

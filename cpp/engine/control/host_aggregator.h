@@ -77,6 +77,8 @@ class HostAggregator {
               int64_t now_ns);
   void report(Stretch who, const Reporters& from, const Request& request, std::string_view message,
               int64_t now_ns);
+  void hold(const std::string& key, Pending& pending, Stretch who, const Reporters& from,
+            std::string_view message, int64_t now_ns);
   Held& held_as(Pending& pending, std::string_view message);
   void pass(const Reporters& from, std::string_view message);
   void release(Pending& pending);

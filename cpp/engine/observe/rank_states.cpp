@@ -1,11 +1,12 @@
 #include "engine/observe/rank_states.h"
 
-#include "engine/control/sequencer_relay.h"
+#include "engine/control/relay.h"
 
 namespace sirtaki {
 
 std::optional<RankState> RankStates::of(int rank, int64_t now_ns) {
-  if (hosts_.host_of(rank) == 0) return state_of(*region_, hosts_, rank, now_ns);
+  const HostMap& hosts = context_.hosts;
+  if (hosts.host_of(rank) == 0) return state_of(*context_.region, hosts, rank, now_ns);
   if (relay_ == nullptr) return RankState{};
   const auto found = asked_.find(rank);
   if (found == asked_.end() || (found->second.told && now_ns - found->second.at_ns > kFreshNs)) {

@@ -1,24 +1,22 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "engine/observe/rank_state.h"
-#include "transport/hosts.h"
+#include "engine/rank_context.h"
 
 namespace sirtaki {
 
-class SequencerRelay;
+class Relay;
 
 /// What ranks are doing: those of this host are looked at, the leaders of the others are asked.
 /// Lives on rank 0; guarded by the engine's lock.
 class RankStates {
  public:
   /// `relay` is null where there are no other hosts.
-  RankStates(const HostMap& hosts, std::shared_ptr<Region> region, SequencerRelay* relay)
-      : hosts_(hosts), region_(std::move(region)), relay_(relay) {}
+  RankStates(const RankContext& context, Relay* relay) : context_(context), relay_(relay) {}
 
   /// Nothing: it is being asked, for at most a second; come again. Then, if there was no answer,
   /// one that is not known.
@@ -38,9 +36,8 @@ class RankStates {
     bool told = false;  ///< who asked has the answer
   };
 
-  const HostMap& hosts_;
-  std::shared_ptr<Region> region_;
-  SequencerRelay* relay_;
+  const RankContext& context_;
+  Relay* relay_;
   std::map<int, Asked> asked_;
   std::vector<int> questions_;
 };

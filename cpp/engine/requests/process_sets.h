@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/requests/request.h"
 
 namespace sirtaki {
 
@@ -48,13 +49,16 @@ class ProcessSets {
     return freed_.empty() ? static_cast<int32_t>(sets_.size()) : freed_.front();
   }
 
-  void add(int32_t set, std::vector<int> ranks) {
-    sets_[set] = std::move(ranks);
-    std::erase(freed_, set);
-  }
-  void remove(int32_t set) {
-    sets_.erase(set);
-    freed_.push_back(set);
+  /// Adds or removes a set, as was agreed on.
+  void change(const Request& change) {
+    const int32_t set = change.root;
+    if (change.kind == Kind::kRemoveSet) {
+      sets_.erase(set);
+      freed_.push_back(set);
+    } else {
+      sets_[set] = {change.splits.begin(), change.splits.end()};
+      std::erase(freed_, set);
+    }
   }
 
  private:

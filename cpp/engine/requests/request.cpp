@@ -82,48 +82,21 @@ int64_t rows_of(int64_t rows, int members, int member) {
 }
 
 void Request::encode(Writer& out) const {
-  out.put(kind).put(dtype).put(reduce).put(codec).put(device).put(scale.pre).put(scale.post);
-  out.put(root).put(set).put_string(name);
-  out.put(static_cast<uint32_t>(shapes.size()));
-  const bool tells_rows = !tells_rows_with_data();
-  for (Shape shape : shapes) {
-    if (!tells_rows && !shape.empty()) shape[0] = 0;
-    out.put_vector(shape);
+  if (!tells_rows_with_data()) return fields(*this, out);
+  Request told = *this;
+  told.splits.clear();
+  for (Shape& shape : told.shapes) {
+    if (!shape.empty()) shape[0] = 0;
   }
-  out.put_vector(tells_rows ? splits : std::vector<int64_t>{});
+  fields(told, out);
 }
 
 Request Request::decode(Reader& in) {
   Request r;
-  r.kind = in.get<Kind>();
-  r.dtype = in.get<Dtype>();
-  r.reduce = in.get<ReduceOp>();
-  r.codec = in.get<CodecId>();
-  r.device = in.get<uint8_t>();
-  r.scale.pre = in.get<double>();
-  r.scale.post = in.get<double>();
-  r.root = in.get<int32_t>();
-  r.set = in.get<int32_t>();
-  r.name = in.get_string();
-  const auto tensors = in.get<uint32_t>();
-  for (uint32_t t = 0; t < tensors; ++t) r.shapes.push_back(in.get_vector<int64_t>());
-  r.splits = in.get_vector<int64_t>();
+  fields(r, in);
   if (const std::string why = malformed(r); !why.empty()) {
     throw Error(ErrorCode::kInternal, "malformed control message: " + why);
   }
-  return r;
-}
-
-void Response::encode(Writer& out) const {
-  base.encode(out);
-  out.put_vector(sizes).put(joined);
-}
-
-Response Response::decode(Reader& in) {
-  Response r;
-  r.base = Request::decode(in);
-  r.sizes = in.get_vector<int64_t>();
-  r.joined = in.get<bool>();
   return r;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/requests/handle.h"
@@ -22,6 +23,8 @@ struct Submission {
 
 /// The same, as the engine keeps it.
 struct Entry : Submission {
+  explicit Entry(Submission submission) : Submission(std::move(submission)) {}
+
   std::string encoded;  ///< the request
   uint64_t ordinal = 0;
   uint64_t record = 0;    ///< its number in the flight recorder

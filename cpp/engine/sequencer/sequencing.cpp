@@ -15,17 +15,15 @@ EngineOptions for_sequencing(const RankContext& context) {
 
 }  // namespace
 
-Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& control,
-                       std::function<void(const Loss&)> lost)
+Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& control, Relay* relay)
     : context_(context),
       backend_(backend),
       control_(control),
-      lost_(std::move(lost)),
       sequencer_(context.hosts, for_sequencing(context),
                  [this](const Recipients& to, std::string_view message) {
                    control_.send_down(to, message);
                  }),
-      states_(context.hosts, context.region, control.relays().sequencer) {}
+      states_(context, relay) {}
 
 void Sequencing::receive_own(std::string_view message) {
   receive({{0}, {}}, message, now_ns());
@@ -52,44 +50,22 @@ void Sequencing::receive(const Reporters& from, std::string_view message, int64_
 /// Once it is known what all ranks are doing, or who does not answer has had its time.
 void Sequencing::tell_askers(int64_t now_ns) {
   if (askers_.empty()) return;
-  std::string message;
+  std::string message = message_of(Down::kTell);
   Writer out(message);
-  out.put(Down::kTell);
   bool known = true;
   for (int rank = 0; rank < context_.size; ++rank) {
     const std::optional<RankState> state = states_.of(rank, now_ns);
     known &= state.has_value();
-    if (state && state->known()) state->encode(out);
+    if (state && state->known()) out(*state);
   }
   states_.ask();
   if (known) sequencer_.tell(std::exchange(askers_, {}), message);
 }
 
 void Sequencing::collect(int64_t now_ns) {
-  const std::vector<int>& local = context_.hosts.ranks_on(0);
-  for (int place = 1; place < context_.region->ranks(); ++place) {
-    const int rank = local[static_cast<size_t>(place)];
-    receive_from(rank, [&] {
-      control_.receive_up(
-          place, [&](std::string_view message) { receive({{rank}, {}}, message, now_ns); });
-    });
-  }
-  control_.receive_hosts([&](const Reporters& from, std::string_view message) {
-    const int first =
-        from.hosts.empty() ? from.ranks.at(0) : context_.hosts.leader_of(from.hosts[0].begin);
-    receive_from(first, [&] { receive(from, message, now_ns); });
+  control_.receive_up([&](const Reporters& from, std::string_view message) {
+    if (!context_.doorbell.aborted()) receive(from, message, now_ns);
   });
-}
-
-/// A rank that says what no rank says is as good as lost.
-template <class Receive>
-void Sequencing::receive_from(int rank, Receive receive) {
-  if (context_.doorbell.aborted()) return;
-  try {
-    receive();
-  } catch (const Error& error) {
-    lost_({rank, -1, std::string("it sent what no rank sends: ") + error.what()});
-  }
 }
 
 /// Batches without rank 0 go out at once; one with it waits for the one before in its track,

@@ -17,9 +17,8 @@ namespace sirtaki {
 /// the tracks here have room for. Guarded by the agreement's lock.
 class Sequencing {
  public:
-  /// `lost` is called when a rank says what no rank says.
-  Sequencing(RankContext& context, const Backend& backend, Control& control,
-             std::function<void(const Loss&)> lost);
+  /// `relay` is null where there are no other hosts.
+  Sequencing(RankContext& context, const Backend& backend, Control& control, Relay* relay);
 
   /// Tells all ranks the settings on which they must agree.
   void begin() { sequencer_.announce_settings(); }
@@ -47,13 +46,10 @@ class Sequencing {
   void tell_askers(int64_t now_ns);
   void collect(int64_t now_ns);
   void dispatch(int64_t now_ns);
-  template <class Receive>
-  void receive_from(int rank, Receive receive);
 
   RankContext& context_;
   const Backend& backend_;
   Control& control_;
-  const std::function<void(const Loss&)> lost_;
   Sequencer sequencer_;
   RankStates states_;
   std::vector<int> askers_;  ///< ranks that want to know what all are doing
