@@ -11,13 +11,8 @@ constexpr int64_t kLookAgainNs = 100'000'000;
 
 }  // namespace
 
-Driver::Driver(RankContext& context, Agreement& agreement, Runner& runner, Callbacks& callbacks,
-               Events events)
-    : context_(context),
-      agreement_(agreement),
-      runner_(runner),
-      callbacks_(callbacks),
-      events_(std::move(events)) {}
+Driver::Driver(RankContext& context, Agreement& agreement, Runner& runner, Events events)
+    : context_(context), agreement_(agreement), runner_(runner), events_(std::move(events)) {}
 
 // ---- Who drives ----
 
@@ -63,10 +58,10 @@ bool Driver::wait(Handle& handle, int64_t limit_ns) {
     } else {
       handle.sleep(seen, limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
     }
-    callbacks_.run();
+    context_.callbacks.run();
   }
   sleeper.reset();
-  callbacks_.run();
+  context_.callbacks.run();
   return handle.done();
 }
 
@@ -97,7 +92,7 @@ int64_t Driver::step(int64_t now_ns) {
   if (due) look_ns_ = now_ns + kLookAroundNs;
   runner_.busy() ? role_.unlock() : leave();
   if (due) events_.looks_around(now_ns);
-  callbacks_.run();
+  context_.callbacks.run();
   return more ? now_ns : now_ns + kLookAgainNs;
 }
 
@@ -113,7 +108,7 @@ void Driver::stop() {
   if (thread_.joinable()) thread_.join();
   role_.lock();  // whoever drives ends now, and nobody begins again
   role_.unlock();
-  callbacks_.run();
+  context_.callbacks.run();
 }
 
 void Driver::run() {
@@ -140,10 +135,10 @@ void Driver::take_turn() {
     drive(false, kForever,
           [&] { return looks_ || (idle() && (sleepers_.any() || now_ns() >= limit)); });
   }
-  callbacks_.run();
+  context_.callbacks.run();
   if (context_.rank != 0) return;
   events_.looks_around(now_ns());
-  callbacks_.run();
+  context_.callbacks.run();
 }
 
 }  // namespace sirtaki

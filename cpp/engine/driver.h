@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "engine/agreement.h"
-#include "engine/execution/callbacks.h"
 #include "engine/execution/runner.h"
 #include "engine/rank_context.h"
 #include "engine/sleepers.h"
@@ -29,8 +28,7 @@ class Driver {
     std::function<void(int64_t now_ns)> looks_around;
   };
 
-  Driver(RankContext& context, Agreement& agreement, Runner& runner, Callbacks& callbacks,
-         Events events);
+  Driver(RankContext& context, Agreement& agreement, Runner& runner, Events events);
 
   /// Holds the role, which must have been taken, and gives it back.
   class Role {
@@ -91,7 +89,6 @@ class Driver {
   RankContext& context_;
   Agreement& agreement_;
   Runner& runner_;
-  Callbacks& callbacks_;
   const Events events_;
   Sleepers sleepers_;
   std::atomic<uint64_t> moves_{0};
@@ -130,7 +127,7 @@ void Driver::drive(bool caller, int64_t limit_ns, Done done) {
   doorbell.wake_up();
   guard([&] {
     doorbell.check_abort();
-    while (!done() && !callbacks_.waiting()) {
+    while (!done() && !context_.callbacks.waiting()) {
       const bool went_on = round(done);
       if (went_on && done()) break;
       if (limit_ns != kForever && now_ns() >= limit_ns) break;

@@ -14,12 +14,9 @@
 #include "engine/control/peer_watch.h"
 #include "engine/driver.h"
 #include "engine/ending.h"
-#include "engine/execution/callbacks.h"
 #include "engine/execution/launches.h"
 #include "engine/execution/runner.h"
 #include "engine/observe/rank_state.h"
-#include "engine/observe/recorder.h"
-#include "engine/observe/timeline.h"
 #include "engine/options.h"
 #include "engine/rank_context.h"
 #include "engine/requests/handle.h"
@@ -148,11 +145,8 @@ class Engine {
   static void end_shared(Engine* engine) noexcept;
 
   RankContext context_;
-  Callbacks callbacks_;
-  Recorder recorder_;
   const std::shared_ptr<Launches> launches_;
   std::unique_ptr<Backend> backend_;
-  CurrentTimeline timeline_;
   PeerWatch watch_;
   Agreement agreement_;
   Runner runner_;

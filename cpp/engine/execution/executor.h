@@ -7,7 +7,7 @@
 #include "backends/backend.h"
 #include "engine/execution/flight.h"
 #include "engine/execution/launches.h"
-#include "engine/observe/recorder.h"
+#include "engine/rank_context.h"
 #include "engine/requests/process_sets.h"
 
 namespace sirtaki {
@@ -21,8 +21,8 @@ class Executor {
   static constexpr int kLaunchTrack = -2;
 
   /// `sets` change only where `conclude` calls `change_sets`.
-  Executor(Backend& backend, const ProcessSets& sets, Launches& launches, Recorder& recorder,
-           int rank, std::function<void(const Request& change)> change_sets);
+  Executor(RankContext& context, Backend& backend, const ProcessSets& sets, Launches& launches,
+           std::function<void(const Request& change)> change_sets);
 
   /// The track of the backend in which a batch runs.
   int track_of(const Batch& batch) const;
@@ -42,11 +42,10 @@ class Executor {
   void add_scatter(Flight& flight, Item& item);
   void find_longest(Flight& flight) const;
 
+  RankContext& context_;
   Backend& backend_;
   const ProcessSets& sets_;
   Launches& launches_;
-  Recorder& recorder_;
-  int rank_;
   const std::function<void(const Request&)> change_sets_;
 };
 

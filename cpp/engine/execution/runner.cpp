@@ -8,15 +8,11 @@
 namespace sirtaki {
 
 Runner::Runner(RankContext& context, Backend& backend, const ProcessSets& sets, Launches& launches,
-               Recorder& recorder, CurrentTimeline& timeline, Callbacks& callbacks,
                MakeNetwork make_network, Events events)
     : context_(context),
-      recorder_(recorder),
-      timeline_(timeline),
-      callbacks_(callbacks),
       events_(std::move(events)),
       data_timeout_ns_(static_cast<int64_t>(context.options.data_timeout_seconds * 1e9)),
-      executor_(backend, sets, launches, recorder, context.rank, events_.sets_changed),
+      executor_(context, backend, sets, launches, events_.sets_changed),
       pairs_(context.endpoint, context.hosts, std::move(make_network), context.options.single_copy,
              pairs_events()) {}
 
@@ -88,7 +84,7 @@ void Runner::begin(Batch batch, int track) {
 }
 
 void Runner::note_begun(Flight& flight) {
-  for (const Item& item : flight.items) recorder_.begun(item.record);
+  for (const Item& item : flight.items) context_.recorder.begun(item.record);
   flight.sleeps_before = context_.doorbell.data_sleeps();
   if (context_.log.shows(LogLevel::kTrace)) {
     const size_t more = flight.items.size() - 1;
@@ -96,14 +92,14 @@ void Runner::note_begun(Flight& flight) {
         LogLevel::kTrace,
         "runs " + flight.describe() + (more > 0 ? " and " + std::to_string(more) + " more" : ""));
   }
-  if (const auto timeline = timeline_.get()) timeline->run_begin(flight.items);
+  if (const auto timeline = context_.timeline.get()) timeline->run_begin(flight.items);
 }
 
 /// True when it is done, well or not.
 bool Runner::go_on(Flight& flight) {
   if (flight.waits_since_ns != 0) {
     flight.waits_since_ns = 0;
-    recorder_.waits(flight.items[0].record, {}, 0);
+    context_.recorder.waits(flight.items[0].record, {}, 0);
   }
   try {
     if (!flight.work->advance()) return false;
@@ -127,7 +123,7 @@ void Runner::fail(Flight& flight, const Error& error) {
 }
 
 void Runner::done(Flight& flight, const std::optional<Error>& error) {
-  if (const auto timeline = timeline_.get()) timeline->run_end(flight.items);
+  if (const auto timeline = context_.timeline.get()) timeline->run_end(flight.items);
   if (flight.base().kind == Kind::kRemoveSet) pairs_.forget(flight.base().root);
   const bool handed_over = flight.base().launched() && !error;
   for (const Item& item : flight.items) {
@@ -175,17 +171,17 @@ void Runner::complete(const Entry& entry, std::optional<Error> error) {
   if (!error && !entry.no_memory.empty()) {
     error = invalid(sirtaki::describe(entry.request, entry.ordinal) + ": " + entry.no_memory);
   }
-  recorder_.ended(entry.record, !error);
+  context_.recorder.ended(entry.record, !error);
   complete(entry.handle, error);
 }
 
 void Runner::complete(std::shared_ptr<Handle> handle, const std::optional<Error>& error) {
-  if (handle->complete(error) && handle->calls_back()) callbacks_.add(std::move(handle));
+  if (handle->complete(error) && handle->calls_back()) context_.callbacks.add(std::move(handle));
 }
 
 void Runner::end(const Item& item, const std::optional<Error>& error) {
   if (item.entry != nullptr) return complete(*item.entry, error);
-  recorder_.ended(item.record, !error);  // this rank has joined
+  context_.recorder.ended(item.record, !error);  // this rank has joined
 }
 
 void Runner::fail(const std::vector<Item>& dropped, const Error& error) {
@@ -211,7 +207,7 @@ Sleep Runner::prepare(int64_t now_ns) {
 }
 
 uint32_t Runner::prepare_messages() {
-  if (!pairs_.pending()) recorder_.forget_message();
+  if (!pairs_.pending()) context_.recorder.forget_message();
   Sleep sleep;
   pairs_.prepare(sleep);
   return sleep.messages;
@@ -219,7 +215,7 @@ uint32_t Runner::prepare_messages() {
 
 /// Called where the driver prepares to sleep, so that polling costs nothing.
 void Runner::note_waits(int64_t now_ns) {
-  recorder_.sleeps(pairs_.pending() ? pairs_.pending_of(nullptr) : nullptr, now_ns);
+  context_.recorder.sleeps(pairs_.pending() ? pairs_.pending_of(nullptr) : nullptr, now_ns);
   pairs_.check_patience();
   require_messages_progress(now_ns);
   for (const auto& flight : flights_) {
@@ -231,7 +227,7 @@ void Runner::note_waits(int64_t now_ns) {
     flight->awaited = awaited;
     flight->waits_since_ns = flight->looked_ns = now_ns;
     flight->stuck_ns = 0;
-    recorder_.waits(flight->items[0].record, awaited, now_ns);
+    context_.recorder.waits(flight->items[0].record, awaited, now_ns);
   }
 }
 

@@ -8,11 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/execution/callbacks.h"
 #include "engine/execution/executor.h"
 #include "engine/execution/flight.h"
-#include "engine/observe/recorder.h"
-#include "engine/observe/timeline.h"
 #include "engine/rank_context.h"
 #include "pairs/pairs.h"
 
@@ -36,7 +33,6 @@ class Runner {
 
   /// `sets` are those that this rank knows, at any time.
   Runner(RankContext& context, Backend& backend, const ProcessSets& sets, Launches& launches,
-         Recorder& recorder, CurrentTimeline& timeline, Callbacks& callbacks,
          MakeNetwork make_network, Events events);
 
   /// Batches, under the agreement's lock.
@@ -94,9 +90,6 @@ class Runner {
   void give_up_waiting(const std::string& what, const Awaited& awaited, int64_t now_ns) const;
 
   RankContext& context_;
-  Recorder& recorder_;
-  CurrentTimeline& timeline_;
-  Callbacks& callbacks_;
   const Events events_;
   const int64_t data_timeout_ns_;
   Executor executor_;

@@ -49,6 +49,8 @@ struct Request {
 /// Members may give different sizes, which all of them must know.
 bool has_sizes(const Request& request);
 
+/// `[2, 3]`, or `[*, 3]` where its rows are nobody's business.
+std::string shape_text(const Shape& shape, bool tells_rows = true);
 /// Elements of a tensor.
 int64_t elements(const Shape& shape);
 /// Bytes of all its tensors.

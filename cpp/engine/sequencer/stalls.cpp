@@ -2,18 +2,9 @@
 
 // Operations that some members have not submitted for too long.
 namespace sirtaki {
-namespace {
-
-constexpr int64_t kWarnAgainNs = 60'000'000'000;
-
-std::string host_text(const EngineOptions& options, int rank) {
-  const auto index = static_cast<size_t>(rank);
-  return index < options.hosts.size() ? " (" + options.hosts[index] + ")" : "";
-}
-
-}  // namespace
 
 std::vector<std::string> Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
+  constexpr int64_t kWarnAgainNs = 60'000'000'000;
   if (ended_) return {};
   std::vector<std::string> warnings;
   const double limit = options_.stall_shutdown_seconds;
@@ -49,7 +40,7 @@ std::optional<std::string> Sequencer::missing_text(const Pending& pending,
   bool known = true;
   for (const int rank : reports_.missing(pending)) {
     text += (text.empty() ? "; missing ranks: " : ", ") + std::to_string(rank) +
-            host_text(options_, rank);
+            options_.host_text(rank);
     if (++asked > kMostStates) continue;
     const std::optional<RankState> state = state_of(rank);
     known &= state.has_value();
