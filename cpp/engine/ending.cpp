@@ -48,17 +48,12 @@ void Ending::abandon() {
 }
 
 void Ending::close() {
-  end_messages();
+  const Error over(ErrorCode::kInternal, "the world has been shut down");
+  runner_.pairs().end(agreement_.ended().value_or(over));
   context_.region->rank(context_.place).bye.store(1, std::memory_order_release);
   watch_.tell_relay();
   launches_.close();
   closed_.complete();
-}
-
-/// The world is over in good order.
-void Ending::end_messages() {
-  const Error over(ErrorCode::kInternal, "the world has been shut down");
-  runner_.pairs().end(agreement_.ended().value_or(over));
 }
 
 void Ending::warn_of_leftovers() {

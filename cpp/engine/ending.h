@@ -45,7 +45,6 @@ class Ending {
   std::optional<Error> deadlock() const;
 
  private:
-  void end_messages();
   void warn_of_leftovers();
   void give_up(const Error& error);
   void fail_all(const Error& error);

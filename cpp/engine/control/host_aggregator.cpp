@@ -69,7 +69,7 @@ HostAggregator::Held& HostAggregator::held_as(Pending& pending, std::string_view
   const auto same = std::find_if(pending.held.begin(), pending.held.end(),
                                  [&](const Held& held) { return held.message == message; });
   if (same != pending.held.end()) return *same;
-  return pending.held.emplace_back(Held{{}, std::string(message), 0});
+  return pending.held.emplace_back(Held{{{}, std::string(message)}});
 }
 
 /// Sends the message on as it is, behind everything that came before it.

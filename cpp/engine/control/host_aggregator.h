@@ -56,9 +56,7 @@ class HostAggregator {
 
  private:
   /// A message, and who among the members here has sent it.
-  struct Held {
-    Reporters from;
-    std::string message;
+  struct Held : Report {
     int members = 0;
   };
   /// An operation that ranks here have reported and that has not begun.

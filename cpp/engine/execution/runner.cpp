@@ -14,7 +14,10 @@ Runner::Runner(RankContext& context, Backend& backend, const ProcessSets& sets, 
       data_timeout_ns_(static_cast<int64_t>(context.options.data_timeout_seconds * 1e9)),
       executor_(context, backend, sets, launches, events_.sets_changed),
       pairs_(context.endpoint, context.hosts, std::move(make_network), context.options.single_copy,
-             pairs_events()) {}
+             {[this](const auto& owner, const Message& message, const std::optional<Error>& error) {
+                end(owner, message, error);
+              },
+              [this](int rank) { events_.invite(rank); }}) {}
 
 // ---- Batches ----
 
@@ -154,12 +157,6 @@ std::vector<Item> Runner::drop_batches() {
 
 // ---- What becomes of operations and messages ----
 
-Pairs::Events Runner::pairs_events() {
-  return {[this](const std::shared_ptr<void>& owner, const Message& message,
-                 const std::optional<Error>& error) { end(owner, message, error); },
-          [this](int rank) { events_.invite(rank); }};
-}
-
 void Runner::end(const std::shared_ptr<void>& owner, const Message& message,
                  const std::optional<Error>& error) {
   auto handle = std::static_pointer_cast<Handle>(owner);
@@ -217,7 +214,10 @@ uint32_t Runner::prepare_messages() {
 void Runner::note_waits(int64_t now_ns) {
   context_.recorder.sleeps(pairs_.pending() ? pairs_.pending_of(nullptr) : nullptr, now_ns);
   pairs_.check_patience();
-  require_messages_progress(now_ns);
+  if (data_timeout_ns_ > 0) {
+    const auto stuck = pairs_.find_stuck(now_ns, data_timeout_ns_);
+    if (stuck) give_up_waiting(stuck->transfer, stuck->awaited, now_ns);
+  }
   for (const auto& flight : flights_) {
     const Awaited awaited = flight->work->awaited();
     if (flight->waits_since_ns != 0 && awaited == flight->awaited) {
@@ -229,12 +229,6 @@ void Runner::note_waits(int64_t now_ns) {
     flight->stuck_ns = 0;
     context_.recorder.waits(flight->items[0].record, awaited, now_ns);
   }
-}
-
-void Runner::require_messages_progress(int64_t now_ns) {
-  if (data_timeout_ns_ <= 0) return;
-  const auto stuck = pairs_.find_stuck(now_ns, data_timeout_ns_);
-  if (stuck) give_up_waiting(stuck->transfer, stuck->awaited, now_ns);
 }
 
 /// Its peers are inside the same operation, and nobody can leave it alone: the world ends.

@@ -72,7 +72,6 @@ class Runner {
   std::vector<Item> drop_batches();
 
  private:
-  Pairs::Events pairs_events();
   bool begin_some();
   bool may_begin(int track, const std::vector<int>& held) const;
   void begin(Batch batch, int track);
@@ -86,7 +85,6 @@ class Runner {
            const std::optional<Error>& error);
   void note_waits(int64_t now_ns);
   void require_progress(Flight& flight, int64_t now_ns) const;
-  void require_messages_progress(int64_t now_ns);
   void give_up_waiting(const std::string& what, const Awaited& awaited, int64_t now_ns) const;
 
   RankContext& context_;

@@ -16,9 +16,10 @@ namespace sirtaki {
 /// the world.
 class ProcessSets {
  public:
-  explicit ProcessSets(int world_size) : world_(static_cast<size_t>(world_size)) {
-    std::iota(world_.begin(), world_.end(), 0);
-    sets_[0] = world_;
+  explicit ProcessSets(int world_size) {
+    std::vector<int>& world = sets_[0];
+    world.resize(static_cast<size_t>(world_size));
+    std::iota(world.begin(), world.end(), 0);
   }
 
   bool contains(int32_t set) const { return sets_.count(set) > 0; }
@@ -62,7 +63,6 @@ class ProcessSets {
   }
 
  private:
-  std::vector<int> world_;
   std::map<int32_t, std::vector<int>> sets_;
   std::vector<int32_t> freed_;
 };

@@ -75,7 +75,7 @@ void Sequencer::receive(const Reporters& from, std::string_view message, int64_t
 /// Two ranks of different hosts are to connect to each other.
 void Sequencer::receive_meet(int rank, int32_t peer) {
   if (sets_.index(0, peer) < 0) refuse_report(rank, "wants to connect to a rank that is not");
-  send_to({peer}, message_of(Down::kMeet, rank));
+  tell({peer}, message_of(Down::kMeet, rank));
 }
 
 // ---- Collecting what the ranks submit ----
@@ -202,7 +202,7 @@ void Sequencer::send_to_set(int32_t set, std::string_view message) {
   send_({set, reports_.roster(set), {}}, message);
 }
 
-void Sequencer::send_to(std::vector<int> ranks, std::string_view message) {
+void Sequencer::tell(std::vector<int> ranks, std::string_view message) {
   send_({0, reports_.roster(0), std::move(ranks)}, message);
 }
 
@@ -270,7 +270,7 @@ void Sequencer::fail(const Pending& pending, ErrorCode code, const std::string& 
 
 void Sequencer::send_error(std::vector<int> ranks, const std::string& key, ErrorCode code,
                            const std::string& text) {
-  send_to(std::move(ranks), message_of(Down::kError, key, static_cast<uint8_t>(code), text));
+  tell(std::move(ranks), message_of(Down::kError, key, static_cast<uint8_t>(code), text));
 }
 
 /// Lets the autotuner see a batch before it goes out, and tells all ranks what it changed.

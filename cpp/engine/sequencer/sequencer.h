@@ -70,9 +70,7 @@ class Sequencer {
       int64_t now_ns, const StateOf& state_of = [](int) { return RankState{}; });
 
   /// Tells ranks something.
-  void tell(std::vector<int> ranks, std::string_view message) {
-    send_to(std::move(ranks), message);
-  }
+  void tell(std::vector<int> ranks, std::string_view message);
 
   /// Writes from now on, beginning with what is being negotiated; null: no longer.
   void set_timeline(Timeline* timeline);
@@ -100,7 +98,6 @@ class Sequencer {
   void append_item(std::string& out, Pending& pending);
   void flush();
   void send_chunk_bytes(int64_t bytes);
-  void send_to(std::vector<int> ranks, std::string_view message);
   void send_to_set(int32_t set, std::string_view message);
   void tune(const Ready::Batch& batch, int64_t now_ns);
 

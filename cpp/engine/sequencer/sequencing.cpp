@@ -19,11 +19,11 @@ Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& co
     : context_(context),
       backend_(backend),
       control_(control),
+      relay_(relay),
       sequencer_(context.hosts, for_sequencing(context),
                  [this](const Recipients& to, std::string_view message) {
                    control_.send_down(to, message);
-                 }),
-      states_(context, relay) {}
+                 }) {}
 
 void Sequencing::receive_own(std::string_view message) {
   receive({{0}, {}}, message, now_ns());
@@ -43,7 +43,7 @@ void Sequencing::advance() {
 void Sequencing::receive(const Reporters& from, std::string_view message, int64_t now_ns) {
   const bool asks = Reader(message).get<Up>() == Up::kAsk;
   if (!asks) return sequencer_.receive(from, message, now_ns);
-  if (askers_.empty()) states_.forget();
+  if (askers_.empty()) asked_.clear();  // who asks now wants to know what they are doing now
   askers_.insert(askers_.end(), from.ranks.begin(), from.ranks.end());
 }
 
@@ -54,11 +54,11 @@ void Sequencing::tell_askers(int64_t now_ns) {
   Writer out(message);
   bool known = true;
   for (int rank = 0; rank < context_.size; ++rank) {
-    const std::optional<RankState> state = states_.of(rank, now_ns);
+    const std::optional<RankState> state = state_of_rank(rank, now_ns);
     known &= state.has_value();
     if (state && state->known()) out(*state);
   }
-  states_.ask();
+  ask_leaders();
   if (known) sequencer_.tell(std::exchange(askers_, {}), message);
 }
 
@@ -90,8 +90,8 @@ void Sequencing::done(const Flight& flight) {
 std::vector<std::string> Sequencing::check_stalls(int64_t now_ns) {
   collect(now_ns);
   std::vector<std::string> warnings =
-      sequencer_.check_stalls(now_ns, [&](int rank) { return states_.of(rank, now_ns); });
-  states_.ask();
+      sequencer_.check_stalls(now_ns, [&](int rank) { return state_of_rank(rank, now_ns); });
+  ask_leaders();
   dispatch(now_ns);
   tell_askers(now_ns);
   return warnings;
@@ -100,15 +100,40 @@ std::vector<std::string> Sequencing::check_stalls(int64_t now_ns) {
 std::string Sequencing::all_blocked(int64_t now_ns) {
   std::string all;
   for (int rank = 0; rank < context_.size; ++rank) {
-    const std::optional<RankState> state = states_.of(rank, now_ns);
+    const std::optional<RankState> state = state_of_rank(rank, now_ns);
     const double limit = context_.options.deadlock_seconds;
     if (!state || !state->all_blocked || state->blocked_seconds < limit) {
-      states_.ask();
+      ask_leaders();
       return "";
     }
     all += (rank == 0 ? " " : "; ") + context_.name_of(rank) + ": " + text_of(*state);
   }
   return all;
+}
+
+/// Ranks of this host are looked at, the leaders of others asked. Nothing: it is being asked, for
+/// at most a second; come again. Then, if there was no answer, one that is not known.
+std::optional<RankState> Sequencing::state_of_rank(int rank, int64_t now_ns) {
+  constexpr int64_t kPatienceNs = 1'000'000'000;
+  constexpr int64_t kFreshNs = 5'000'000'000;
+  const HostMap& hosts = context_.hosts;
+  if (hosts.host_of(rank) == 0) return state_of(*context_.region, hosts, rank, now_ns);
+  const auto found = asked_.find(rank);
+  if (found == asked_.end() || (found->second.told && now_ns - found->second.at_ns > kFreshNs)) {
+    asked_[rank] = {now_ns, {}, false};
+    questions_.push_back(rank);
+    return std::nullopt;
+  }
+  Asked& asked = found->second;
+  if (!asked.answer.known()) asked.answer = relay_->answer(rank);
+  if (!asked.answer.known() && now_ns - asked.at_ns < kPatienceNs) return std::nullopt;
+  asked.told = true;
+  return asked.answer;
+}
+
+/// About those of whom `state_of_rank` could not tell.
+void Sequencing::ask_leaders() {
+  if (!questions_.empty()) relay_->ask(std::exchange(questions_, {}));
 }
 
 }  // namespace sirtaki
