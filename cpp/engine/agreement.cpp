@@ -39,7 +39,7 @@ std::shared_ptr<Handle> Agreement::submit(Submission submission) {
   if (ended_) throw *ended_;
   require_member(entry->request);
   Entry& added = negotiation_.add(std::move(entry));
-  handle->record = added.record = context_.recorder.submitted(added.request, added.ordinal);
+  handle->record = context_.recorder.submitted(added.request, added.ordinal);
   try {
     tell(negotiation_.announcement(added), false);
     if (sequencing_ != nullptr) sequencing_->advance();
@@ -76,7 +76,7 @@ void Agreement::require_member(const Request& asked) const {
 
 /// Undoes what could not be announced, for its memory goes with the caller.
 void Agreement::withdraw(const Entry& entry, const std::string& why) {
-  context_.recorder.ended(entry.record, false);
+  context_.recorder.ended(entry.handle->record, false);
   negotiation_.withdraw(entry);
   // A ring takes a message whole or not at all; sequencer and aggregator may know half of it.
   if (context_.place != 0) return;
@@ -138,7 +138,7 @@ Negotiation::Events Agreement::negotiation_events() {
 void Agreement::receive_batch(std::vector<Item> items) {
   for (Item& item : items) {
     item.record = item.entry != nullptr
-                      ? item.entry->record
+                      ? item.entry->handle->record
                       : context_.recorder.submitted(item.response->base, item.ordinal);
     context_.recorder.agreed(item.record);
   }

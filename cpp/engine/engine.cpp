@@ -27,8 +27,8 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
       backend_(make_backend(context_.endpoint, context_.hosts, make_network)),
       watch_(context_),
       agreement_(context_, *backend_, watch_.carrier(), agreement_events()),
-      runner_(context_, *backend_, agreement_.sets(), *launches_, std::move(make_network),
-              runner_events()),
+      runner_(context_, *backend_, agreement_, *launches_, std::move(make_network),
+              [this] { ending_.close(); }),
       driver_(context_, agreement_, runner_, driver_events()),
       ending_(context_, agreement_, runner_, driver_, watch_, *launches_) {
   log_start();
@@ -46,12 +46,6 @@ Agreement::Events Engine::agreement_events() {
           [this](const Entry& entry, const Error& error) { runner_.complete(entry, error); },
           [this](int rank) { runner_.pairs().meet(rank); },
           [this](const Loss& loss) { watch_.abort(loss); }};
-}
-
-Runner::Events Engine::runner_events() {
-  return {[this](const Request& change) { agreement_.change_sets(change); },
-          [this](const Flight& flight) { agreement_.done(flight); }, [this] { ending_.close(); },
-          [this](int rank) { agreement_.invite(rank); }};
 }
 
 Driver::Events Engine::driver_events() {

@@ -134,7 +134,6 @@ class Engine {
 
  private:
   Agreement::Events agreement_events();
-  Runner::Events runner_events();
   Driver::Events driver_events();
   std::shared_ptr<Handle> submit_beside_driver(Submission submission);
   std::shared_ptr<Handle> handle_of(Transfer& transfer);

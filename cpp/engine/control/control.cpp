@@ -70,8 +70,8 @@ void Control::receive_down(const Receive& receive) {
   take_frames(down_in_, receive, context_.region->generation());
 }
 
-void Control::receive_up(const Relay::Receive& receive) {
-  rings_->receive_up([&](int rank, std::string_view message) { receive({{rank}, {}}, message); });
+void Control::receive_up(const ReceiveUp& receive) {
+  rings_->receive_up(receive);
   if (carrier_.relay == nullptr) return;
   carrier_.relay->receive_up([&](const Reporters& from, std::string_view message) {
     const int first =

@@ -45,7 +45,7 @@ class Control {
   /// Hands over the messages that came from the sequencer.
   void receive_down(const Receive& receive);
   /// Hands over the messages that came from other ranks; rank 0 only.
-  void receive_up(const Relay::Receive& receive);
+  void receive_up(const ReceiveUp& receive);
 
   bool has_down() const {
     return context_.rank == 0 ? has_own() : !context_.region->down(context_.place).empty();

@@ -21,7 +21,7 @@ bool HostRings::has_up() const {
   return false;
 }
 
-void HostRings::receive_up(const Receive& receive) {
+void HostRings::receive_up(const ReceiveUp& receive) {
   for (size_t place = 1; place < ranks_.size(); ++place) {
     ByteRing& ring = leader_.region->up(static_cast<int>(place));
     if (ring.empty()) continue;
@@ -30,7 +30,7 @@ void HostRings::receive_up(const Receive& receive) {
     take_word_of(rank, lost_, [&] {
       ring.read(stream);
       take_frames(
-          stream, [&](std::string_view message) { receive(rank, message); },
+          stream, [&](std::string_view message) { receive({{rank}, {}}, message); },
           leader_.region->generation());
     });
   }

@@ -11,6 +11,8 @@
 namespace sirtaki {
 
 using Lost = std::function<void(const Loss&)>;
+/// Takes a message (Up …) of those who say the same.
+using ReceiveUp = std::function<void(const Reporters& from, std::string_view message)>;
 
 /// Takes what a rank says: one that says what no rank says is as good as lost.
 template <class Take>
@@ -26,13 +28,11 @@ void take_word_of(int rank, const Lost& lost, Take take) {
 /// Sending never blocks: what a full ring does not take waits here.
 class HostRings {
  public:
-  using Receive = std::function<void(int rank, std::string_view message)>;
-
   HostRings(const RankContext& leader, Lost lost);
 
   /// Something has come from a rank other than the leader.
   bool has_up() const;
-  void receive_up(const Receive& receive);
+  void receive_up(const ReceiveUp& receive);
 
   /// To those of this host; what is for the leader itself goes to `own`, unless that is null.
   void send_down(const Recipients& to, std::string_view message, std::string* own = nullptr);

@@ -41,8 +41,6 @@ enum class Hop : uint8_t {
 /// 0's, whose relay hands over to the sequencer what comes.
 class Relay final : public Watcher::Service {
  public:
-  using Receive = std::function<void(const Reporters& from, std::string_view message)>;
-
   /// Ends the world when another host is gone or reports a loss, or a rank of this one says what no
   /// rank says.
   explicit Relay(const RankContext& context);
@@ -77,7 +75,7 @@ class Relay final : public Watcher::Service {
   void send_down(const Recipients& to, std::string_view message);
   bool has_up() const { return has_up_.load(); }
   /// Hands over the messages that came from other hosts.
-  void receive_up(const Receive& receive);
+  void receive_up(const ReceiveUp& receive);
   /// Asks the leaders of their hosts what ranks are doing; answers ring this rank's engine.
   void ask(const std::vector<int>& ranks);
   /// What is known of a rank since it was asked, if anything.

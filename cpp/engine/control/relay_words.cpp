@@ -76,7 +76,7 @@ void Relay::receive_report(const Peer& from, std::string_view body) {
   context_.doorbell.ring(0, urgent ? kControl : kRequest);
 }
 
-void Relay::receive_up(const Receive& receive) {
+void Relay::receive_up(const ReceiveUp& receive) {
   if (!has_up()) return;
   std::vector<HostAggregator::Report> reports;
   {
@@ -91,8 +91,9 @@ void Relay::receive_up(const Receive& receive) {
 int64_t Relay::lead(int64_t now_ns) {
   constexpr int64_t kRetryNs = 1'000'000;  // a ring has no way to tell that it has room
   auto& [aggregator, rings, said_bye] = *leader_;
-  rings.receive_up(
-      [&](int rank, std::string_view message) { aggregator.receive_up(rank, message, now_ns); });
+  rings.receive_up([&](const Reporters& from, std::string_view message) {
+    aggregator.receive_up(from, message, now_ns);
+  });
   send_reports(now_ns);
   rings.flush();
   if (!said_bye && all_below_closed()) {

@@ -82,14 +82,6 @@ void deal(Streams& streams, std::byte* at, size_t row_bytes, RowsOf rows_of_memb
 
 }  // namespace
 
-Executor::Executor(RankContext& context, Backend& backend, const ProcessSets& sets,
-                   Launches& launches, std::function<void(const Request& change)> change_sets)
-    : context_(context),
-      backend_(backend),
-      sets_(sets),
-      launches_(launches),
-      change_sets_(std::move(change_sets)) {}
-
 int Executor::track_of(const Batch& batch) const {
   if (batch.last) return kAllTracks;
   const Request& base = batch.items[0].response->base;
@@ -125,7 +117,6 @@ void Executor::conclude(Flight& flight) {
   Item& item = flight.items[0];
   const bool tells_root = base.kind == Kind::kJoin || base.kind == Kind::kAddSet;
   if (tells_root) item.entry->handle->value = base.root;
-  if (changes_sets(base.kind)) change_sets_(base);
 }
 
 /// Hands a batch to who launches it; nothing of it is moved here.

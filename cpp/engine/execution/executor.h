@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,9 +19,9 @@ class Executor {
   /// Of what the caller launches on accelerators: in one order, whatever runs beside it.
   static constexpr int kLaunchTrack = -2;
 
-  /// `sets` change only where `conclude` calls `change_sets`.
-  Executor(RankContext& context, Backend& backend, const ProcessSets& sets, Launches& launches,
-           std::function<void(const Request& change)> change_sets);
+  /// `sets` do not change while a batch is under way.
+  Executor(RankContext& context, Backend& backend, const ProcessSets& sets, Launches& launches)
+      : context_(context), backend_(backend), sets_(sets), launches_(launches) {}
 
   /// The track of the backend in which a batch runs.
   int track_of(const Batch& batch) const;
@@ -46,7 +45,6 @@ class Executor {
   Backend& backend_;
   const ProcessSets& sets_;
   Launches& launches_;
-  const std::function<void(const Request&)> change_sets_;
 };
 
 }  // namespace sirtaki

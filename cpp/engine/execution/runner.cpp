@@ -7,17 +7,18 @@
 
 namespace sirtaki {
 
-Runner::Runner(RankContext& context, Backend& backend, const ProcessSets& sets, Launches& launches,
-               MakeNetwork make_network, Events events)
+Runner::Runner(RankContext& context, Backend& backend, Agreement& agreement, Launches& launches,
+               MakeNetwork make_network, std::function<void()> closed)
     : context_(context),
-      events_(std::move(events)),
+      agreement_(agreement),
+      closed_(std::move(closed)),
       data_timeout_ns_(static_cast<int64_t>(context.options.data_timeout_seconds * 1e9)),
-      executor_(context, backend, sets, launches, events_.sets_changed),
+      executor_(context, backend, agreement.sets(), launches),
       pairs_(context.endpoint, context.hosts, std::move(make_network), context.options.single_copy,
              {[this](const auto& owner, const Message& message, const std::optional<Error>& error) {
                 end(owner, message, error);
               },
-              [this](int rank) { events_.invite(rank); }}) {}
+              [this](int rank) { agreement_.invite(rank); }}) {}
 
 // ---- Batches ----
 
@@ -74,7 +75,7 @@ bool Runner::may_begin(int track, const std::vector<int>& held) const {
 }
 
 void Runner::begin(Batch batch, int track) {
-  if (batch.last) return events_.closed();
+  if (batch.last) return closed_();
   flights_.push_back(std::make_unique<Flight>(std::move(batch), track));
   Flight& flight = *flights_.back();
   note_begun(flight);
@@ -112,6 +113,7 @@ bool Runner::go_on(Flight& flight) {
   }
   flight.work.reset();
   executor_.conclude(flight);
+  if (changes_sets(flight.base().kind)) agreement_.change_sets(flight.base());
   done(flight, std::nullopt);
   return true;
 }
@@ -136,7 +138,7 @@ void Runner::done(Flight& flight, const std::optional<Error>& error) {
       complete(item.entry->handle, std::nullopt);
     }
   }
-  events_.done(flight);
+  agreement_.done(flight);
 }
 
 std::vector<Item> Runner::drop_batches() {
@@ -168,7 +170,7 @@ void Runner::complete(const Entry& entry, std::optional<Error> error) {
   if (!error && !entry.no_memory.empty()) {
     error = invalid(sirtaki::describe(entry.request, entry.ordinal) + ": " + entry.no_memory);
   }
-  context_.recorder.ended(entry.record, !error);
+  context_.recorder.ended(entry.handle->record, !error);
   complete(entry.handle, error);
 }
 

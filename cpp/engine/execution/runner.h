@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/agreement.h"
 #include "engine/execution/executor.h"
 #include "engine/execution/flight.h"
 #include "engine/rank_context.h"
@@ -20,20 +21,9 @@ namespace sirtaki {
 /// says otherwise.
 class Runner {
  public:
-  struct Events {
-    /// Process sets have changed on all ranks.
-    std::function<void(const Request& change)> sets_changed;
-    /// A batch is done here.
-    std::function<void(const Flight&)> done;
-    /// The last batch's turn has come.
-    std::function<void()> closed;
-    /// A rank of another host is to connect.
-    std::function<void(int rank)> invite;
-  };
-
-  /// `sets` are those that this rank knows, at any time.
-  Runner(RankContext& context, Backend& backend, const ProcessSets& sets, Launches& launches,
-         MakeNetwork make_network, Events events);
+  /// `closed` is called when the last batch's turn has come.
+  Runner(RankContext& context, Backend& backend, Agreement& agreement, Launches& launches,
+         MakeNetwork make_network, std::function<void()> closed);
 
   /// Batches, under the agreement's lock.
   void add(Batch batch) {
@@ -88,7 +78,8 @@ class Runner {
   void give_up_waiting(const std::string& what, const Awaited& awaited, int64_t now_ns) const;
 
   RankContext& context_;
-  const Events events_;
+  Agreement& agreement_;
+  const std::function<void()> closed_;
   const int64_t data_timeout_ns_;
   Executor executor_;
   std::deque<Batch> queue_;  ///< not begun

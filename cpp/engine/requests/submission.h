@@ -27,7 +27,6 @@ struct Entry : Submission {
 
   std::string encoded;  ///< the request
   uint64_t ordinal = 0;
-  uint64_t record = 0;    ///< its number in the flight recorder
   std::string no_memory;  ///< what `allocate` failed with; empty: it did not
 };
 

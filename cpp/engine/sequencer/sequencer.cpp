@@ -42,7 +42,8 @@ Sequencer::Sequencer(const HostMap& hosts, const EngineOptions& options, Send se
       ready_(sets_) {
   if (options.autotune.enabled) {
     autotuner_ = std::make_unique<Autotuner>(options);
-  } else if (options.adapts_chunk && !options.autotune.chunk_fixed) {
+  } else if (options.adapts_chunk && !options.autotune.chunk_fixed && hosts.hosts() == 1) {
+    // Waits between hosts end in sleep whoever computes.
     chunk_policy_.emplace(options.chunk_bytes, kLargestChunk);
   }
 }

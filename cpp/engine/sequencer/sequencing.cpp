@@ -4,23 +4,13 @@
 #include <utility>
 
 namespace sirtaki {
-namespace {
-
-EngineOptions for_sequencing(const RankContext& context) {
-  EngineOptions options = context.options;
-  // Waits between hosts end in sleep whoever computes.
-  options.adapts_chunk &= context.hosts.hosts() == 1;
-  return options;
-}
-
-}  // namespace
 
 Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& control, Relay* relay)
     : context_(context),
       backend_(backend),
       control_(control),
       relay_(relay),
-      sequencer_(context.hosts, for_sequencing(context),
+      sequencer_(context.hosts, context.options,
                  [this](const Recipients& to, std::string_view message) {
                    control_.send_down(to, message);
                  }) {}
