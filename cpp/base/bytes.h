@@ -30,13 +30,42 @@ class Writer {
   template <class T>
   Writer& put_vector(const std::vector<T>& values) {
     put(static_cast<uint32_t>(values.size()));
-    out_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    if constexpr (std::is_trivially_copyable_v<T>) {
+      out_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    } else {
+      for (const T& value : values) (*this)(value);
+    }
+    return *this;
+  }
+  /// Any of these, or a struct with `encode`, or one that names its `fields` for both directions.
+  template <class T>
+  Writer& operator()(const T& value) {
+    if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      put_string(value);
+    } else if constexpr (requires { value.encode(*this); }) {
+      value.encode(*this);
+    } else if constexpr (requires { T::fields(value, *this); }) {
+      T::fields(value, *this);
+    } else if constexpr (requires { put_vector(value); }) {
+      put_vector(value);
+    } else {
+      put(value);
+    }
     return *this;
   }
 
  private:
   std::string& out_;
 };
+
+/// These values, one behind the other.
+template <class... Values>
+std::string message_of(const Values&... values) {
+  std::string message;
+  Writer out(message);
+  (out(values), ...);
+  return message;
+}
 
 /// Reads what Writer wrote; a short message is an error, never a read past the end.
 class Reader {
@@ -64,6 +93,27 @@ class Reader {
     std::vector<T> values(size);
     if (size > 0) std::memcpy(values.data(), from, size * sizeof(T));
     return values;
+  }
+  /// What Writer's () wrote.
+  template <class T>
+  Reader& operator()(T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      value = get_string();
+    } else if constexpr (requires { T::decode(*this); }) {
+      value = T::decode(*this);
+    } else if constexpr (requires { T::fields(value, *this); }) {
+      T::fields(value, *this);
+    } else if constexpr (requires { typename T::value_type; }) {
+      using Value = typename T::value_type;
+      if constexpr (std::is_trivially_copyable_v<Value>) {
+        value = get_vector<Value>();
+      } else {
+        for (auto count = get<uint32_t>(); count > 0; --count) (*this)(value.emplace_back());
+      }
+    } else {
+      value = get<T>();
+    }
+    return *this;
   }
   bool empty() const { return in_.empty(); }
   /// What has not been read.

@@ -38,6 +38,7 @@ inline uint32_t frame_size(std::string_view message) {
 inline void append_frame(std::string& stream, std::string_view message,
                          uint32_t generation = kFirstGeneration) {
   const FrameHead head{frame_size(message), generation};
+  stream.reserve(stream.size() + sizeof head + message.size());  // whole or not at all
   stream.append(reinterpret_cast<const char*>(&head), sizeof head);
   stream.append(message);
 }

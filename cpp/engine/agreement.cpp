@@ -1,6 +1,5 @@
 #include "engine/agreement.h"
 
-#include <cstdio>
 #include <utility>
 
 #include "collectives/kinds.h"
@@ -15,17 +14,16 @@ constexpr int64_t kMostChunk = int64_t{1} << 48;
 
 }  // namespace
 
-Agreement::Agreement(RankContext& context, const Backend& backend, Recorder& recorder,
-                     Control::Relays relays, Events events)
+Agreement::Agreement(RankContext& context, const Backend& backend, const Control::Carrier& carrier,
+                     Events events)
     : context_(context),
-      recorder_(recorder),
       events_(std::move(events)),
       sets_(context.size),
       negotiation_(context.rank, sets_, negotiation_events()),
-      control_(context.hosts, context.rank, context.region, context.doorbell, std::move(relays)),
+      control_(context, carrier, events_.lost),
       chunk_bytes_(static_cast<size_t>(context.options.chunk_bytes)) {
   if (context.rank != 0) return;
-  sequencing_ = std::make_unique<Sequencing>(context, backend, control_, events_.lost);
+  sequencing_ = std::make_unique<Sequencing>(context, backend, control_, carrier.relay);
 }
 
 void Agreement::begin() {
@@ -41,7 +39,7 @@ std::shared_ptr<Handle> Agreement::submit(Submission submission) {
   if (ended_) throw *ended_;
   require_member(entry->request);
   Entry& added = negotiation_.add(std::move(entry));
-  handle->record = added.record = recorder_.submitted(added.request, added.ordinal);
+  handle->record = context_.recorder.submitted(added.request, added.ordinal);
   try {
     tell(negotiation_.announcement(added), false);
     if (sequencing_ != nullptr) sequencing_->advance();
@@ -56,16 +54,11 @@ std::unique_ptr<Entry> Agreement::entry_of(Submission submission) const {
   if (const std::string why = malformed(submission.request); !why.empty()) {
     throw invalid(context_.name_of(context_.rank) + " asks for what cannot be: " + why);
   }
-  auto entry = std::make_unique<Entry>();
-  entry->inputs = std::move(submission.inputs);
-  entry->outputs = std::move(submission.outputs);
-  entry->allocate = std::move(submission.allocate);
-  entry->number = submission.number;
-  entry->handle = submission.handle ? std::move(submission.handle) : std::make_shared<Handle>();
+  auto entry = std::make_unique<Entry>(std::move(submission));
+  if (entry->handle == nullptr) entry->handle = std::make_shared<Handle>();
   Writer writer(entry->encoded);
-  submission.request.encode(writer);
+  entry->request.encode(writer);
   require_frame_size(entry->encoded.size() + sizeof(Up));
-  entry->request = std::move(submission.request);
   return entry;
 }
 
@@ -83,7 +76,7 @@ void Agreement::require_member(const Request& asked) const {
 
 /// Undoes what could not be announced, for its memory goes with the caller.
 void Agreement::withdraw(const Entry& entry, const std::string& why) {
-  recorder_.ended(entry.record, false);
+  context_.recorder.ended(entry.handle->record, false);
   negotiation_.withdraw(entry);
   // A ring takes a message whole or not at all; sequencer and aggregator may know half of it.
   if (context_.place != 0) return;
@@ -97,10 +90,8 @@ void Agreement::tell(std::string_view message, bool urgent) {
 }
 
 void Agreement::invite(int rank) {
-  std::string message;
-  Writer(message).put(Up::kMeet).put(static_cast<int32_t>(rank));
   const std::lock_guard lock(mutex_);
-  if (!ended_) tell(message, true);
+  if (!ended_) tell(message_of(Up::kMeet, rank), true);
 }
 
 std::shared_ptr<Handle> Agreement::ask() {
@@ -108,9 +99,7 @@ std::shared_ptr<Handle> Agreement::ask() {
   if (ended_) return nullptr;
   if (asked_ == nullptr || asked_->done()) {
     asked_ = std::make_shared<Handle>();
-    std::string message;
-    Writer(message).put(Up::kAsk);
-    tell(message, true);
+    tell(message_of(Up::kAsk), true);
     if (sequencing_ != nullptr) sequencing_->advance();
   }
   return asked_;
@@ -125,11 +114,9 @@ void Agreement::leave() {
   const std::lock_guard lock(mutex_);
   // Peers that have not yet looked would take a leaving rank for the reason of the loss.
   if (ended_ || context_.doorbell.aborted()) return;
-  std::string message;
-  Writer(message).put(Up::kShutdown);
   try {
     if (sequencing_ != nullptr) sequencing_->advance();
-    tell(message, true);
+    tell(message_of(Up::kShutdown), true);
   } catch (const std::exception& error) {
     events_.lost(
         {context_.rank, -1, std::string("it could not say that it leaves: ") + error.what()});
@@ -150,9 +137,10 @@ Negotiation::Events Agreement::negotiation_events() {
 
 void Agreement::receive_batch(std::vector<Item> items) {
   for (Item& item : items) {
-    item.record = item.entry != nullptr ? item.entry->record
-                                        : recorder_.submitted(item.response->base, item.ordinal);
-    recorder_.agreed(item.record);
+    item.record = item.entry != nullptr
+                      ? item.entry->handle->record
+                      : context_.recorder.submitted(item.response->base, item.ordinal);
+    context_.recorder.agreed(item.record);
   }
   if (items.empty()) return;
   const Request& base = items[0].response->base;
@@ -221,8 +209,7 @@ bool Agreement::has_work() {
 
 void Agreement::change_sets(const Request& change) {
   const std::lock_guard lock(mutex_);
-  if (change.kind == Kind::kRemoveSet) return sets_.remove(change.root);
-  sets_.add(change.root, {change.splits.begin(), change.splits.end()});
+  sets_.change(change);
 }
 
 void Agreement::done(const Flight& flight) {
@@ -329,10 +316,8 @@ void Agreement::check_deadlock(int64_t now_ns) {
     if (!ended_) all = sequencing_->all_blocked(now_ns);
   }
   if (all.empty()) return;
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, " for %g s", limit);
   const std::string why =
-      std::string(kDeadlocked) + seconds +
+      std::string(kDeadlocked) + " for " + seconds_text(limit) +
       ", each waiting for another: let all ranks call the same operations in the same order "
       "(SIRTAKI_DEADLOCK_SECONDS sets how long is too long):" +
       all;

@@ -14,7 +14,6 @@
 #include "engine/control/control.h"
 #include "engine/execution/flight.h"
 #include "engine/execution/negotiation.h"
-#include "engine/observe/recorder.h"
 #include "engine/rank_context.h"
 #include "engine/requests/handle.h"
 #include "engine/requests/submission.h"
@@ -39,8 +38,8 @@ class Agreement {
     std::function<void(const Loss&)> lost;
   };
 
-  Agreement(RankContext& context, const Backend& backend, Recorder& recorder,
-            Control::Relays relays, Events events);
+  Agreement(RankContext& context, const Backend& backend, const Control::Carrier& carrier,
+            Events events);
 
   // From any thread.
 
@@ -119,7 +118,6 @@ class Agreement {
   void check_deadlock(int64_t now_ns);
 
   RankContext& context_;
-  Recorder& recorder_;
   const Events events_;
 
   std::mutex mutex_;  ///< guards what follows

@@ -11,13 +11,8 @@ constexpr int64_t kLookAgainNs = 100'000'000;
 
 }  // namespace
 
-Driver::Driver(RankContext& context, Agreement& agreement, Execution& execution,
-               Callbacks& callbacks, Events events)
-    : context_(context),
-      agreement_(agreement),
-      execution_(execution),
-      callbacks_(callbacks),
-      events_(std::move(events)) {}
+Driver::Driver(RankContext& context, Agreement& agreement, Runner& runner, Events events)
+    : context_(context), agreement_(agreement), runner_(runner), events_(std::move(events)) {}
 
 // ---- Who drives ----
 
@@ -37,14 +32,14 @@ bool Driver::await_role() {
 
 /// Gives the role back, and lets the engine thread hear news from now on.
 void Driver::leave() {
-  const uint32_t messages = execution_.prepare_messages();
-  const bool busy = execution_.busy();
+  const uint32_t messages = runner_.prepare_messages();
+  const bool busy = runner_.busy();
   const Agreement::Rest rest = agreement_.rest(messages);
   role_.unlock();
   // Not before: the engine thread, rung, would find the role taken and sleep again.
   const bool news = context_.doorbell.aborted()
                         ? rest.expects_end
-                        : agreement_.has_news(rest) || execution_.has_news(messages);
+                        : agreement_.has_news(rest) || runner_.has_news(messages);
   if (busy || rest.left_over || news) context_.doorbell.ring_engine();
   sleepers_.nudge();
 }
@@ -63,10 +58,10 @@ bool Driver::wait(Handle& handle, int64_t limit_ns) {
     } else {
       handle.sleep(seen, limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
     }
-    callbacks_.run();
+    context_.callbacks.run();
   }
   sleeper.reset();
-  callbacks_.run();
+  context_.callbacks.run();
   return handle.done();
 }
 
@@ -75,7 +70,7 @@ bool Driver::wait(Handle& handle, int64_t limit_ns) {
 Sleep Driver::sleep_for() {
   const int64_t now = now_ns();
   looks_ = looks_due(now);
-  return execution_.prepare(now);
+  return runner_.prepare(now);
 }
 
 int64_t Driver::step(int64_t now_ns) {
@@ -89,15 +84,15 @@ int64_t Driver::step(int64_t now_ns) {
     guard([&] {
       doorbell.check_abort();
       more = round([] { return false; });
-      if (more || !execution_.busy()) return;
+      if (more || !runner_.busy()) return;
       doorbell.rest_engine(sleep_for().news());
       more = has_work();
     });
   const bool due = looks_due(now_ns);
   if (due) look_ns_ = now_ns + kLookAroundNs;
-  execution_.busy() ? role_.unlock() : leave();
+  runner_.busy() ? role_.unlock() : leave();
   if (due) events_.looks_around(now_ns);
-  callbacks_.run();
+  context_.callbacks.run();
   return more ? now_ns : now_ns + kLookAgainNs;
 }
 
@@ -113,7 +108,7 @@ void Driver::stop() {
   if (thread_.joinable()) thread_.join();
   role_.lock();  // whoever drives ends now, and nobody begins again
   role_.unlock();
-  callbacks_.run();
+  context_.callbacks.run();
 }
 
 void Driver::run() {
@@ -136,14 +131,14 @@ void Driver::take_turn() {
     const int64_t limit = now + context_.options.engine_spin_ns;
     looks_ = false;
     look_ns_ = now + kLookAroundNs;
-    const auto idle = [&] { return !has_work() && !execution_.busy(); };
+    const auto idle = [&] { return !has_work() && !runner_.busy(); };
     drive(false, kForever,
           [&] { return looks_ || (idle() && (sleepers_.any() || now_ns() >= limit)); });
   }
-  callbacks_.run();
+  context_.callbacks.run();
   if (context_.rank != 0) return;
   events_.looks_around(now_ns());
-  callbacks_.run();
+  context_.callbacks.run();
 }
 
 }  // namespace sirtaki

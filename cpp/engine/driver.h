@@ -1,37 +1,65 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/agreement.h"
-#include "engine/execution/callbacks.h"
-#include "engine/execution/execution.h"
+#include "engine/execution/runner.h"
 #include "engine/rank_context.h"
-#include "engine/sleepers.h"
 
 namespace sirtaki {
+
+/// Threads that sleep until an operation is done because another one drives; when that one leaves,
+/// one of them is to drive.
+class Sleepers {
+ public:
+  bool any() const { return count_.load() > 0; }
+
+  void nudge() {
+    if (!any()) return;
+    const std::lock_guard lock(mutex_);
+    for (Handle* handle : handles_) handle->nudge();
+  }
+
+  /// A thread that may sleep, for as long as this lives.
+  class Entry {
+   public:
+    Entry(Sleepers& sleepers, Handle& handle) : sleepers_(sleepers), handle_(&handle) {
+      const std::lock_guard lock(sleepers_.mutex_);
+      sleepers_.handles_.push_back(handle_);
+      sleepers_.count_.fetch_add(1);
+    }
+    ~Entry() {
+      const std::lock_guard lock(sleepers_.mutex_);
+      auto& handles = sleepers_.handles_;
+      handles.erase(std::find(handles.begin(), handles.end(), handle_));
+      sleepers_.count_.fetch_sub(1);
+    }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+   private:
+    Sleepers& sleepers_;
+    Handle* handle_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::vector<Handle*> handles_;
+  std::atomic<int> count_{0};
+};
 
 /// Makes progress for its rank: who does, when it sleeps and what wakes it.
 ///
 /// One thread at a time has the driver's role: a thread that waits for a handle where there is one
 /// (so a blocking call costs no thread switch), else the engine's own, which sleeps until rung.
-///
-/// What holds of every wait, here and in the collectives, and the tests that say so:
-/// - It ends by itself once an abort is visible
-///   (doorbell_test: "an abort ends a sleep though nobody is rung").
-/// - What a peer wrote is compared with what can be here before it is an index or a bound
-///   (liars_test: "a ring whose positions cannot be", "rows that a member of an alltoall cannot
-///   send", and others).
-/// - A deadline belongs to an operation, not to a socket or a ring, and starts again when that goes
-///   on (engine_waits_test: "an operation that takes long but goes on is not ended").
-/// - The reason of the first abort is kept
-///   (region_test: "whoever is lost first is named, whoever is lost then").
-/// - Nobody looks for an abort before it has to wait (doorbell_test: "a wait that is over before it
-///   begins looks for no abort").
+/// Which rules hold of every wait, here and in the collectives, says README.md.
 class Driver {
  public:
   struct Events {
@@ -41,8 +69,7 @@ class Driver {
     std::function<void(int64_t now_ns)> looks_around;
   };
 
-  Driver(RankContext& context, Agreement& agreement, Execution& execution, Callbacks& callbacks,
-         Events events);
+  Driver(RankContext& context, Agreement& agreement, Runner& runner, Events events);
 
   /// Holds the role, which must have been taken, and gives it back.
   class Role {
@@ -93,7 +120,7 @@ class Driver {
  private:
   template <class Done>
   bool round(Done done);
-  bool has_work() { return execution_.is_ready() || agreement_.has_work(); }
+  bool has_work() { return runner_.is_ready() || agreement_.has_work(); }
   Sleep sleep_for();
   void leave();
   void run();
@@ -102,15 +129,14 @@ class Driver {
 
   RankContext& context_;
   Agreement& agreement_;
-  Execution& execution_;
-  Callbacks& callbacks_;
+  Runner& runner_;
   const Events events_;
   Sleepers sleepers_;
   std::atomic<uint64_t> moves_{0};
   std::atomic<bool> stopped_{false};
   std::thread thread_;
 
-  std::mutex role_;      ///< held by whoever drives; guards the execution and what follows
+  std::mutex role_;      ///< held by whoever drives; guards the runner and what follows
   int64_t look_ns_ = 0;  ///< when to look around at the latest
   bool looks_ = false;   ///< that time has come
 };
@@ -127,10 +153,10 @@ void Driver::guard(Work work) {
 /// Does what can be done without waiting; false if that was nothing.
 template <class Done>
 bool Driver::round(Done done) {
-  const bool moved = execution_.advance_messages();  // needs no lock
+  const bool moved = runner_.advance_messages();  // needs no lock
   if (moved && done()) return true;
   agreement_.advance();
-  const bool went_on = execution_.advance_batches() || moved;
+  const bool went_on = runner_.advance_batches() || moved;
   if (went_on) moves_.store(moves() + 1, std::memory_order_relaxed);  // only the driver writes
   return went_on;
 }
@@ -142,7 +168,7 @@ void Driver::drive(bool caller, int64_t limit_ns, Done done) {
   doorbell.wake_up();
   guard([&] {
     doorbell.check_abort();
-    while (!done() && !callbacks_.waiting()) {
+    while (!done() && !context_.callbacks.waiting()) {
       const bool went_on = round(done);
       if (went_on && done()) break;
       if (limit_ns != kForever && now_ns() >= limit_ns) break;

@@ -8,11 +8,11 @@
 
 namespace sirtaki {
 
-Ending::Ending(RankContext& context, Agreement& agreement, Execution& execution, Driver& driver,
+Ending::Ending(RankContext& context, Agreement& agreement, Runner& runner, Driver& driver,
                PeerWatch& watch, Launches& launches)
     : context_(context),
       agreement_(agreement),
-      execution_(execution),
+      runner_(runner),
       driver_(driver),
       watch_(watch),
       launches_(launches) {}
@@ -37,7 +37,7 @@ bool Ending::finish() {
     watch_.await_farewell();
   }
   warn_of_leftovers();
-  execution_.pairs().stop();
+  runner_.pairs().stop();
   watch_.stop();
   return !alone && !context_.doorbell.aborted();
 }
@@ -48,22 +48,17 @@ void Ending::abandon() {
 }
 
 void Ending::close() {
-  end_messages();
+  const Error over(ErrorCode::kInternal, "the world has been shut down");
+  runner_.pairs().end(agreement_.ended().value_or(over));
   context_.region->rank(context_.place).bye.store(1, std::memory_order_release);
   watch_.tell_relay();
   launches_.close();
   closed_.complete();
 }
 
-/// The world is over in good order.
-void Ending::end_messages() {
-  const Error over(ErrorCode::kInternal, "the world has been shut down");
-  execution_.pairs().end(agreement_.ended().value_or(over));
-}
-
 void Ending::warn_of_leftovers() {
   constexpr size_t kMost = 10;  // lines
-  const auto messages = execution_.pairs().leftovers();
+  const auto messages = runner_.pairs().leftovers();
   for (size_t i = 0; i < std::min(kMost, messages.size()); ++i) {
     const Arrived& message = *messages[i];
     if (message.offered) continue;  // its sender has an error
@@ -113,10 +108,10 @@ void Ending::abort(const std::string& why) {
 void Ending::fail_all(const Error& error) {
   // Not under a lock: this waits for threads that open connections, and they for Python, where some
   // thread may wait for the lock.
-  const std::vector<Item> dropped = execution_.drop_batches();
+  const std::vector<Item> dropped = runner_.drop_batches();
   const Error why = agreement_.end(error);
-  execution_.fail(dropped, why);
-  for (const auto& entry : agreement_.drop()) execution_.complete(*entry, why);
+  runner_.fail(dropped, why);
+  for (const auto& entry : agreement_.drop()) runner_.complete(*entry, why);
   launches_.close(why);
   closed_.complete();
 }
@@ -179,7 +174,7 @@ std::string Ending::cause_of(const Loss& loss) const {
 
 /// What the engine is doing, to be put behind a message.
 std::string Ending::phase() {
-  const std::string text = execution_.describe();
+  const std::string text = runner_.describe();
   return text.empty() ? agreement_.phase() : " during " + text;
 }
 

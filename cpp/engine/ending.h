@@ -8,8 +8,8 @@
 #include "engine/agreement.h"
 #include "engine/control/peer_watch.h"
 #include "engine/driver.h"
-#include "engine/execution/execution.h"
 #include "engine/execution/launches.h"
+#include "engine/execution/runner.h"
 #include "engine/rank_context.h"
 
 namespace sirtaki {
@@ -18,7 +18,7 @@ namespace sirtaki {
 /// are told, and what nobody can finish fails; else everything fails, with the first reason.
 class Ending {
  public:
-  Ending(RankContext& context, Agreement& agreement, Execution& execution, Driver& driver,
+  Ending(RankContext& context, Agreement& agreement, Runner& runner, Driver& driver,
          PeerWatch& watch, Launches& launches);
 
   /// True the first time.
@@ -45,7 +45,6 @@ class Ending {
   std::optional<Error> deadlock() const;
 
  private:
-  void end_messages();
   void warn_of_leftovers();
   void give_up(const Error& error);
   void fail_all(const Error& error);
@@ -56,7 +55,7 @@ class Ending {
 
   RankContext& context_;
   Agreement& agreement_;
-  Execution& execution_;
+  Runner& runner_;
   Driver& driver_;
   PeerWatch& watch_;
   Launches& launches_;

@@ -22,17 +22,15 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
                MakeNetwork make_network, const EngineOptions& options,
                const MakeBackend& make_backend)
     : context_(rank, std::move(hosts), std::move(region), std::move(links), options),
-      callbacks_(context_.log),
-      recorder_(context_.region->records(context_.place)),
-      launches_(
-          std::make_shared<Launches>([this](uint64_t record) { recorder_.ended(record, true); })),
+      launches_(std::make_shared<Launches>(
+          [this](uint64_t record) { context_.recorder.ended(record, true); })),
       backend_(make_backend(context_.endpoint, context_.hosts, make_network)),
       watch_(context_),
-      agreement_(context_, *backend_, recorder_, watch_.relays(), agreement_events()),
-      execution_(context_, *backend_, agreement_.sets(), *launches_, recorder_, timeline_,
-                 callbacks_, std::move(make_network), execution_events()),
-      driver_(context_, agreement_, execution_, callbacks_, driver_events()),
-      ending_(context_, agreement_, execution_, driver_, watch_, *launches_) {
+      agreement_(context_, *backend_, watch_.carrier(), agreement_events()),
+      runner_(context_, *backend_, agreement_, *launches_, std::move(make_network),
+              [this] { ending_.close(); }),
+      driver_(context_, agreement_, runner_, driver_events()),
+      ending_(context_, agreement_, runner_, driver_, watch_, *launches_) {
   log_start();
   if (size() == 1) return;  // a submitting thread does everything itself
   watch_.start([this](int lost) { return ending_.lose_peer(lost); });
@@ -44,16 +42,10 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
 Engine::~Engine() { shutdown(); }
 
 Agreement::Events Engine::agreement_events() {
-  return {[this](Batch batch) { execution_.add(std::move(batch)); },
-          [this](const Entry& entry, const Error& error) { execution_.complete(entry, error); },
-          [this](int rank) { execution_.pairs().meet(rank); },
+  return {[this](Batch batch) { runner_.add(std::move(batch)); },
+          [this](const Entry& entry, const Error& error) { runner_.complete(entry, error); },
+          [this](int rank) { runner_.pairs().meet(rank); },
           [this](const Loss& loss) { watch_.abort(loss); }};
-}
-
-Execution::Events Engine::execution_events() {
-  return {[this](const Request& change) { agreement_.change_sets(change); },
-          [this](const Flight& flight) { agreement_.done(flight); }, [this] { ending_.close(); },
-          [this](int rank) { agreement_.invite(rank); }};
 }
 
 Driver::Events Engine::driver_events() {
@@ -119,7 +111,7 @@ void Engine::with_backend(const std::function<void(Backend&, const Doorbell&)>& 
 std::shared_ptr<Handle> Engine::start(Transfer transfer) {
   std::shared_ptr<Handle> handle = handle_of(transfer);
   begin(std::move(transfer), [] {});
-  callbacks_.run();
+  context_.callbacks.run();
   return handle;
 }
 
@@ -138,7 +130,7 @@ void Engine::withdraw(const std::shared_ptr<Handle>& handle) {
   transfer.withdraws = true;
   transfer.owner = handle;
   begin(std::move(transfer), [] {});
-  callbacks_.run();
+  context_.callbacks.run();
 }
 
 /// Of a transfer that can be.
@@ -169,14 +161,14 @@ void Engine::begin(Transfer transfer, Then then) {
   if (driver_.try_role()) {
     const Driver::Role role(driver_);
     driver_.guard([&] {
-      execution_.pairs().add(std::move(transfer));
+      runner_.pairs().add(std::move(transfer));
       context_.doorbell.check_abort();
     });
     then();
   } else if (driver_.stopped()) {
-    execution_.refuse(transfer, Error(ErrorCode::kInternal, "the world has been shut down"));
+    runner_.refuse(transfer, Error(ErrorCode::kInternal, "the world has been shut down"));
   } else {
-    execution_.pairs().post(std::move(transfer));
+    runner_.pairs().post(std::move(transfer));
     context_.doorbell.ring_own(kControl);
   }
 }
@@ -187,7 +179,7 @@ bool Engine::shutdown() {
   if (!ending_.begin()) return false;
   if (context_.mark.forked()) {
     ending_.abandon();
-    timeline_.abandon();
+    context_.timeline.abandon();
     return false;
   }
   Callers::of_process().leave(*this);
@@ -241,26 +233,26 @@ std::map<int32_t, std::vector<int>> Engine::process_sets() {
 
 void Engine::start_timeline(const std::string& path, bool mark_cycles) {
   require_own_process();
-  if (rank() != 0 || timeline_.get() != nullptr) return;  // rank 0 writes for all
+  if (rank() != 0 || context_.timeline.get() != nullptr) return;  // rank 0 writes for all
   const auto timeline = std::make_shared<Timeline>(path, mark_cycles, context_.log);
-  timeline_.set(timeline);
+  context_.timeline.set(timeline);
   agreement_.set_timeline(timeline.get());
 }
 
 void Engine::stop_timeline() {
   require_own_process();
   if (rank() == 0) agreement_.set_timeline(nullptr);
-  timeline_.set(nullptr);
+  context_.timeline.set(nullptr);
 }
 
 FlightRecord::Words Engine::words_of(const Handle& handle, int64_t since_ns) {
-  if (handle.record != 0) return recorder_.words_of(handle.record);
+  if (handle.record != 0) return context_.recorder.words_of(handle.record);
   if (driver_.try_role()) {
     const Driver::Role role(driver_);
-    const Transfer* message = execution_.pairs().pending_of(&handle);
+    const Transfer* message = runner_.pairs().pending_of(&handle);
     if (message != nullptr) return Recorder::words_of(*message, since_ns);
   }
-  return recorder_.words_of(0);
+  return context_.recorder.words_of(0);
 }
 
 void Engine::tell_blocked(int64_t blocked_ns, int64_t now_ns, const FlightRecord::Words& what) {

@@ -14,12 +14,9 @@
 #include "engine/control/peer_watch.h"
 #include "engine/driver.h"
 #include "engine/ending.h"
-#include "engine/execution/callbacks.h"
-#include "engine/execution/execution.h"
 #include "engine/execution/launches.h"
+#include "engine/execution/runner.h"
 #include "engine/observe/rank_state.h"
-#include "engine/observe/recorder.h"
-#include "engine/observe/timeline.h"
 #include "engine/options.h"
 #include "engine/rank_context.h"
 #include "engine/requests/handle.h"
@@ -29,7 +26,7 @@ namespace sirtaki {
 
 /// One rank's engine: takes operations, agrees with its peers on their order, runs them.
 ///
-/// It connects the agreement (what is run, in which order), the execution (what is under way), the
+/// It connects the agreement (what is run, in which order), the runner (what is under way), the
 /// driver (who makes progress, and when it sleeps) and the ending (shutdown, abort, loss, fork).
 class Engine {
  public:
@@ -137,7 +134,6 @@ class Engine {
 
  private:
   Agreement::Events agreement_events();
-  Execution::Events execution_events();
   Driver::Events driver_events();
   std::shared_ptr<Handle> submit_beside_driver(Submission submission);
   std::shared_ptr<Handle> handle_of(Transfer& transfer);
@@ -148,14 +144,11 @@ class Engine {
   static void end_shared(Engine* engine) noexcept;
 
   RankContext context_;
-  Callbacks callbacks_;
-  Recorder recorder_;
   const std::shared_ptr<Launches> launches_;
   std::unique_ptr<Backend> backend_;
-  CurrentTimeline timeline_;
   PeerWatch watch_;
   Agreement agreement_;
-  Execution execution_;
+  Runner runner_;
   Driver driver_;
   Ending ending_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,13 @@
 #include "transport/channel.h"
 
 namespace sirtaki {
+
+/// A limit as messages state it: `0.5 s`.
+inline std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds);
+  return text;
+}
 
 /// How the engine looks for good settings by itself.
 struct AutotuneOptions {
@@ -46,6 +54,12 @@ struct EngineOptions {
   bool has_whole_job = false;              ///< no process of the job is outside of the world
   bool own_threads = true;                 ///< else a scheduler calls Engine::step
   double silent_seconds = kSilentSeconds;  ///< the same of a channel: see Channel::is_silent
+
+  /// ` (node-b)`, to be put behind a rank; empty where its host's name is not known.
+  std::string host_text(int rank) const {
+    const auto index = static_cast<size_t>(rank);
+    return index < hosts.size() ? " (" + hosts[index] + ")" : "";
+  }
 };
 
 }  // namespace sirtaki

@@ -3,15 +3,6 @@
 #include <utility>
 
 namespace sirtaki {
-namespace {
-
-std::string name_in(const EngineOptions& options, int rank) {
-  const auto index = static_cast<size_t>(rank);
-  const std::string text = "rank " + std::to_string(rank);
-  return index < options.hosts.size() ? text + " (" + options.hosts[index] + ")" : text;
-}
-
-}  // namespace
 
 RankContext::RankContext(int its_rank, HostMap its_hosts, const std::shared_ptr<Region>& its_region,
                          LinkSet its_links, const EngineOptions& its_options)
@@ -20,15 +11,19 @@ RankContext::RankContext(int its_rank, HostMap its_hosts, const std::shared_ptr<
       place(hosts.place_of(its_rank)),
       size(hosts.size()),
       options(its_options),
-      log("sirtaki: " + name_in(options, rank), options.log_level, options.log_time),
+      log("sirtaki: " + name_of(rank), options.log_level, options.log_time),
       region(its_region),
       links(std::move(its_links)),
       endpoint(region, rank, place, {options.caller_spin_ns, options.engine_spin_ns},
                options.sockets_per_peer, {.direct_hosts = options.direct_hosts}, links.heaps,
                options.silent_seconds),
-      doorbell(endpoint.doorbell) {}
+      doorbell(endpoint.doorbell),
+      recorder(region->records(place)),
+      callbacks(log) {}
 
-std::string RankContext::name_of(int other) const { return name_in(options, other); }
+std::string RankContext::name_of(int other) const {
+  return "rank " + std::to_string(other) + options.host_text(other);
+}
 
 void RankContext::require_own_process() const {
   if (!mark.forked()) return;

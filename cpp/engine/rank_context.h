@@ -5,6 +5,9 @@
 
 #include "base/fork_mark.h"
 #include "base/log.h"
+#include "engine/execution/callbacks.h"
+#include "engine/observe/recorder.h"
+#include "engine/observe/timeline.h"
 #include "engine/options.h"
 #include "transport/group.h"
 #include "transport/hosts.h"
@@ -12,8 +15,8 @@
 
 namespace sirtaki {
 
-/// What all parts of a rank's engine know of it: who and where it is, what it was told, and the
-/// memory that it shares with its host's ranks.
+/// What all parts of a rank's engine know of it: who and where it is, what it was told, the memory
+/// that it shares with its host's ranks, and where they note what happens.
 struct RankContext {
   RankContext(int its_rank, HostMap its_hosts, const std::shared_ptr<Region>& its_region,
               LinkSet its_links, const EngineOptions& its_options);
@@ -34,6 +37,9 @@ struct RankContext {
   const LinkSet links;
   Endpoint endpoint;
   Doorbell& doorbell;  ///< the endpoint's
+  Recorder recorder;
+  CurrentTimeline timeline;
+  Callbacks callbacks;
 };
 
 }  // namespace sirtaki

@@ -41,8 +41,7 @@ class Client {
 
   /// What it says to submit.
   std::string submit(const Request& request) {
-    auto entry = std::make_unique<Entry>();
-    entry->request = request;
+    auto entry = std::make_unique<Entry>(Submission{request, {}, {}});
     Writer writer(entry->encoded);
     request.encode(writer);
     std::string message = negotiation.announcement(negotiation.add(std::move(entry)));
@@ -83,10 +82,7 @@ class Client {
       const bool by_id = !seen_.insert(item.response).second;
       batch.push_back({*item.response, item.ordinal, by_id});
       const Request& base = item.response->base;
-      if (base.kind == Kind::kAddSet) {
-        sets_.add(base.root, {base.splits.begin(), base.splits.end()});
-      }
-      if (base.kind == Kind::kRemoveSet) sets_.remove(base.root);
+      if (changes_sets(base.kind)) sets_.change(base);
     }
     batches.push_back(std::move(batch));
   }

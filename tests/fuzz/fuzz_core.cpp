@@ -11,8 +11,7 @@
 #include "backends/immediate.h"
 #include "base/frames.h"
 #include "engine/control/host_aggregator.h"
-#include "engine/control/leader_relay.h"
-#include "engine/control/sequencer_relay.h"
+#include "engine/control/relay.h"
 #include "engine/engine.h"
 #include "engine/requests/checks.h"
 #include "engine/sequencer/sequencer.h"
@@ -106,7 +105,7 @@ void put_item(Data& data, Writer& out) {
   response.base = some_request(data);
   response.sizes = some_numbers(data);
   response.joined = data.ConsumeBool();
-  response.encode(out);
+  out(response);
 }
 
 std::string some_down(Data& data) {
@@ -140,7 +139,8 @@ void decode(Data& data) {
   const std::string bytes = data.ConsumeRemainingBytesAsString();
   may_throw([&] {
     Reader in(bytes);
-    const Response response = Response::decode(in);
+    Response response;
+    in(response);
     require(malformed(response.base).empty());
     const ProcessSets sets(2);
     (void)contradiction(response, &response.base, sets, 1);
@@ -246,7 +246,6 @@ void relay(Data& data) {
   const bool leads = data.ConsumeBool();
   const int rank = leads ? 1 : 0;
   const auto region = Region::anonymous(leads ? 2 : 1);
-  const Doorbell doorbell(region, 0, SpinPolicy{});
   int pair[2];
   require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
   const Fd peer(pair[1]);
@@ -254,16 +253,8 @@ void relay(Data& data) {
   links.emplace_back(std::make_unique<TcpChannel>(1 - rank, Fd(pair[0])));
   links.back().begin(kFirstGeneration);
   FrameSealer sealer({});  // with the key that the link has
-  const auto lost = [&](const Loss& loss) {
-    require(loss.rank >= 0 && loss.rank < hosts.size());
-    doorbell.abort(loss);
-  };
-  std::unique_ptr<Relay> relay;
-  if (leads) {
-    relay = std::make_unique<LeaderRelay>(hosts, rank, region, doorbell, links, 0, lost);
-  } else {
-    relay = std::make_unique<SequencerRelay>(hosts, rank, region, doorbell, links, 0, lost);
-  }
+  const RankContext context(rank, hosts, region, LinkSet{.local = {}, .hosts = links}, {});
+  Relay relay(context);
   for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
     std::string stream;
     const uint32_t generation = kFirstGeneration + data.ConsumeIntegralInRange<uint32_t>(0, 1);
@@ -276,10 +267,10 @@ void relay(Data& data) {
       may_throw([&] { region->up(1).write(frame); });
     }
     if (send(peer.get(), stream.data(), stream.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
-    relay->step(now_ns());
+    relay.step(now_ns());
+    require(region->lost_rank() < hosts.size());
     if (leads) continue;
-    static_cast<SequencerRelay&>(*relay).receive_up(
-        [](const Reporters&, std::string_view text) { require(!text.empty()); });
+    relay.receive_up([](const Reporters&, std::string_view text) { require(!text.empty()); });
   }
 }
 

@@ -39,7 +39,7 @@ FAULTS = (
     Fault(
         "a lost wake-up",
         "cpp/engine/control/control.cpp",
-        "return doorbell_.ring(0, urgent ? kControl : kRequest);",
+        "return context_.doorbell.ring(0, urgent ? kControl : kRequest);",
         "return;",
     ),
     Fault(

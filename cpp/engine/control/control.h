@@ -2,14 +2,13 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "engine/control/leader_relay.h"
-#include "engine/control/sequencer_relay.h"
-#include "transport/hosts.h"
-#include "transport/memory/doorbell.h"
+#include "engine/control/host_rings.h"
+#include "engine/control/relay.h"
+#include "engine/rank_context.h"
 
 namespace sirtaki {
 
@@ -21,16 +20,13 @@ class Control {
   using Receive = std::function<void(std::string_view message)>;
 
   /// What carries messages between hosts; empty where the world is one host.
-  struct Relays {
-    SequencerRelay* sequencer = nullptr;  ///< on rank 0
-    LeaderRelay* leader = nullptr;        ///< on the leader of another host
-    std::function<void()> wake;           ///< wakes that leader, on the other ranks of its host
+  struct Carrier {
+    Relay* relay = nullptr;      ///< on leaders
+    std::function<void()> wake;  ///< wakes that of another host than rank 0's, on its other ranks
   };
 
-  Control(const HostMap& hosts, int rank, std::shared_ptr<Region> region, const Doorbell& doorbell,
-          Relays relays);
-
-  const Relays& relays() const { return relays_; }
+  /// `lost` is called when a rank says what no rank says.
+  Control(const RankContext& context, Carrier carrier, Lost lost);
 
   /// `urgent`: wake rank 0's engine even if it does not expect requests.
   void send_up(std::string_view message, bool urgent);
@@ -48,49 +44,42 @@ class Control {
 
   /// Hands over the messages that came from the sequencer.
   void receive_down(const Receive& receive);
-  /// Hands over the messages that came from a rank of the host; rank 0 only.
-  void receive_up(int place, const Receive& receive);
+  /// Hands over the messages that came from other ranks; rank 0 only.
+  void receive_up(const ReceiveUp& receive);
 
-  /// Hands over the messages that came from other hosts; rank 0 only.
-  void receive_hosts(const SequencerRelay::Receive& receive) {
-    if (relays_.sequencer != nullptr) relays_.sequencer->receive_up(receive);
+  bool has_down() const {
+    return context_.rank == 0 ? has_own() : !context_.region->down(context_.place).empty();
   }
-
-  bool has_down() const { return rank_ == 0 ? has_own() : !region_->down(place_).empty(); }
   /// Rank 0 has something for itself, of which nobody else tells its driver.
   bool has_own() const { return has_own_.load(); }
   bool has_up() const;
   /// One of the messages that `has_up` tells of must be received soon; rank 0 only.
-  bool has_urgent() const { return rank_ == 0 && region_->leader().urgent.load() != 0; }
+  bool has_urgent() const {
+    return context_.rank == 0 && context_.region->leader().urgent.load() != 0;
+  }
   /// All messages are received next.
   void forget_urgent() {
-    if (has_urgent()) region_->leader().urgent.exchange(0);
+    if (has_urgent()) context_.region->leader().urgent.exchange(0);
   }
   /// Takes what has come from other hosts, if the relay's thread does not do so just now.
-  void look() const;
+  void look() const {
+    if (carrier_.relay != nullptr) carrier_.relay->look();
+  }
 
  private:
-  template <class Send>
-  void for_places_here(const Recipients& to, Send send) const;
-  void push_down(int place);
   void note_backlog();
   void tell_receiver(bool urgent) const;
-  void frame(std::string& stream, std::string_view message) const;
 
-  const HostMap& hosts_;
-  std::shared_ptr<Region> region_;
-  int rank_;
-  int place_;
-  const Doorbell& doorbell_;
-  const Relays relays_;
-  std::string up_out_;                 ///< what the ring up did not take
-  std::vector<std::string> down_out_;  ///< by place: the same of the rings down
-  std::string own_;                    ///< rank 0: to itself
-  std::string held_;                   ///< the same, behind what other rings did not take
+  const RankContext& context_;
+  const Carrier carrier_;
+  const Lost lost_;
+  std::string up_out_;              ///< what the ring up did not take
+  std::optional<HostRings> rings_;  ///< rank 0: to and from the other ranks of the host
+  std::string own_;                 ///< rank 0: to itself
+  std::string held_;                ///< the same, behind what other rings did not take
   std::atomic<bool> has_own_{false};
   std::atomic<bool> backlog_{false};  ///< written under the engine's lock
   std::string down_in_;
-  std::vector<std::string> up_in_;
 };
 
 }  // namespace sirtaki

@@ -43,19 +43,16 @@ void HostAggregator::report(Stretch who, const Reporters& from, const Request& r
                             std::string_view message, int64_t now_ns) {
   if (who.size() == 0) return pass(from, message);  // the sequencer will refuse it
   Roster& members = rosters_.of(request.set);
-  uint64_t ordinal = 0;
-  if (request.name.empty()) {
-    const std::optional<uint64_t> next = members.next_ordinal(who);
-    if (!next) {
-      for (int place = who.begin; place < who.end; ++place) {
-        report({place, place + 1}, {{members.rank_at(place)}, {}}, request, message, now_ns);
-      }
-      return;
-    }
-    ordinal = *next;
-  }
-  const std::string key = match_key(request, ordinal);
-  Pending& pending = pending_.try_emplace(key, request.set, members, here_).first->second;
+  members.number(who, request, [&](Stretch some, uint64_t ordinal) {
+    const std::string key = match_key(request, ordinal);
+    Pending& pending = pending_.try_emplace(key, request.set, members, here_).first->second;
+    if (some.size() == who.size()) return hold(key, pending, some, from, message, now_ns);
+    hold(key, pending, some, {{members.rank_at(some.begin)}, {}}, message, now_ns);
+  });
+}
+
+void HostAggregator::hold(const std::string& key, Pending& pending, Stretch who,
+                          const Reporters& from, std::string_view message, int64_t now_ns) {
   if (pending.reported.contains_any(who)) return pass(from, message);  // the same
   pending.reported.add(who);
   if (pending.held.empty()) {
@@ -65,14 +62,14 @@ void HostAggregator::report(Stretch who, const Reporters& from, const Request& r
   Held& held = held_as(pending, message);
   held.from.add(from);
   held.members += who.size();
-  if (pending.reported.count() >= pending.members - joined(request.set)) release(pending);
+  if (pending.reported.count() >= pending.members - joined(pending.set)) release(pending);
 }
 
 HostAggregator::Held& HostAggregator::held_as(Pending& pending, std::string_view message) {
   const auto same = std::find_if(pending.held.begin(), pending.held.end(),
                                  [&](const Held& held) { return held.message == message; });
   if (same != pending.held.end()) return *same;
-  return pending.held.emplace_back(Held{{}, std::string(message), 0});
+  return pending.held.emplace_back(Held{{{}, std::string(message)}});
 }
 
 /// Sends the message on as it is, behind everything that came before it.
@@ -151,7 +148,9 @@ void HostAggregator::learn_batch(Reader& in) {
       if (const Request* known = find_known(id)) learn(*known, ordinal);
       continue;
     }
-    const Request base = Response::decode(in).base;
+    Response response;
+    in(response);
+    const Request& base = response.base;
     learn(base, ordinal);
     if (id == 0) continue;
     Request& kept = known_[id];
@@ -182,8 +181,7 @@ void HostAggregator::learn_set(const Request& change) {
   std::erase_if(pending_, [&](const auto& pending) { return pending.second.set == set; });
   rosters_.forget(set);
   joined_.erase(set);
-  if (change.kind == Kind::kRemoveSet) return sets_.remove(set);
-  sets_.add(set, {change.splits.begin(), change.splits.end()});
+  sets_.change(change);
 }
 
 /// The operation is decided: who reports its name from now on means another one.

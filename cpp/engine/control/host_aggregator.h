@@ -56,9 +56,7 @@ class HostAggregator {
 
  private:
   /// A message, and who among the members here has sent it.
-  struct Held {
-    Reporters from;
-    std::string message;
+  struct Held : Report {
     int members = 0;
   };
   /// An operation that ranks here have reported and that has not begun.
@@ -77,6 +75,8 @@ class HostAggregator {
               int64_t now_ns);
   void report(Stretch who, const Reporters& from, const Request& request, std::string_view message,
               int64_t now_ns);
+  void hold(const std::string& key, Pending& pending, Stretch who, const Reporters& from,
+            std::string_view message, int64_t now_ns);
   Held& held_as(Pending& pending, std::string_view message);
   void pass(const Reporters& from, std::string_view message);
   void release(Pending& pending);

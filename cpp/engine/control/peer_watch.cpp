@@ -7,21 +7,12 @@ namespace sirtaki {
 PeerWatch::PeerWatch(RankContext& context) : context_(context) {
   const HostMap& hosts = context.hosts;
   if (hosts.hosts() == 1) return;
-  const auto make = [&]<class Made>(Made*& made) {
-    auto relay = std::make_unique<Made>(
-        hosts, context.rank, context.region, context.doorbell, context.links.hosts,
-        context.options.host_timeout_seconds,
-        [&doorbell = context.doorbell](const Loss& loss) { doorbell.abort(loss); });
-    made = relay.get();
-    relay_ = std::move(relay);
+  if (context.place == 0) {
+    relay_ = std::make_unique<Relay>(context);
     relay_->set_wake([this] { tell_relay(); });
-  };
-  if (context.rank == 0) {
-    make(relays_.sequencer);
-  } else if (context.place == 0) {
-    make(relays_.leader);
+    carrier_.relay = relay_.get();
   } else if (hosts.host_of(context.rank) != 0) {
-    relays_.wake = [this] { tell_relay(); };
+    carrier_.wake = [this] { tell_relay(); };
   }
 }
 

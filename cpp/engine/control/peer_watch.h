@@ -17,7 +17,7 @@ class PeerWatch {
   explicit PeerWatch(RankContext& context);
 
   /// What carries control messages between hosts; empty where the world is one host.
-  const Control::Relays& relays() const { return relays_; }
+  const Control::Carrier& carrier() const { return carrier_; }
   /// Starts to watch; `lost` is called in the thread, as Watcher has it.
   void start(std::function<bool(int rank)> lost);
 
@@ -47,7 +47,7 @@ class PeerWatch {
 
  private:
   RankContext& context_;
-  Control::Relays relays_;
+  Control::Carrier carrier_;
   std::unique_ptr<Relay> relay_;  ///< on leaders where there are several hosts
   std::unique_ptr<Watcher> watcher_;
 };

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <memory>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +14,10 @@
 #include "base/clock.h"
 #include "base/frames.h"
 #include "engine/control/host_aggregator.h"
+#include "engine/control/host_rings.h"
+#include "engine/observe/rank_state.h"
+#include "engine/rank_context.h"
 #include "engine/sequencer/roster.h"
-#include "transport/hosts.h"
-#include "transport/memory/doorbell.h"
 #include "transport/network/host_link.h"
 #include "transport/network/watcher.h"
 
@@ -31,22 +34,16 @@ enum class Hop : uint8_t {
   kBye,        ///< nothing more will be run on this host and those below it
 };
 
-/// A message of leaders.
-std::string framed(Hop hop, std::string_view body);
-
 /// Carries control messages between hosts, along their tree; runs in the watcher's thread of each
 /// host's leader, so that it does not depend on what the leader itself is doing.
 ///
-/// Other threads send directly what the sockets take at once.
-class Relay : public Watcher::Service {
+/// Other threads send directly what the sockets take at once. The first link leads up, but for rank
+/// 0's, whose relay hands over to the sequencer what comes.
+class Relay final : public Watcher::Service {
  public:
-  using Lost = std::function<void(const Loss&)>;
-
-  /// `lost` is called when another host is gone or reports a loss, or a rank of this one says what
-  /// no rank says; `why` is empty where another host knows. `timeout_seconds`: a host silent
-  /// for so long is gone; 0: never.
-  Relay(const HostMap& hosts, int rank, std::shared_ptr<Region> region, const Doorbell& doorbell,
-        std::span<HostLink> links, double timeout_seconds, Lost lost);
+  /// Ends the world when another host is gone or reports a loss, or a rank of this one says what no
+  /// rank says.
+  explicit Relay(const RankContext& context);
 
   /// How the relay's thread is woken.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
@@ -64,61 +61,49 @@ class Relay : public Watcher::Service {
   /// unless something comes.
   int64_t step(int64_t now_ns);
 
-  int prepare(Sleep& sleep) final;
-  void serve(const Sleep& sleep) final;
+  int prepare(Sleep& sleep) override;
+  void serve(const Sleep& sleep) override;
 
- protected:
+  // For the leader of another host than rank 0's.
+
+  /// Sends a message of the leader itself to the sequencer.
+  void send_up(std::string_view message);
+
+  // For rank 0.
+
+  /// Sends a message of the sequencer to its recipients on other hosts.
+  void send_down(const Recipients& to, std::string_view message);
+  bool has_up() const { return has_up_.load(); }
+  /// Hands over the messages that came from other hosts.
+  void receive_up(const ReceiveUp& receive);
+  /// Asks the leaders of their hosts what ranks are doing; answers ring this rank's engine.
+  void ask(const std::vector<int>& ranks);
+  /// What is known of a rank since it was asked, if anything.
+  RankState answer(int rank);
+
+ private:
   /// A link and what is known of its other end.
   struct Peer {
     HostLink& link;
     HostRange under;       ///< the hosts whose words come from there; none: it is above
     int64_t heard_ns = 0;  ///< or will be for the first time at the latest; 0: not known yet
     bool bye = false;
-    std::string broken;      ///< why nothing it says is believed any more
+    std::string broken{};    ///< why nothing it says is believed any more
     size_t polled_from = 0;  ///< what the thread polls for it
     size_t polled_to = 0;
+
+    bool is_above() const { return under.size() == 0; }
   };
+  /// What the leader of another host than rank 0's does for those below.
+  struct Leader {
+    Leader(const RankContext& context, HostRange here)
+        : aggregator(context.hosts, here),
+          rings(context, [&context](const Loss& loss) { context.doorbell.abort(loss); }) {}
 
-  /// A message from another host, under the lock.
-  virtual void receive(Peer& from, Hop hop, std::string_view body) = 0;
-  /// Work of each round of the thread, under the lock; returns until when it may sleep, on the
-  /// clock.
-  virtual int64_t work(int64_t now_ns) = 0;
-  /// Something to do came while the thread prepared to sleep.
-  virtual bool has_news() const = 0;
-  /// Whether nobody needs this host any more.
-  virtual bool may_leave() const = 0;
-
-  bool all_local_closed() const;
-  /// All hosts below have said goodbye.
-  bool all_below_left() const;
-  void send_to_all(Hop hop, std::string_view body = {});
-  /// Those of `to` that are on hosts below: one copy a child.
-  void send_below(const Recipients& to, std::string_view message);
-  void ask_below(const std::vector<int32_t>& ranks);
-  void wake_for_backlog() const;
-  /// Reads who reports; throws for others than those at that end.
-  Reporters read_reporters(const Peer& from, Reader& in) const;
-  bool is_under(const Peer& peer, int rank) const;
-  void require_under(const Peer& peer, int rank) const;
-  /// Under the lock. The thread itself looks again before it sleeps, and may run before its engine
-  /// can wake it.
-  void wake() const {
-    if (wake_ && !in_round_) wake_();
-  }
-
-  const HostMap& hosts_;
-  const int rank_;
-  const std::shared_ptr<Region> region_;
-  const Doorbell& doorbell_;
-  const Lost lost_;
-
-  std::mutex mutex_;  ///< guards what follows
-  std::vector<Peer> peers_;
-  bool told_ = false;         ///< the others know of the loss
-  int64_t sleeps_until_ = 0;  ///< unless something comes
-
- private:
+    HostAggregator aggregator;
+    HostRings rings;
+    bool said_bye = false;
+  };
   /// The thread is at work.
   struct Round {
     explicit Round(Relay& relay) : relay(relay) { relay.in_round_ = true; }
@@ -132,11 +117,39 @@ class Relay : public Watcher::Service {
   void receive_loss(Reader& in);
   void check_silence(int64_t now_ns);
   void spread_loss();
+  bool has_news() const { return leader_ && leader_->rings.has_up(); }
+  bool may_leave() const;
+  bool all_below_closed() const;
+  void send_to_all(const std::string& message);
+  void wake() const;
+  void wake_for_backlog() const;
 
-  const int64_t timeout_ns_;
+  void receive(Peer& from, Hop hop, std::string_view body);
+  void receive_report(const Peer& from, std::string_view body);
+  void receive_answers(const Peer& from, std::string_view body);
+  void receive_orders(std::string_view body);
+  void receive_questions(std::string_view body);
+  int64_t lead(int64_t now_ns);
+  void report(const Reporters& from, std::string_view message);
+  void send_reports(int64_t now_ns);
+  void send_below(const Recipients& to, std::string_view message);
+  void ask_below(const std::vector<int>& ranks);
+
+  const RankContext& context_;
+  const int64_t timeout_ns_;  ///< a host silent for so long is gone; 0: never
   const int64_t heartbeat_ns_;
+  const HostRange here_;  ///< this host, and behind it those below it
   std::function<void()> wake_;
+
+  std::mutex mutex_;  ///< guards what follows
+  std::vector<Peer> peers_;
+  std::optional<Leader> leader_;  ///< none on rank 0
+  std::map<int, RankState> answers_;
+  std::vector<HostAggregator::Report> up_;
+  std::atomic<bool> has_up_{false};
+  bool told_ = false;  ///< the others know of the loss
   bool in_round_ = false;
+  int64_t sleeps_until_ = 0;  ///< unless something comes
   int64_t beaten_ns_ = 0;
   int64_t polled_ns_ = 0;
   std::condition_variable left_;

@@ -59,6 +59,14 @@ const std::byte* input(const Entry& entry, size_t t) {
   return static_cast<const std::byte*>(entry.inputs[t]);
 }
 
+/// What a joined rank takes part with.
+std::byte* add_zeros(Flight& flight, const Request& base) {
+  const auto bytes = static_cast<size_t>(bytes_of(base));
+  std::byte* zeros = flight.zeros.emplace_back(Shape{}, bytes).data();
+  std::memset(zeros, 0, bytes);
+  return zeros;
+}
+
 /// Streams hold writable memory; inputs are never written through them.
 std::byte* readable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
@@ -74,20 +82,10 @@ void deal(Streams& streams, std::byte* at, size_t row_bytes, RowsOf rows_of_memb
 
 }  // namespace
 
-Executor::Executor(Backend& backend, const ProcessSets& sets, Launches& launches,
-                   Recorder& recorder, int rank,
-                   std::function<void(const Request& change)> change_sets)
-    : backend_(backend),
-      sets_(sets),
-      launches_(launches),
-      recorder_(recorder),
-      rank_(rank),
-      change_sets_(std::move(change_sets)) {}
-
 int Executor::track_of(const Batch& batch) const {
   if (batch.last) return kAllTracks;
   const Request& base = batch.items[0].response->base;
-  if (base.kind == Kind::kAddSet || base.kind == Kind::kRemoveSet) return kAllTracks;
+  if (changes_sets(base.kind)) return kAllTracks;
   return base.launched() ? kLaunchTrack : backend_.track_of(base.set);
 }
 
@@ -119,7 +117,6 @@ void Executor::conclude(Flight& flight) {
   Item& item = flight.items[0];
   const bool tells_root = base.kind == Kind::kJoin || base.kind == Kind::kAddSet;
   if (tells_root) item.entry->handle->value = base.root;
-  if (changes_sets(base.kind)) change_sets_(base);
 }
 
 /// Hands a batch to who launches it; nothing of it is moved here.
@@ -127,7 +124,7 @@ void Executor::launch(const Flight& flight) {
   Launches::Batch batch;
   for (const Item& item : flight.items) {
     const int64_t number = item.entry != nullptr ? item.entry->number : Launch::kJoined;
-    recorder_.handed_over(item.record);  // before anybody can launch it
+    context_.recorder.handed_over(item.record);  // before anybody can launch it
     batch.push_back({number, item.response, sets_.ranks(flight.base().set), item.record});
   }
   launches_.add(std::move(batch));
@@ -171,29 +168,19 @@ void Executor::add_streams(Flight& flight) {
 
 void Executor::add_same_shape(Flight& flight, Item& item) {
   const Request& base = item.response->base;
-  if (item.entry == nullptr) {
-    size_t bytes = 0;
-    for (size_t t = 0; t < base.shapes.size(); ++t) bytes += tensor_bytes(base, t);
-    Buffer& zeros = flight.zeros.emplace_back(Shape{}, bytes);
-    std::memset(zeros.data(), 0, bytes);
-    size_t at = 0;
-    for (size_t t = 0; t < base.shapes.size(); at += tensor_bytes(base, t), ++t) {
-      flight.in[0].add(zeros.data() + at, tensor_bytes(base, t));
-      flight.out[0].add(zeros.data() + at, tensor_bytes(base, t));
-    }
-    return;
-  }
-  Entry& entry = *item.entry;
+  std::byte* zeros = item.entry == nullptr ? add_zeros(flight, base) : nullptr;
   for (size_t t = 0; t < base.shapes.size(); ++t) {
-    flight.in[0].add(readable(input(entry, t)), tensor_bytes(base, t));
-    flight.out[0].add(entry.outputs[t], tensor_bytes(base, t));
+    const size_t bytes = tensor_bytes(base, t);
+    flight.in[0].add(zeros != nullptr ? zeros : readable(input(*item.entry, t)), bytes);
+    flight.out[0].add(zeros != nullptr ? zeros : item.entry->outputs[t], bytes);
+    if (zeros != nullptr) zeros += bytes;
   }
 }
 
 void Executor::add_allgather(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
   const size_t members = flight.out.size();
-  const bool receives = flight.op.kind == Kind::kAllgather || entry.request.root == rank_;
+  const bool receives = flight.op.kind == Kind::kAllgather || entry.request.root == context_.rank;
   for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
     flight.in[0].add(readable(input(entry, t)), tensor_bytes(entry.request, t));
     if (!receives) continue;
@@ -226,7 +213,7 @@ void Executor::receive_rows(Flight& flight, const std::vector<int64_t>& rows) {
 void Executor::add_reducescatter(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
   const int members = static_cast<int>(flight.in.size());
-  const int own = sets_.index(entry.request.set, rank_);
+  const int own = sets_.index(entry.request.set, context_.rank);
   for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
     const int64_t rows = entry.request.shapes[t][0];
     const size_t row = row_bytes(entry.request, t);
@@ -239,7 +226,7 @@ void Executor::add_reducescatter(Flight& flight, Item& item) {
 
 void Executor::add_scatter(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
-  if (entry.request.root == rank_) {
+  if (entry.request.root == context_.rank) {
     for (size_t m = 0; m < flight.in.size(); ++m) {
       flight.in[m].add(readable(input(entry, m)), tensor_bytes(entry.request, 0));
     }

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "backends/backend.h"
 #include "engine/execution/flight.h"
 #include "engine/execution/launches.h"
-#include "engine/observe/recorder.h"
+#include "engine/rank_context.h"
 #include "engine/requests/process_sets.h"
 
 namespace sirtaki {
@@ -20,9 +19,9 @@ class Executor {
   /// Of what the caller launches on accelerators: in one order, whatever runs beside it.
   static constexpr int kLaunchTrack = -2;
 
-  /// `sets` change only where `conclude` calls `change_sets`.
-  Executor(Backend& backend, const ProcessSets& sets, Launches& launches, Recorder& recorder,
-           int rank, std::function<void(const Request& change)> change_sets);
+  /// `sets` do not change while a batch is under way.
+  Executor(RankContext& context, Backend& backend, const ProcessSets& sets, Launches& launches)
+      : context_(context), backend_(backend), sets_(sets), launches_(launches) {}
 
   /// The track of the backend in which a batch runs.
   int track_of(const Batch& batch) const;
@@ -42,12 +41,10 @@ class Executor {
   void add_scatter(Flight& flight, Item& item);
   void find_longest(Flight& flight) const;
 
+  RankContext& context_;
   Backend& backend_;
   const ProcessSets& sets_;
   Launches& launches_;
-  Recorder& recorder_;
-  int rank_;
-  const std::function<void(const Request&)> change_sets_;
 };
 
 }  // namespace sirtaki

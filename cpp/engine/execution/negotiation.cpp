@@ -24,14 +24,9 @@ Entry& Negotiation::add(std::unique_ptr<Entry> entry) {
 }
 
 std::string Negotiation::announcement(const Entry& entry) const {
-  std::string message;
-  Writer out(message);
-  if (const uint32_t id = id_of(entry.encoded); id != 0) {
-    out.put(Up::kReady).put(id);
-  } else {
-    out.put(Up::kRequest);
-    message.append(entry.encoded);
-  }
+  if (const uint32_t id = id_of(entry.encoded); id != 0) return message_of(Up::kReady, id);
+  std::string message = message_of(Up::kRequest);
+  message.append(entry.encoded);
   return message;
 }
 
@@ -103,7 +98,9 @@ Item Negotiation::receive_item(Reader& in) {
   const auto id = in.get<uint32_t>();
   item.ordinal = in.get<uint64_t>();
   if (full) {
-    item.response = std::make_shared<const Response>(Response::decode(in));
+    const auto response = std::make_shared<Response>();
+    in(*response);
+    item.response = response;
     if (id != 0) known_[id] = item.response;
   } else {
     item.response = response_of(id);
@@ -151,9 +148,7 @@ void Negotiation::receive_error(Reader& in) {
 void Negotiation::receive_flush() {
   ids_.clear();
   known_.clear();
-  std::string answer;
-  Writer(answer).put(Up::kFlushed);
-  events_.flushed(answer);
+  events_.flushed(message_of(Up::kFlushed));
 }
 
 }  // namespace sirtaki

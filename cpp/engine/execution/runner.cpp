@@ -3,46 +3,45 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/observe/rank_state.h"
+
 namespace sirtaki {
 
-bool Runner::advance() {
+Runner::Runner(RankContext& context, Backend& backend, Agreement& agreement, Launches& launches,
+               MakeNetwork make_network, std::function<void()> closed)
+    : context_(context),
+      agreement_(agreement),
+      closed_(std::move(closed)),
+      data_timeout_ns_(static_cast<int64_t>(context.options.data_timeout_seconds * 1e9)),
+      executor_(context, backend, agreement.sets(), launches),
+      pairs_(context.endpoint, context.hosts, std::move(make_network), context.options.single_copy,
+             {[this](const auto& owner, const Message& message, const std::optional<Error>& error) {
+                end(owner, message, error);
+              },
+              [this](int rank) { agreement_.invite(rank); }}) {}
+
+// ---- Batches ----
+
+bool Runner::advance_batches() {
   bool moved = begin_some();
   for (size_t i = 0; i < flights_.size();) {
     Flight& flight = *flights_[i];
-    if (!flight.work->is_ready()) {
+    const bool ready = flight.work->is_ready();
+    moved |= ready;
+    if (!ready || !go_on(flight)) {
       ++i;
       continue;
     }
-    moved = true;
-    go_on(flight) ? remove(i) : static_cast<void>(++i);
+    flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
+    held_up_ = false;
   }
   return moved;
 }
 
 bool Runner::is_ready() {
   if (!queue_.empty() && !held_up_) return true;
-  return std::any_of(flights_.begin(), flights_.end(),
-                     [](const auto& flight) { return flight->work->is_ready(); });
-}
-
-void Runner::prepare(Sleep& sleep) const {
-  for (const auto& flight : flights_) flight->work->prepare(sleep);
-}
-
-std::vector<Item> Runner::drop() {
-  std::vector<Item> items;
-  const auto take = [&](std::vector<Item>& from) {
-    std::move(from.begin(), from.end(), std::back_inserter(items));
-  };
-  for (const auto& flight : flights_) {
-    flight->work.reset();  // before the memory that it is about
-    take(flight->items);
-  }
-  for (Batch& batch : queue_) take(batch.items);
-  flights_.clear();
-  queue_.clear();
-  held_up_ = false;
-  return items;
+  const auto ready = [](const auto& flight) { return flight->work->is_ready(); };
+  return std::any_of(flights_.begin(), flights_.end(), ready) || pairs_.is_ready();
 }
 
 /// Each in its turn, as soon as its track is free.
@@ -76,10 +75,10 @@ bool Runner::may_begin(int track, const std::vector<int>& held) const {
 }
 
 void Runner::begin(Batch batch, int track) {
-  if (batch.last) return events_.closed();
+  if (batch.last) return closed_();
   flights_.push_back(std::make_unique<Flight>(std::move(batch), track));
   Flight& flight = *flights_.back();
-  events_.begun(flight);
+  note_begun(flight);
   try {
     executor_.start(flight);
   } catch (const Error& error) {
@@ -88,9 +87,24 @@ void Runner::begin(Batch batch, int track) {
   }
 }
 
+void Runner::note_begun(Flight& flight) {
+  for (const Item& item : flight.items) context_.recorder.begun(item.record);
+  flight.sleeps_before = context_.doorbell.data_sleeps();
+  if (context_.log.shows(LogLevel::kTrace)) {
+    const size_t more = flight.items.size() - 1;
+    context_.log.write(
+        LogLevel::kTrace,
+        "runs " + flight.describe() + (more > 0 ? " and " + std::to_string(more) + " more" : ""));
+  }
+  if (const auto timeline = context_.timeline.get()) timeline->run_begin(flight.items);
+}
+
 /// True when it is done, well or not.
 bool Runner::go_on(Flight& flight) {
-  if (flight.waits_since_ns != 0) events_.goes_on(flight);
+  if (flight.waits_since_ns != 0) {
+    flight.waits_since_ns = 0;
+    context_.recorder.waits(flight.items[0].record, {}, 0);
+  }
   try {
     if (!flight.work->advance()) return false;
   } catch (const Error& error) {
@@ -99,7 +113,8 @@ bool Runner::go_on(Flight& flight) {
   }
   flight.work.reset();
   executor_.conclude(flight);
-  events_.done(flight, std::nullopt);
+  if (changes_sets(flight.base().kind)) agreement_.change_sets(flight.base());
+  done(flight, std::nullopt);
   return true;
 }
 
@@ -108,14 +123,144 @@ bool Runner::go_on(Flight& flight) {
 void Runner::fail(Flight& flight, const Error& error) {
   if (error.scope != Scope::kAllMembers) throw;
   flight.work.reset();
-  events_.done(
-      flight,
-      Error(error.code, flight.describe() + " has failed", error.scope).because(error.what()));
+  const Error failed(error.code, flight.describe() + " has failed", error.scope);
+  done(flight, failed.because(error.what()));
 }
 
-void Runner::remove(size_t index) {
-  flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(index));
+void Runner::done(Flight& flight, const std::optional<Error>& error) {
+  if (const auto timeline = context_.timeline.get()) timeline->run_end(flight.items);
+  if (flight.base().kind == Kind::kRemoveSet) pairs_.forget(flight.base().root);
+  const bool handed_over = flight.base().launched() && !error;
+  for (const Item& item : flight.items) {
+    if (!handed_over) {
+      end(item, error);
+    } else if (item.entry != nullptr) {
+      complete(item.entry->handle, std::nullopt);
+    }
+  }
+  agreement_.done(flight);
+}
+
+std::vector<Item> Runner::drop_batches() {
+  std::vector<Item> items;
+  const auto take = [&](std::vector<Item>& from) {
+    std::move(from.begin(), from.end(), std::back_inserter(items));
+  };
+  for (const auto& flight : flights_) {
+    flight->work.reset();  // before the memory that it is about
+    take(flight->items);
+  }
+  for (Batch& batch : queue_) take(batch.items);
+  flights_.clear();
+  queue_.clear();
   held_up_ = false;
+  return items;
+}
+
+// ---- What becomes of operations and messages ----
+
+void Runner::end(const std::shared_ptr<void>& owner, const Message& message,
+                 const std::optional<Error>& error) {
+  auto handle = std::static_pointer_cast<Handle>(owner);
+  handle->message = message;
+  complete(std::move(handle), error);
+}
+
+void Runner::complete(const Entry& entry, std::optional<Error> error) {
+  if (!error && !entry.no_memory.empty()) {
+    error = invalid(sirtaki::describe(entry.request, entry.ordinal) + ": " + entry.no_memory);
+  }
+  context_.recorder.ended(entry.handle->record, !error);
+  complete(entry.handle, error);
+}
+
+void Runner::complete(std::shared_ptr<Handle> handle, const std::optional<Error>& error) {
+  if (handle->complete(error) && handle->calls_back()) context_.callbacks.add(std::move(handle));
+}
+
+void Runner::end(const Item& item, const std::optional<Error>& error) {
+  if (item.entry != nullptr) return complete(*item.entry, error);
+  context_.recorder.ended(item.record, !error);  // this rank has joined
+}
+
+void Runner::fail(const std::vector<Item>& dropped, const Error& error) {
+  for (const Item& item : dropped) end(item, error);
+  pairs_.drop(error);
+}
+
+std::string Runner::describe() const {
+  if (!flights_.empty()) return flights_.front()->describe();
+  const Transfer* message = pairs_.pending_of(nullptr);
+  return message == nullptr ? "" : sirtaki::describe(*message);
+}
+
+// ---- What operations under way wait for, and for how long they may ----
+
+Sleep Runner::prepare(int64_t now_ns) {
+  Sleep sleep;
+  sleep.messages = kControl | kRequest;
+  for (const auto& flight : flights_) flight->work->prepare(sleep);
+  pairs_.prepare(sleep);
+  note_waits(now_ns);
+  return sleep;
+}
+
+uint32_t Runner::prepare_messages() {
+  if (!pairs_.pending()) context_.recorder.forget_message();
+  Sleep sleep;
+  pairs_.prepare(sleep);
+  return sleep.messages;
+}
+
+/// Called where the driver prepares to sleep, so that polling costs nothing.
+void Runner::note_waits(int64_t now_ns) {
+  context_.recorder.sleeps(pairs_.pending() ? pairs_.pending_of(nullptr) : nullptr, now_ns);
+  pairs_.check_patience();
+  if (data_timeout_ns_ > 0) {
+    const auto stuck = pairs_.find_stuck(now_ns, data_timeout_ns_);
+    if (stuck) give_up_waiting(stuck->transfer, stuck->awaited, now_ns);
+  }
+  for (const auto& flight : flights_) {
+    const Awaited awaited = flight->work->awaited();
+    if (flight->waits_since_ns != 0 && awaited == flight->awaited) {
+      require_progress(*flight, now_ns);
+      continue;
+    }
+    flight->awaited = awaited;
+    flight->waits_since_ns = flight->looked_ns = now_ns;
+    flight->stuck_ns = 0;
+    context_.recorder.waits(flight->items[0].record, awaited, now_ns);
+  }
+}
+
+/// Its peers are inside the same operation, and nobody can leave it alone: the world ends.
+void Runner::require_progress(Flight& flight, int64_t now_ns) const {
+  if (data_timeout_ns_ <= 0) return;
+  // Who was stopped itself, perhaps with all its peers, has not waited for them meanwhile.
+  flight.stuck_ns += std::min(now_ns - flight.looked_ns, data_timeout_ns_ / 4);
+  flight.looked_ns = now_ns;
+  if (flight.stuck_ns >= data_timeout_ns_) {
+    give_up_waiting(flight.describe(), flight.awaited, now_ns);
+  }
+}
+
+void Runner::give_up_waiting(const std::string& what, const Awaited& awaited,
+                             int64_t now_ns) const {
+  const int peer = awaited.rank;
+  std::string why = what + " made no progress for " +
+                    seconds_text(context_.options.data_timeout_seconds) + " on " +
+                    context_.name_of(context_.rank);
+  if (peer != Awaited::kNobody) {
+    why += ", which waits " + wait_text(awaited.phase, awaited.chunk, context_.name_of(peer));
+    if (context_.hosts.host_of(peer) == context_.hosts.host_of(context_.rank)) {
+      const RankState state = state_of(*context_.region, context_.hosts, peer, now_ns);
+      why += " (it is " + text_of(state) + ")";
+    }
+  }
+  why += " (SIRTAKI_DATA_TIMEOUT_SECONDS sets how long is too long)";
+  const int lost = peer != Awaited::kNobody ? peer : context_.rank;
+  context_.doorbell.abort({lost, context_.rank, why, ErrorCode::kTimeout});
+  context_.doorbell.check_abort();
 }
 
 }  // namespace sirtaki

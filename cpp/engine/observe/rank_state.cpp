@@ -60,20 +60,6 @@ void tell_blocked(RankState& state, const Region& region, int place, int ranks, 
   if (const auto one = decode(words, ranks)) tell(state, *one, now_ns);
 }
 
-template <class Enum>
-Enum get_enum(Reader& in, int count) {
-  const auto value = in.get<uint8_t>();
-  if (value < count) return static_cast<Enum>(value);
-  throw Error(ErrorCode::kInternal, "what a rank is doing cannot be");
-}
-
-double get_seconds(Reader& in) {
-  const auto seconds = in.get<double>();
-  return std::isfinite(seconds) ? seconds : 0;
-}
-
-std::string get_text(Reader& in) { return valid_utf8(in.get_string().substr(0, kMostText)); }
-
 std::string age_text(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s",
@@ -106,29 +92,19 @@ RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t
   return state;
 }
 
-void RankState::encode(Writer& out) const {
-  out.put(rank).put(place).put(stage).put_string(operation).put_string(tensor).put(phase);
-  out.put(peer).put(chunk).put(seconds).put(open).put(completed);
-  out.put(blocked_seconds).put(all_blocked);
-}
-
 RankState RankState::decode(Reader& in, int ranks) {
   RankState state;
-  state.rank = in.get<int32_t>();
-  state.place = get_enum<Place>(in, static_cast<int>(Place::kGone) + 1);
-  state.stage = get_enum<Stage>(in, kStages);
-  state.operation = get_text(in);
-  state.tensor = get_text(in);
-  state.phase = get_enum<Phase>(in, kPhases);
-  state.peer = in.get<int32_t>();
-  state.chunk = in.get<uint32_t>();
-  state.seconds = get_seconds(in);
-  state.open = in.get<uint32_t>();
-  state.completed = in.get<uint64_t>();
-  state.blocked_seconds = get_seconds(in);
-  state.all_blocked = in.get<bool>();
-  if (state.rank < 0 || state.rank >= ranks || state.peer < -1 || state.peer >= ranks) {
-    throw Error(ErrorCode::kInternal, "what a rank is doing that does not exist");
+  fields(state, in);
+  if (state.rank < 0 || state.rank >= ranks || state.peer < -1 || state.peer >= ranks ||
+      state.place > Place::kGone || state.stage > Stage::kFailed ||
+      static_cast<int>(state.phase) >= kPhases) {
+    throw Error(ErrorCode::kInternal, "what a rank is doing cannot be");
+  }
+  for (std::string* text : {&state.operation, &state.tensor}) {
+    *text = valid_utf8(text->substr(0, kMostText));
+  }
+  for (double* seconds : {&state.seconds, &state.blocked_seconds}) {
+    if (!std::isfinite(*seconds)) *seconds = 0;
   }
   return state;
 }

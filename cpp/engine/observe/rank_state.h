@@ -30,7 +30,11 @@ struct RankState {
   bool known() const { return place != Place::kUnknown; }
   bool waits() const { return phase != Phase::kNone; }
 
-  void encode(Writer& out) const;
+  template <class Self, class Bytes>
+  static void fields(Self& r, Bytes& bytes) {
+    bytes(r.rank)(r.place)(r.stage)(r.operation)(r.tensor)(r.phase)(r.peer)(r.chunk)(r.seconds);
+    bytes(r.open)(r.completed)(r.blocked_seconds)(r.all_blocked);
+  }
   /// Throws for what no rank of a world of so many says.
   static RankState decode(Reader& in, int ranks);
 };

@@ -46,13 +46,7 @@ std::string full_name(const Request& request, uint64_t ordinal) {
 
 std::string shapes_text(const Request& request) {
   std::string text;
-  for (const Shape& shape : request.shapes) {
-    text += text.empty() ? "[" : ", [";
-    for (size_t i = 0; i < shape.size(); ++i) {
-      text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-    }
-    text += "]";
-  }
+  for (const Shape& shape : request.shapes) text += (text.empty() ? "" : ", ") + shape_text(shape);
   return text;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/requests/request.h"
 
 namespace sirtaki {
 
@@ -15,9 +16,10 @@ namespace sirtaki {
 /// the world.
 class ProcessSets {
  public:
-  explicit ProcessSets(int world_size) : world_(static_cast<size_t>(world_size)) {
-    std::iota(world_.begin(), world_.end(), 0);
-    sets_[0] = world_;
+  explicit ProcessSets(int world_size) {
+    std::vector<int>& world = sets_[0];
+    world.resize(static_cast<size_t>(world_size));
+    std::iota(world.begin(), world.end(), 0);
   }
 
   bool contains(int32_t set) const { return sets_.count(set) > 0; }
@@ -48,17 +50,19 @@ class ProcessSets {
     return freed_.empty() ? static_cast<int32_t>(sets_.size()) : freed_.front();
   }
 
-  void add(int32_t set, std::vector<int> ranks) {
-    sets_[set] = std::move(ranks);
-    std::erase(freed_, set);
-  }
-  void remove(int32_t set) {
-    sets_.erase(set);
-    freed_.push_back(set);
+  /// Adds or removes a set, as was agreed on.
+  void change(const Request& change) {
+    const int32_t set = change.root;
+    if (change.kind == Kind::kRemoveSet) {
+      sets_.erase(set);
+      freed_.push_back(set);
+    } else {
+      sets_[set] = {change.splits.begin(), change.splits.end()};
+      std::erase(freed_, set);
+    }
   }
 
  private:
-  std::vector<int> world_;
   std::map<int32_t, std::vector<int>> sets_;
   std::vector<int32_t> freed_;
 };

@@ -6,16 +6,7 @@
 namespace sirtaki {
 namespace {
 
-std::string text_of(const Shape& shape, bool tells_rows = true) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += (i > 0 ? ", " : "") + (i == 0 && !tells_rows ? "*" : std::to_string(shape[i]));
-  }
-  text += "]";
-  return text;
-}
-
-std::string text_of(const Scale& scale) {
+std::string scale_text(const Scale& scale) {
   return "prescale " + std::to_string(scale.pre) + " and postscale " + std::to_string(scale.post);
 }
 
@@ -45,14 +36,23 @@ std::string shape_mismatch(const Request& a, int rank_a, const Request& b, int r
                                    : "tensor shapes (only the first dimension may differ)";
       const std::string which = a.shapes.size() == 1 ? "" : " of tensor " + std::to_string(t);
       const bool tells_rows = !a.tells_rows_with_data();
-      return differ((what + which).c_str(), rank_a, text_of(a.shapes[t], tells_rows), rank_b,
-                    text_of(b.shapes[t], tells_rows));
+      return differ((what + which).c_str(), rank_a, shape_text(a.shapes[t], tells_rows), rank_b,
+                    shape_text(b.shapes[t], tells_rows));
     }
   }
   return "";
 }
 
 }  // namespace
+
+std::string shape_text(const Shape& shape, bool tells_rows) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i > 0 ? ", " : "") + (i == 0 && !tells_rows ? "*" : std::to_string(shape[i]));
+  }
+  text += "]";
+  return text;
+}
 
 bool has_sizes(const Request& request) {
   return request.kind == Kind::kAllgather || request.kind == Kind::kGather ||
@@ -82,48 +82,21 @@ int64_t rows_of(int64_t rows, int members, int member) {
 }
 
 void Request::encode(Writer& out) const {
-  out.put(kind).put(dtype).put(reduce).put(codec).put(device).put(scale.pre).put(scale.post);
-  out.put(root).put(set).put_string(name);
-  out.put(static_cast<uint32_t>(shapes.size()));
-  const bool tells_rows = !tells_rows_with_data();
-  for (Shape shape : shapes) {
-    if (!tells_rows && !shape.empty()) shape[0] = 0;
-    out.put_vector(shape);
+  if (!tells_rows_with_data()) return fields(*this, out);
+  Request told = *this;
+  told.splits.clear();
+  for (Shape& shape : told.shapes) {
+    if (!shape.empty()) shape[0] = 0;
   }
-  out.put_vector(tells_rows ? splits : std::vector<int64_t>{});
+  fields(told, out);
 }
 
 Request Request::decode(Reader& in) {
   Request r;
-  r.kind = in.get<Kind>();
-  r.dtype = in.get<Dtype>();
-  r.reduce = in.get<ReduceOp>();
-  r.codec = in.get<CodecId>();
-  r.device = in.get<uint8_t>();
-  r.scale.pre = in.get<double>();
-  r.scale.post = in.get<double>();
-  r.root = in.get<int32_t>();
-  r.set = in.get<int32_t>();
-  r.name = in.get_string();
-  const auto tensors = in.get<uint32_t>();
-  for (uint32_t t = 0; t < tensors; ++t) r.shapes.push_back(in.get_vector<int64_t>());
-  r.splits = in.get_vector<int64_t>();
+  fields(r, in);
   if (const std::string why = malformed(r); !why.empty()) {
     throw Error(ErrorCode::kInternal, "malformed control message: " + why);
   }
-  return r;
-}
-
-void Response::encode(Writer& out) const {
-  base.encode(out);
-  out.put_vector(sizes).put(joined);
-}
-
-Response Response::decode(Reader& in) {
-  Response r;
-  r.base = Request::decode(in);
-  r.sizes = in.get_vector<int64_t>();
-  r.joined = in.get<bool>();
   return r;
 }
 
@@ -149,10 +122,10 @@ std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b)
     return differ("reduce operations", rank_a, name(a.reduce), rank_b, name(b.reduce));
   }
   if (traits.reduces && (a.scale.pre != b.scale.pre || a.scale.post != b.scale.post)) {
-    return differ("scale factors", rank_a, text_of(a.scale), rank_b, text_of(b.scale));
+    return differ("scale factors", rank_a, scale_text(a.scale), rank_b, scale_text(b.scale));
   }
   if (a.kind == Kind::kAddSet && a.splits != b.splits) {
-    return differ("lists of ranks", rank_a, text_of(a.splits), rank_b, text_of(b.splits));
+    return differ("lists of ranks", rank_a, shape_text(a.splits), rank_b, shape_text(b.splits));
   }
   return shape_mismatch(a, rank_a, b, rank_b);
 }

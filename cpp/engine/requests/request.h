@@ -37,11 +37,20 @@ struct Request {
   void encode(Writer& out) const;
   /// Throws Error for what no rank asks for.
   static Request decode(Reader& in);
+
+ private:
+  template <class Self, class Bytes>
+  static void fields(Self& r, Bytes& bytes) {
+    bytes(r.kind)(r.dtype)(r.reduce)(r.codec)(r.device)(r.scale.pre)(r.scale.post);
+    bytes(r.root)(r.set)(r.name)(r.shapes)(r.splits);
+  }
 };
 
 /// Members may give different sizes, which all of them must know.
 bool has_sizes(const Request& request);
 
+/// `[2, 3]`, or `[*, 3]` where its rows are nobody's business.
+std::string shape_text(const Shape& shape, bool tells_rows = true);
 /// Elements of a tensor.
 int64_t elements(const Shape& shape);
 /// Bytes of all its tensors.
@@ -71,8 +80,10 @@ struct Response {
                                ///< caller launches: rows [member × destination]
   bool joined = false;         ///< some members take part with zeros
 
-  void encode(Writer& out) const;
-  static Response decode(Reader& in);
+  template <class Self, class Bytes>
+  static void fields(Self& r, Bytes& bytes) {
+    bytes(r.base)(r.sizes)(r.joined);
+  }
 };
 
 }  // namespace sirtaki

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/requests/handle.h"
@@ -22,9 +23,10 @@ struct Submission {
 
 /// The same, as the engine keeps it.
 struct Entry : Submission {
+  explicit Entry(Submission submission) : Submission(std::move(submission)) {}
+
   std::string encoded;  ///< the request
   uint64_t ordinal = 0;
-  uint64_t record = 0;    ///< its number in the flight recorder
   std::string no_memory;  ///< what `allocate` failed with; empty: it did not
 };
 

@@ -23,7 +23,7 @@ uint32_t IdCache::remember(const Response& response, const std::vector<Request>&
     return 0;
   }
   const uint32_t id = next_++;
-  known_[id] = {response, requests};
+  known_[id] = {id, response, requests};
   return id;
 }
 

@@ -16,6 +16,7 @@ namespace sirtaki {
 class IdCache {
  public:
   struct Known {
+    uint32_t id;
     Response response;
     std::vector<Request> requests;  ///< by member where they differ between members, else empty
   };
@@ -25,10 +26,10 @@ class IdCache {
 
   /// The new id; 0 for what is not worth one, or where there is no room.
   uint32_t remember(const Response& response, const std::vector<Request>& requests);
-  /// Throws for an id that nobody was told.
+  /// Stays where it is until it is forgotten. Throws for an id that nobody was told.
   const Known& at(uint32_t id) const;
-  /// Ranks know the id, and are not about to forget it.
-  bool is_current(uint32_t id) const { return id != 0 && id >= oldest_; }
+  /// Ranks know its id, and are not about to forget it.
+  bool is_current(const Known& known) const { return known.id >= oldest_; }
   /// Forgets the operations of a set, whose number will be another's.
   void forget_set(int32_t set);
 

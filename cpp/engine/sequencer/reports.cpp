@@ -8,42 +8,36 @@ namespace sirtaki {
   throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) + " " + why);
 }
 
-std::optional<std::pair<Pending*, bool>> Reports::pending_for(Stretch who, const Request& request,
-                                                              int64_t now_ns) {
-  uint64_t ordinal = 0;
-  Roster& members = roster(request.set);
-  if (request.name.empty()) {
-    const std::optional<uint64_t> next = members.next_ordinal(who);
-    if (!next) return std::nullopt;
-    ordinal = *next;
-  }
+std::pair<Pending*, bool> Reports::pending_for(Stretch who, const Request& request,
+                                               uint64_t ordinal, int64_t now_ns) {
   std::string key = match_key(request, ordinal);
   std::unique_ptr<Pending>& found = pending_[key];
-  if (found != nullptr) return std::pair(found.get(), false);
+  if (found != nullptr) return {found.get(), false};
+  const Roster& members = roster(request.set);
   found = std::make_unique<Pending>(members.size());
   found->key = std::move(key);
   found->ordinal = ordinal;
   found->set = request.set;
   found->first_rank = members.rank_at(who.begin);
-  found->base = request;
   found->absent = joins_.count(request.set);
   found->since_ns = now_ns;
   if (sets_.index(request.set, 0) < 0) ++awaited_;
-  return std::pair(found.get(), true);
+  return {found.get(), true};
 }
 
 void Reports::report(Pending& pending, Stretch who, const Request& request) {
+  if (pending.reported.count() == 0) pending.request = request;
   expand(pending);
   merge(pending, who, request);
   mark(pending, who);
 }
 
-void Reports::report(Pending& pending, Stretch who, uint32_t id) {
+void Reports::report(Pending& pending, Stretch who, const IdCache::Known& known) {
   if (pending.reported.count() == 0) {
-    pending.id = id;
-  } else if (pending.id != id) {
+    pending.known = &known;
+  } else if (pending.known != &known) {
     expand(pending);
-    merge_known(pending, who, cache_.at(id));
+    merge_known(pending, who, known);
   }
   mark(pending, who);
 }
@@ -73,8 +67,8 @@ void Reports::merge(Pending& pending, Stretch who, const Request& request) {
   if (pending.error.empty()) {
     // In the order of ranks, so that the message does not depend on who came first.
     pending.error = pending.first_rank < rank
-                        ? mismatch(pending.base, pending.first_rank, request, rank)
-                        : mismatch(request, rank, pending.base, pending.first_rank);
+                        ? mismatch(pending.request, pending.first_rank, request, rank)
+                        : mismatch(request, rank, pending.request, pending.first_rank);
   }
   if (!has_sizes(request)) return;
   pending.requests.resize(static_cast<size_t>(pending.members));
@@ -123,31 +117,20 @@ std::unique_ptr<Pending> Reports::take(const Pending& pending) {
 // ---- Reports by id ----
 
 void Reports::expand(Pending& pending) {
-  if (pending.id == 0) return;
-  const IdCache::Known& known = cache_.at(pending.id);
-  pending.id = 0;
-  if (known.requests.empty()) return;  // what all of them have asked for is `base`
+  if (pending.known == nullptr) return;
+  const IdCache::Known& known = *std::exchange(pending.known, nullptr);
+  pending.request = known.response.base;
+  if (known.requests.empty()) return;
   for (int place = 0; place < pending.members; ++place) {
     if (pending.reported.contains(place)) merge_known(pending, {place, place + 1}, known);
   }
 }
 
-void Reports::expand_whole(Pending& pending) const {
-  if (pending.id == 0) return;
-  const IdCache::Known& known = cache_.at(pending.id);
-  pending.base = known.response.base;
-  pending.requests = known.requests;
-  pending.id = 0;
-}
-
-void Reports::expand_old() {
-  for (auto& [key, pending] : pending_) {
-    if (pending->id != 0 && !cache_.is_current(pending->id)) expand(*pending);
-  }
-}
-
-const Request& Reports::base_of(const Pending& pending) const {
-  return pending.id != 0 ? cache_.at(pending.id).response.base : pending.base;
+void Pending::expand_whole() {
+  if (known == nullptr) return;
+  request = known->response.base;
+  requests = known->requests;
+  known = nullptr;
 }
 
 // ---- What waits ----

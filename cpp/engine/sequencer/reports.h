@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -27,13 +26,13 @@ struct Pending {
   std::string key;
   uint64_t ordinal = 0;
   int32_t set = 0;
-  uint32_t id = 0;  ///< all reports so far were this id; 0: `requests` holds them
+  const IdCache::Known* known = nullptr;  ///< all reports so far were by its id; null: in full
   int first_rank = 0;
   Marks reported;  ///< by place in the set's roster
   int members;
   int absent = 0;                 ///< members that have joined without reporting it
-  std::vector<Request> requests;  ///< by member where it has sizes, else none
-  Request base;
+  Request request;                ///< reported in full
+  std::vector<Request> requests;  ///< the same by member where it has sizes, else none
   std::string error;
   int64_t since_ns = 0;
   int64_t warned_ns = 0;  ///< when it was last warned of; 0: never
@@ -41,30 +40,31 @@ struct Pending {
   bool whole() const { return reported.count() == members; }
   /// Nobody is missing but those who have joined.
   bool complete() const { return reported.count() + absent == members; }
+  const Request& base() const { return known != nullptr ? known->response.base : request; }
+  /// Turns reports by id of all members, whose order does not matter any more, into requests.
+  void expand_whole();
 };
 
-/// Why the members cannot run an operation, `base`, that all of them have reported or joined
-/// without; empty: they can.
-std::string cannot_run(const Pending& pending, const Request& base, const ProcessSets& sets,
-                       const Joins& joins);
+/// Why the members cannot run an operation that all of them have reported or joined without;
+/// empty: they can.
+std::string cannot_run(const Pending& pending, const ProcessSets& sets, const Joins& joins);
 
 /// Lets the ranks' reports of one operation find each other. What a report costs does not grow with
 /// the members of its set.
 class Reports {
  public:
-  Reports(const HostMap& hosts, const ProcessSets& sets, const IdCache& cache, const Joins& joins)
-      : sets_(sets), cache_(cache), joins_(joins), rosters_(hosts, sets) {}
+  Reports(const HostMap& hosts, const ProcessSets& sets, const Joins& joins)
+      : sets_(sets), joins_(joins), rosters_(hosts, sets) {}
 
   Roster& roster(int32_t set) { return rosters_.of(set); }
 
-  /// The operation that ranks report, and whether they are the first ones to do so; nothing if it
-  /// is not the same one for all of them.
-  std::optional<std::pair<Pending*, bool>> pending_for(Stretch who, const Request& request,
-                                                       int64_t now_ns);
+  /// The operation that ranks report, and whether they are the first ones to do so.
+  std::pair<Pending*, bool> pending_for(Stretch who, const Request& request, uint64_t ordinal,
+                                        int64_t now_ns);
 
   /// Ranks report the operation in full, or by its id.
   void report(Pending& pending, Stretch who, const Request& request);
-  void report(Pending& pending, Stretch who, uint32_t id);
+  void report(Pending& pending, Stretch who, const IdCache::Known& known);
   /// A rank has joined: it will report nothing that it has not.
   void join(int32_t set, int place);
 
@@ -76,11 +76,6 @@ class Reports {
 
   /// Turns reports by id into requests.
   void expand(Pending& pending);
-  /// The same for what all members have reported by this id, whose order does not matter any more.
-  void expand_whole(Pending& pending) const;
-  /// The same for all whose ids are to be forgotten.
-  void expand_old();
-  const Request& base_of(const Pending& pending) const;
 
   std::vector<Pending*> of_set(int32_t set) const;
   std::vector<Pending*> all() const;
@@ -99,7 +94,6 @@ class Reports {
   std::vector<int> ranks_of(const Pending& pending, Picks picks);
 
   const ProcessSets& sets_;
-  const IdCache& cache_;
   const Joins& joins_;
   Rosters rosters_;
   std::unordered_map<std::string, std::unique_ptr<Pending>> pending_;

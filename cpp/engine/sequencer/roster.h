@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/requests/process_sets.h"
+#include "engine/requests/request.h"
 #include "transport/hosts.h"
 
 namespace sirtaki {
@@ -35,6 +36,17 @@ class Roster {
   /// Counts an unnamed request of each member of the stretch and returns its number; nothing where
   /// they have made different numbers of them.
   std::optional<uint64_t> next_ordinal(Stretch who);
+  /// Tells `visit(some, ordinal)` the number of a request, 0 where it has a name: once for all, or
+  /// for each member alone where they have made different numbers of unnamed ones.
+  template <class Visit>
+  void number(Stretch who, const Request& request, Visit visit) {
+    if (!request.name.empty()) return visit(who, uint64_t{0});
+    if (const auto ordinal = next_ordinal(who)) return visit(who, *ordinal);
+    for (int place = who.begin; place < who.end; ++place) {
+      const Stretch one{place, place + 1};
+      visit(one, *next_ordinal(one));
+    }
+  }
   /// Lets all members count alike from the highest number on, or from `least` if that is higher;
   /// returns it.
   uint64_t align_ordinals(uint64_t least = 0);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/observe/rank_state.h"
 #include "engine/options.h"
 #include "engine/requests/messages.h"
 #include "engine/requests/process_sets.h"
@@ -18,12 +19,14 @@
 #include "engine/sequencer/joins.h"
 #include "engine/sequencer/ready.h"
 #include "engine/sequencer/reports.h"
-#include "engine/sequencer/stalls.h"
 #include "transport/hosts.h"
 
 namespace sirtaki {
 
 class Timeline;
+
+/// What a rank is doing; nothing: it is being found out.
+using StateOf = std::function<std::optional<RankState>(int rank)>;
 
 /// Decides in what order all ranks run what all members have submitted. Lives on rank 0.
 ///
@@ -67,17 +70,15 @@ class Sequencer {
       int64_t now_ns, const StateOf& state_of = [](int) { return RankState{}; });
 
   /// Tells ranks something.
-  void tell(std::vector<int> ranks, std::string_view message) {
-    send_to(std::move(ranks), message);
-  }
+  void tell(std::vector<int> ranks, std::string_view message);
 
   /// Writes from now on, beginning with what is being negotiated; null: no longer.
   void set_timeline(Timeline* timeline);
 
  private:
   void receive_report(const Reporters& from, Up kind, Reader& in, int64_t now_ns);
-  template <class Add>
-  void report(Stretch who, const Request& base, const Add& add, int64_t now_ns);
+  template <class Report>
+  void report(Stretch who, const Request& base, const Report& reported, int64_t now_ns);
   void refuse(const Reporters& from, const Request& request);
   Stretch member(int32_t set, int rank);
   void receive_join(int rank, const Request& request);
@@ -92,12 +93,11 @@ class Sequencer {
   void send_error(std::vector<int> ranks, const std::string& key, ErrorCode code,
                   const std::string& text);
   void apply_to_sets(Pending& pending);
-  void remove_set(int32_t set);
-  const Request& base_of(const Pending& pending) const { return reports_.base_of(pending); }
+  void remove_set(const Request& change);
+  std::optional<std::string> missing_text(const Pending& pending, const StateOf& state_of);
   void append_item(std::string& out, Pending& pending);
   void flush();
   void send_chunk_bytes(int64_t bytes);
-  void send_to(std::vector<int> ranks, std::string_view message);
   void send_to_set(int32_t set, std::string_view message);
   void tune(const Ready::Batch& batch, int64_t now_ns);
 

@@ -4,28 +4,16 @@
 #include <utility>
 
 namespace sirtaki {
-namespace {
 
-EngineOptions for_sequencing(const RankContext& context) {
-  EngineOptions options = context.options;
-  // Waits between hosts end in sleep whoever computes.
-  options.adapts_chunk &= context.hosts.hosts() == 1;
-  return options;
-}
-
-}  // namespace
-
-Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& control,
-                       std::function<void(const Loss&)> lost)
+Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& control, Relay* relay)
     : context_(context),
       backend_(backend),
       control_(control),
-      lost_(std::move(lost)),
-      sequencer_(context.hosts, for_sequencing(context),
+      relay_(relay),
+      sequencer_(context.hosts, context.options,
                  [this](const Recipients& to, std::string_view message) {
                    control_.send_down(to, message);
-                 }),
-      states_(context.hosts, context.region, control.relays().sequencer) {}
+                 }) {}
 
 void Sequencing::receive_own(std::string_view message) {
   receive({{0}, {}}, message, now_ns());
@@ -45,51 +33,29 @@ void Sequencing::advance() {
 void Sequencing::receive(const Reporters& from, std::string_view message, int64_t now_ns) {
   const bool asks = Reader(message).get<Up>() == Up::kAsk;
   if (!asks) return sequencer_.receive(from, message, now_ns);
-  if (askers_.empty()) states_.forget();
+  if (askers_.empty()) asked_.clear();  // who asks now wants to know what they are doing now
   askers_.insert(askers_.end(), from.ranks.begin(), from.ranks.end());
 }
 
 /// Once it is known what all ranks are doing, or who does not answer has had its time.
 void Sequencing::tell_askers(int64_t now_ns) {
   if (askers_.empty()) return;
-  std::string message;
+  std::string message = message_of(Down::kTell);
   Writer out(message);
-  out.put(Down::kTell);
   bool known = true;
   for (int rank = 0; rank < context_.size; ++rank) {
-    const std::optional<RankState> state = states_.of(rank, now_ns);
+    const std::optional<RankState> state = state_of_rank(rank, now_ns);
     known &= state.has_value();
-    if (state && state->known()) state->encode(out);
+    if (state && state->known()) out(*state);
   }
-  states_.ask();
+  ask_leaders();
   if (known) sequencer_.tell(std::exchange(askers_, {}), message);
 }
 
 void Sequencing::collect(int64_t now_ns) {
-  const std::vector<int>& local = context_.hosts.ranks_on(0);
-  for (int place = 1; place < context_.region->ranks(); ++place) {
-    const int rank = local[static_cast<size_t>(place)];
-    receive_from(rank, [&] {
-      control_.receive_up(
-          place, [&](std::string_view message) { receive({{rank}, {}}, message, now_ns); });
-    });
-  }
-  control_.receive_hosts([&](const Reporters& from, std::string_view message) {
-    const int first =
-        from.hosts.empty() ? from.ranks.at(0) : context_.hosts.leader_of(from.hosts[0].begin);
-    receive_from(first, [&] { receive(from, message, now_ns); });
+  control_.receive_up([&](const Reporters& from, std::string_view message) {
+    if (!context_.doorbell.aborted()) receive(from, message, now_ns);
   });
-}
-
-/// A rank that says what no rank says is as good as lost.
-template <class Receive>
-void Sequencing::receive_from(int rank, Receive receive) {
-  if (context_.doorbell.aborted()) return;
-  try {
-    receive();
-  } catch (const Error& error) {
-    lost_({rank, -1, std::string("it sent what no rank sends: ") + error.what()});
-  }
 }
 
 /// Batches without rank 0 go out at once; one with it waits for the one before in its track,
@@ -114,8 +80,8 @@ void Sequencing::done(const Flight& flight) {
 std::vector<std::string> Sequencing::check_stalls(int64_t now_ns) {
   collect(now_ns);
   std::vector<std::string> warnings =
-      sequencer_.check_stalls(now_ns, [&](int rank) { return states_.of(rank, now_ns); });
-  states_.ask();
+      sequencer_.check_stalls(now_ns, [&](int rank) { return state_of_rank(rank, now_ns); });
+  ask_leaders();
   dispatch(now_ns);
   tell_askers(now_ns);
   return warnings;
@@ -124,15 +90,40 @@ std::vector<std::string> Sequencing::check_stalls(int64_t now_ns) {
 std::string Sequencing::all_blocked(int64_t now_ns) {
   std::string all;
   for (int rank = 0; rank < context_.size; ++rank) {
-    const std::optional<RankState> state = states_.of(rank, now_ns);
+    const std::optional<RankState> state = state_of_rank(rank, now_ns);
     const double limit = context_.options.deadlock_seconds;
     if (!state || !state->all_blocked || state->blocked_seconds < limit) {
-      states_.ask();
+      ask_leaders();
       return "";
     }
     all += (rank == 0 ? " " : "; ") + context_.name_of(rank) + ": " + text_of(*state);
   }
   return all;
+}
+
+/// Ranks of this host are looked at, the leaders of others asked. Nothing: it is being asked, for
+/// at most a second; come again. Then, if there was no answer, one that is not known.
+std::optional<RankState> Sequencing::state_of_rank(int rank, int64_t now_ns) {
+  constexpr int64_t kPatienceNs = 1'000'000'000;
+  constexpr int64_t kFreshNs = 5'000'000'000;
+  const HostMap& hosts = context_.hosts;
+  if (hosts.host_of(rank) == 0) return state_of(*context_.region, hosts, rank, now_ns);
+  const auto found = asked_.find(rank);
+  if (found == asked_.end() || (found->second.told && now_ns - found->second.at_ns > kFreshNs)) {
+    asked_[rank] = {now_ns, {}, false};
+    questions_.push_back(rank);
+    return std::nullopt;
+  }
+  Asked& asked = found->second;
+  if (!asked.answer.known()) asked.answer = relay_->answer(rank);
+  if (!asked.answer.known() && now_ns - asked.at_ns < kPatienceNs) return std::nullopt;
+  asked.told = true;
+  return asked.answer;
+}
+
+/// About those of whom `state_of_rank` could not tell.
+void Sequencing::ask_leaders() {
+  if (!questions_.empty()) relay_->ask(std::exchange(questions_, {}));
 }
 
 }  // namespace sirtaki

@@ -1,25 +1,27 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "backends/backend.h"
 #include "engine/control/control.h"
 #include "engine/execution/flight.h"
-#include "engine/observe/rank_states.h"
+#include "engine/observe/rank_state.h"
 #include "engine/rank_context.h"
 #include "engine/sequencer/sequencer.h"
 
 namespace sirtaki {
 
-/// The sequencer on rank 0 among the ranks that it hears: takes what they report, and lets go what
-/// the tracks here have room for. Guarded by the agreement's lock.
+/// The sequencer on rank 0 among the ranks that it hears: takes what they report, lets go what the
+/// tracks here have room for, and finds out what ranks are doing. Guarded by the agreement's lock.
 class Sequencing {
  public:
-  /// `lost` is called when a rank says what no rank says.
-  Sequencing(RankContext& context, const Backend& backend, Control& control,
-             std::function<void(const Loss&)> lost);
+  /// `relay` is null where there are no other hosts.
+  Sequencing(RankContext& context, const Backend& backend, Control& control, Relay* relay);
 
   /// Tells all ranks the settings on which they must agree.
   void begin() { sequencer_.announce_settings(); }
@@ -47,17 +49,25 @@ class Sequencing {
   void tell_askers(int64_t now_ns);
   void collect(int64_t now_ns);
   void dispatch(int64_t now_ns);
-  template <class Receive>
-  void receive_from(int rank, Receive receive);
+  std::optional<RankState> state_of_rank(int rank, int64_t now_ns);
+  void ask_leaders();
+
+  /// A rank of another host whose leader was asked what it is doing.
+  struct Asked {
+    int64_t at_ns = 0;
+    RankState answer{};
+    bool told = false;  ///< who asked has the answer
+  };
 
   RankContext& context_;
   const Backend& backend_;
   Control& control_;
-  const std::function<void(const Loss&)> lost_;
+  Relay* relay_;
   Sequencer sequencer_;
-  RankStates states_;
-  std::vector<int> askers_;  ///< ranks that want to know what all are doing
-  std::vector<int> busy_;    ///< the tracks whose last batch is not done here
+  std::map<int, Asked> asked_;
+  std::vector<int> questions_;  ///< ranks whose leaders are to be asked
+  std::vector<int> askers_;     ///< ranks that want to know what all are doing
+  std::vector<int> busy_;       ///< the tracks whose last batch is not done here
 };
 
 }  // namespace sirtaki

@@ -33,7 +33,8 @@ std::string impossible_change(const Request& request, const ProcessSets& sets) {
 }
 
 /// What is wrong with an operation all members agree on; empty if nothing.
-std::string impossible(const Pending& pending, const Request& request, const ProcessSets& sets) {
+std::string impossible(const Pending& pending, const ProcessSets& sets) {
+  const Request& request = pending.base();
   if (changes_sets(request.kind)) return impossible_change(request, sets);
   const auto members = static_cast<size_t>(pending.members);
   if (traits_of(request.kind).rooted && sets.index(request.set, request.root) < 0) {
@@ -49,10 +50,9 @@ std::string impossible(const Pending& pending, const Request& request, const Pro
 
 }  // namespace
 
-std::string cannot_run(const Pending& pending, const Request& base, const ProcessSets& sets,
-                       const Joins& joins) {
-  const std::string why = pending.whole() ? "" : not_joinable(base, joins);
-  return why.empty() ? impossible(pending, base, sets) : why;
+std::string cannot_run(const Pending& pending, const ProcessSets& sets, const Joins& joins) {
+  const std::string why = pending.whole() ? "" : not_joinable(pending.base(), joins);
+  return why.empty() ? impossible(pending, sets) : why;
 }
 
 }  // namespace sirtaki

@@ -35,7 +35,7 @@ std::string batch(const Request& base, uint32_t id, uint64_t ordinal = 0) {
   out.put(Down::kBatch).put(uint32_t{1}).put(true).put(id).put(ordinal);
   Response response;
   response.base = base;
-  response.encode(out);
+  out(response);
   return message;
 }
 

@@ -199,7 +199,9 @@ Response decided(const Request& base, std::vector<int64_t> sizes = {}, bool join
 
 TEST_CASE("a decision that this rank did not ask for is found before anything is run") {
   ProcessSets sets(3);
-  sets.add(1, {0, 2});
+  Request added = testing::add_set({0, 2});
+  added.root = 1;
+  sets.change(added);
   const auto why = [&](const Response& response, const Request* own) {
     return contradiction(response, own, sets, 1);
   };
@@ -316,7 +318,7 @@ std::string batch(const std::vector<Response>& responses) {
   out.put(Down::kBatch).put(static_cast<uint32_t>(responses.size()));
   for (const Response& response : responses) {
     out.put(true).put(uint32_t{0}).put(uint64_t{0});
-    response.encode(out);
+    out(response);
   }
   return message;
 }

@@ -222,7 +222,7 @@ TEST_CASE("a rank's state is data, which another host reads as it was") {
   const RankState state = state_of(*records.region, hosts, 0, 3 * kSecond);
   std::string bytes;
   Writer out(bytes);
-  state.encode(out);
+  out(state);
   Reader in(bytes);
   const RankState read = RankState::decode(in, 2);
   CHECK(read.rank == 0);
