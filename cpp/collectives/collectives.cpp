@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "collectives/adasum.h"
-#include "collectives/coded.h"
+#include "collectives/cursor.h"
 #include "collectives/kinds.h"
 #include "collectives/ways.h"
 

@@ -4,7 +4,7 @@
 
 #include "collectives/op.h"
 #include "collectives/plan.h"
-#include "collectives/wide/lanes.h"
+#include "transport/wide_group.h"
 
 namespace sirtaki {
 
@@ -135,13 +135,13 @@ class MemberCut final : public Cut {
   size_t windows_ = 1;  ///< a chunk has room for every so many-th member's block only
 };
 
-/// Each lane has a slice of a chunk.
+/// Each lane has a slice of a chunk. Lanes are members that work in parallel, one a host each.
 class LaneCut : public Cut {
  public:
   /// `bytes`: to be cut. Of what a chunk has, so many times as much is in memory.
   LaneCut(const WideGroup& group, size_t bytes, size_t chunk_bytes, uint32_t phases, size_t times)
-      : Cut(group, phases, 1, group.size() > group.hosts(), times), group_(group), lanes_(group) {
-    const auto lanes = static_cast<size_t>(lanes_.count());
+      : Cut(group, phases, 1, group.size() > group.hosts(), times), group_(group) {
+    const auto lanes = static_cast<size_t>(group.lanes());
     const size_t fine = std::min(std::max(bytes / lanes / kMany, kLeast), chunk_bytes);
     const size_t chunk = whole_lines(std::min(fine * lanes, most()));
     lane_bytes_ = ceil(chunk / kSliceAlign, lanes) * kSliceAlign;
@@ -149,15 +149,22 @@ class LaneCut : public Cut {
     set(pieces_.count(), chunk);
   }
 
-  const Lanes& lanes() const { return lanes_; }
+  /// This member's lane; -1: none.
+  int own_lane() const {
+    const int index = group_.index_of(group_.rank());
+    return index < group_.lanes() ? index : -1;
+  }
+  int member(int lane, int host) const {
+    return group_.members_on(host)[static_cast<size_t>(lane)];
+  }
   /// No slice is longer.
   size_t lane_bytes() const { return lane_bytes_; }
 
-  int parts() const override { return lanes_.count(); }
-  int dealer(int part) const override { return lanes_.member(part, group_.host()); }
+  int parts() const override { return group_.lanes(); }
+  int dealer(int part) const override { return member(part, group_.host()); }
   Part part(uint32_t q, int part) const override {
     const Range chunk = pieces_.range(q);
-    const Range slice = slice_of(chunk.bytes(), lanes_.count(), part);
+    const Range slice = slice_of(chunk.bytes(), group_.lanes(), part);
     return {0, {chunk.begin + slice.begin, chunk.begin + slice.end}, slice.begin};
   }
   bool takes(uint32_t, int) const override { return true; }
@@ -169,7 +176,6 @@ class LaneCut : public Cut {
   static constexpr size_t kLeast = 32 << 10;
 
   const WideGroup& group_;
-  Lanes lanes_;
   Chunks pieces_{0, 1};  ///< of the stream, or of each block
   size_t lane_bytes_ = 0;
 };

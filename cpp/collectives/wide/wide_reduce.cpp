@@ -1,4 +1,3 @@
-#include "collectives/coded.h"
 #include "collectives/wide/chain_exchange.h"
 #include "collectives/wide/direct_exchange.h"
 #include "collectives/wide/halving_exchange.h"
