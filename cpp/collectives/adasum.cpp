@@ -1,5 +1,3 @@
-#include "collectives/adasum.h"
-
 #include <algorithm>
 #include <memory>
 #include <type_traits>
@@ -7,6 +5,7 @@
 
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
+#include "collectives/ways.h"
 
 // Adasum (Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021) adds
 // two vectors as

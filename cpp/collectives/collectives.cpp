@@ -1,7 +1,6 @@
 #include "collectives/collectives.h"
 
 #include "base/error.h"
-#include "collectives/adasum.h"
 #include "collectives/cursor.h"
 #include "collectives/kinds.h"
 #include "collectives/ways.h"

@@ -15,7 +15,6 @@ class ChainExchange : public Exchange {
   static constexpr uint32_t kPhases = 1;
   /// What is in memory for each byte of a chunk.
   static constexpr size_t kTimes = 16;
-  static uint32_t phases() { return kPhases; }
 
   ChainExchange(WideGroup& group, const Op& op, const Target& target, const LaneCut& cut,
                 HostStage& stage)

@@ -10,8 +10,6 @@ namespace sirtaki {
 /// the result to one member of each host.
 class DirectExchange : public Exchange {
  public:
-  static uint32_t phases() { return MemberCut::kPhases; }
-
   DirectExchange(WideGroup& group, const Op& op, const Target& target, const MemberCut& cut,
                  HostStage& stage)
       : Exchange(group, stage, cut.depth()),

@@ -17,8 +17,7 @@ class HalvingCut final : public LaneCut {
                 phases_of(group, blocks), 3),
         in_(in),
         blocks_(blocks),
-        steps_(halving_steps(group.hosts())),
-        phases_(phases_of(group, blocks)) {
+        steps_(halving_steps(group.hosts())) {
     if (!blocks) return;
     const auto lanes = static_cast<size_t>(group.lanes());
     const auto hosts = static_cast<size_t>(group.hosts());
@@ -31,7 +30,6 @@ class HalvingCut final : public LaneCut {
   }
 
   const std::vector<HalvingStep>& steps() const { return steps_; }
-  uint32_t phases() const { return phases_; }
   /// What is a host's of the lane's slice of a chunk.
   Part block(uint32_t q, int lane, int host) const {
     if (blocks_) return part(q, lane * group_.hosts() + host);
@@ -91,7 +89,6 @@ class HalvingCut final : public LaneCut {
   const Streams& in_;
   bool blocks_;
   std::vector<HalvingStep> steps_;
-  uint32_t phases_;
   size_t block_ = 0;
   size_t windows_ = 1;  ///< a chunk has room for every so many-th host's block only
 };
@@ -114,8 +111,6 @@ class HalvingExchange : public Exchange {
     sums_ = Buffer(new std::byte[bytes]);
     received_ = Buffer(new std::byte[bytes]);
   }
-
-  uint32_t phases() const { return cut_.phases(); }
 
   Task open(const Greeting& greeting) {
     if (lane_ < 0) co_return;

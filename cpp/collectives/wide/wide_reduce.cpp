@@ -20,7 +20,7 @@ Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, const 
   WideNet& net = group.net();
   co_await exchange.open(greeting_of(op, bytes));
   if (group.shares()) co_await local.begin_stream();
-  const uint32_t phases = exchange.phases();
+  const uint32_t phases = cut.phases();
   const uint32_t count = cut.count();
   const uint32_t last = 2 + phases * cut.ahead();
   for (uint32_t step = 0; step < count + last; ++step) {
