@@ -49,9 +49,6 @@ NativeBackend::NativeBackend(Endpoint& endpoint, const HostMap& hosts, MakeNetwo
   sets_[0] = members_of(0, world);
 }
 
-NativeBackend::NativeBackend(Endpoint& endpoint)
-    : NativeBackend(endpoint, HostMap::single(endpoint.region->ranks()), {}) {}
-
 NativeBackend::Members NativeBackend::members_of(int32_t set, const std::vector<int>& ranks) {
   const int here = hosts_.host_of(endpoint_.rank);
   const bool is_local = std::all_of(ranks.begin(), ranks.end(),

@@ -14,8 +14,6 @@ class NativeBackend : public Backend {
  public:
   /// `make_network`: for each process set that spans hosts.
   NativeBackend(Endpoint& endpoint, const HostMap& hosts, MakeNetwork make_network);
-  /// A world on one host.
-  explicit NativeBackend(Endpoint& endpoint);
 
   const char* name() const override { return "native"; }
   WorkPtr start(const Op& op, const Streams& in, const Streams& out) override;

@@ -11,8 +11,8 @@ void reduce_encoded(const Op& op, const Segments& in, const Segments& out) {
   std::byte encoded[kPiece];
   const Form form(op);
   RangeReduce reduce(op, op.scale, 1, true);
-  CodedCursor source(form, in);
-  CodedCursor target(form, out);
+  Cursor source(in, form);
+  Cursor target(out, form);
   const Chunks pieces(form.bytes(in), kPiece);
   for (uint32_t q = 0; q < pieces.count(); ++q) {
     const Range range = pieces.range(q);
@@ -23,34 +23,23 @@ void reduce_encoded(const Op& op, const Segments& in, const Segments& out) {
 }
 
 void reduce_one(const Op& op, const Segments& in, const Segments& out) {
-  // Adasum of one vector is that vector.
-  const ReduceOp reduce = op.reduce == ReduceOp::kAdasum ? ReduceOp::kSum : op.reduce;
   if (op.codec != CodecId::kNone) return reduce_encoded(op, in, out);
   const bool changes = op.scale.pre != 1.0 || op.scale.post != 1.0 || op.dtype == Dtype::kBool;
   if (!changes) return copy_stream(in, out);
-  const ReduceFn fn = reduce_fn(op.dtype, reduce);
+  Op sum = op;
+  // Adasum of one vector is that vector.
+  if (op.reduce == ReduceOp::kAdasum) sum.reduce = ReduceOp::kSum;
   Cursor source(in);
-  Cursor(out).walk({0, out.bytes()}, [&](std::byte* to, size_t bytes, size_t at) {
-    source.walk({at, at + bytes}, [&](const std::byte* from, size_t piece, size_t position) {
-      const void* const one[] = {from};
-      fn(to + (position - at), nullptr, one, 1, piece / size_of(op.dtype), op.scale);
-    });
-  });
+  Cursor target(out);
+  const auto others = [](int, size_t) -> const std::byte* { return nullptr; };
+  RangeReduce(sum, op.scale, 1).run({0, out.bytes()}, source, 0, target, others);
 }
 
 }  // namespace
 
 void run_alone(const Op& op, const Streams& in, const Streams& out) {
-  switch (op.kind) {
-    case Kind::kAllreduce:
-    case Kind::kReduce:
-    case Kind::kReducescatter:
-      return reduce_one(op, in[0], out[0]);
-    case Kind::kBarrier:
-      return;
-    default:
-      return copy_stream(in[0], out[0]);
-  }
+  if (traits_of(op.kind).reduces) return reduce_one(op, in[0], out[0]);
+  if (op.kind != Kind::kBarrier) copy_stream(in[0], out[0]);
 }
 
 }  // namespace sirtaki

@@ -1,8 +1,7 @@
 #include "collectives/collectives.h"
 
 #include "base/error.h"
-#include "collectives/adasum.h"
-#include "collectives/coded.h"
+#include "collectives/cursor.h"
 #include "collectives/kinds.h"
 #include "collectives/ways.h"
 

@@ -2,9 +2,7 @@
 
 #include <vector>
 
-#include "collectives/coded.h"
-#include "collectives/op.h"
-#include "collectives/plan.h"
+#include "collectives/cursor.h"
 
 namespace sirtaki {
 

@@ -51,6 +51,10 @@ using WideWay = Task(WideGroup& group, const Op& op, const Streams& in, const St
 WideWay wide_allreduce, wide_reduce, wide_allgather, wide_broadcast, wide_alltoall,
     wide_reducescatter, wide_barrier;
 
+/// Of every member's vectors, for each segment on its own; made of other collectives.
+Task adasum(Group& group, const Op& op, const Segments& in, const Segments& out);
+Task adasum(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
+
 struct Ways {
   SlotsWay* slots;
   HeapsWay* heaps;

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <list>
+#include <deque>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "pairs/message.h"
@@ -30,40 +33,39 @@ struct Arrived {
 class Matching {
  public:
   /// A message that fits the receive, no longer kept here; null: none has come.
-  std::unique_ptr<Arrived> take_arrived(const Transfer& receive);
-  void post(std::unique_ptr<Transfer> receive);
+  std::unique_ptr<Arrived> take_arrived(const Transfer& receive) {
+    return arrived_.take({receive.communicator, receive.tag}, [&](const Arrived& message) {
+      return receive.peer == kAnySource || receive.peer == message.source;
+    });
+  }
+  void post(std::unique_ptr<Transfer> receive) { posted_.put(std::move(receive)); }
 
   /// A receive that fits such a message, no longer kept here; null: nobody waits for it.
-  std::unique_ptr<Transfer> take_posted(int source, int32_t communicator, int64_t tag);
-  void keep(std::unique_ptr<Arrived> message);
+  std::unique_ptr<Transfer> take_posted(int source, int32_t communicator, int64_t tag) {
+    return posted_.take({communicator, tag}, [&](const Transfer& receive) {
+      return receive.peer == kAnySource || receive.peer == source;
+    });
+  }
+  void keep(std::unique_ptr<Arrived> message) { arrived_.put(std::move(message)); }
 
-  /// The receive of this owner; null: it does not wait here. Looks at all of them.
-  std::unique_ptr<Transfer> take_posted(const std::shared_ptr<void>& owner);
+  /// A receive that waits and that `fits`; null: none. Looks at all of them.
+  template <class Fits>
+  const Transfer* find(Fits fits) const {
+    return posted_.find(fits);
+  }
+  /// The receive of this owner, no longer kept here; null: it does not wait here.
+  std::unique_ptr<Transfer> take_posted(const std::shared_ptr<void>& owner) {
+    const auto fits = [&](const Transfer& receive) { return receive.owner == owner; };
+    const Transfer* const found = find(fits);
+    return found == nullptr ? nullptr : posted_.take({found->communicator, found->tag}, fits);
+  }
 
   /// What is kept, of one communicator or all, in no particular order.
   std::vector<std::unique_ptr<Transfer>> drop_posted(std::optional<int32_t> communicator = {}) {
-    return drop(posted_, communicator);
+    return posted_.drop(communicator);
   }
   std::vector<std::unique_ptr<Arrived>> drop_arrived(std::optional<int32_t> communicator = {}) {
-    return drop(arrived_, communicator);
-  }
-
-  /// A receive that waits and that `fits`; null: none.
-  template <class Fits>
-  const Transfer* find(Fits fits) const {
-    for (const auto& [label, list] : posted_) {
-      for (const auto& receive : list) {
-        if (fits(*receive)) return receive.get();
-      }
-    }
-    return nullptr;
-  }
-  /// Calls `visit` with every receive that waits.
-  template <class Visit>
-  void each_posted(Visit visit) const {
-    for (const auto& [label, list] : posted_) {
-      for (const auto& receive : list) visit(*receive);
-    }
+    return arrived_.drop(communicator);
   }
 
  private:
@@ -78,15 +80,62 @@ class Matching {
       return static_cast<size_t>(mixed ^ mixed >> 32 ^ static_cast<uint32_t>(label.communicator));
     }
   };
-  template <class Kept>
-  using Shelf = std::unordered_map<Label, std::list<std::unique_ptr<Kept>>, Hash>;
 
-  template <class Kept, class Fits>
-  static std::unique_ptr<Kept> take(Shelf<Kept>& shelf, typename Shelf<Kept>::iterator found,
-                                    Fits fits);
+  /// What is kept, by label; of one label the first comes first.
   template <class Kept>
-  static std::vector<std::unique_ptr<Kept>> drop(Shelf<Kept>& shelf,
-                                                 std::optional<int32_t> communicator);
+  class Shelf {
+   public:
+    void put(std::unique_ptr<Kept> kept) {
+      const Label label{kept->communicator, kept->tag};
+      if (spare_.empty()) return lists_[label].push_back(std::move(kept));
+      spare_.key() = label;
+      auto put = lists_.insert(std::move(spare_));
+      spare_ = std::move(put.node);
+      put.position->second.push_back(std::move(kept));
+    }
+
+    template <class Fits>
+    std::unique_ptr<Kept> take(const Label& label, Fits fits) {
+      const auto found = lists_.find(label);
+      if (found == lists_.end()) return nullptr;
+      auto& list = found->second;
+      const auto first = std::ranges::find_if(list, [&](const auto& kept) { return fits(*kept); });
+      if (first == list.end()) return nullptr;
+      std::unique_ptr<Kept> taken = std::move(*first);
+      list.erase(first);
+      if (list.empty()) spare_ = lists_.extract(found);
+      return taken;
+    }
+
+    template <class Fits>
+    const Kept* find(Fits fits) const {
+      for (const auto& [label, list] : lists_) {
+        for (const auto& kept : list) {
+          if (fits(*kept)) return kept.get();
+        }
+      }
+      return nullptr;
+    }
+
+    std::vector<std::unique_ptr<Kept>> drop(std::optional<int32_t> communicator) {
+      std::vector<std::unique_ptr<Kept>> dropped;
+      for (auto it = lists_.begin(); it != lists_.end();) {
+        if (communicator && it->first.communicator != *communicator) {
+          ++it;
+        } else {
+          std::ranges::move(it->second, std::back_inserter(dropped));
+          it = lists_.erase(it);
+        }
+      }
+      return dropped;
+    }
+
+   private:
+    using Lists = std::unordered_map<Label, std::deque<std::unique_ptr<Kept>>, Hash>;
+
+    Lists lists_;
+    typename Lists::node_type spare_;  ///< an empty list, so that few messages allocate one
+  };
 
   Shelf<Transfer> posted_;
   Shelf<Arrived> arrived_;

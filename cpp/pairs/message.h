@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 namespace sirtaki {
 
@@ -39,12 +40,33 @@ struct Transfer {
 /// the set's number stands how many sets had it before.
 inline constexpr int32_t kSets = 1 << 10;
 inline int32_t set_of(int32_t communicator) { return communicator & (kSets - 1); }
-inline uint32_t sets_before(int32_t communicator) {
-  return static_cast<uint32_t>(communicator) / kSets;
-}
-inline int32_t communicator_of(int32_t set, uint32_t before) {
-  return static_cast<int32_t>(before * kSets) | set;
-}
+
+/// Those of the process sets that exist; the same on all ranks once these have removed the same.
+class Communicators {
+ public:
+  int32_t of(int32_t set) const { return static_cast<int32_t>(removed(set) * kSets) | set; }
+  /// From here on the number is another set's; gives what it was.
+  int32_t remove(int32_t set) {
+    const int32_t before = of(set);
+    ++removed_[set];
+    return before;
+  }
+  /// Its process set was removed here.
+  bool is_over(int32_t communicator) const {
+    const uint32_t before = static_cast<uint32_t>(communicator) / kSets;
+    const uint32_t ahead = before - removed(set_of(communicator));
+    return static_cast<int32_t>(ahead * kSets) < 0;  // the count wraps
+  }
+
+ private:
+  uint32_t removed(int32_t set) const {
+    if (removed_.empty()) return 0;
+    const auto found = removed_.find(set);
+    return found == removed_.end() ? 0 : found->second;
+  }
+
+  std::unordered_map<int32_t, uint32_t> removed_;  ///< by number: how many sets
+};
 
 /// What people see of it: `receive from rank 1 with tag 5`.
 inline std::string describe(bool sends, int peer, int64_t tag, int32_t communicator) {

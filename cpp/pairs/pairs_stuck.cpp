@@ -5,21 +5,41 @@
 
 // Transfers that wait for a rank that is stopped.
 namespace sirtaki {
+namespace {
+
+/// What waits for the peer, and for what; none: nothing does.
+std::optional<Pairs::Stuck> waits_for(const Peer& peer, const Matching& matching) {
+  using Stuck = Pairs::Stuck;
+  const Awaited sends{Phase::kSend, peer.rank};
+  const Awaited takes{Phase::kTake, peer.rank};
+  if (!peer.expected.empty()) return Stuck{describe(*peer.expected.front()->receive), sends};
+  if (!peer.asked.empty()) return Stuck{describe(peer.asked.front().send), takes};
+  const Frame* frame = peer.wire.first();
+  if (frame != nullptr && frame->header.note == Note::kPart) {
+    return Stuck{describe(true, peer.rank, frame->header.tag, frame->header.communicator), takes};
+  }
+  if (!peer.is_here()) return std::nullopt;
+  if (!peer.offered.empty()) return Stuck{describe(peer.offered.begin()->second), takes};
+  const auto is_from_it = [&](const Transfer& receive) { return receive.peer == peer.rank; };
+  const Transfer* const receive = matching.find(is_from_it);
+  return receive == nullptr ? std::nullopt : std::optional(Stuck{describe(*receive), sends});
+}
+
+}  // namespace
 
 std::optional<Pairs::Stuck> Pairs::find_stuck(int64_t now_ns, int64_t limit_ns) {
   if (ended_) return std::nullopt;
-  matching_.each_posted([this](const Transfer& receive) {
+  matching_.find([this](const Transfer& receive) {
     const bool any = receive.peer == kAnySource || receive.peer == endpoint_.rank;
-    if (!any && hosts_.host_of(receive.peer) == hosts_.host_of(endpoint_.rank)) {
-      peer_of(receive.peer);  // it may have said nothing yet
-    }
+    if (!any && wires_.is_here(receive.peer)) wires_.peer_of(receive.peer);  // which may be silent
+    return false;                                                            // all of them
   });
-  for (const auto& [rank, peer] : peers_) {
-    std::optional<Stuck> waiting = waits_for(*peer);
+  for (const auto& [rank, peer] : wires_.peers()) {
+    std::optional<Stuck> waiting = waits_for(*peer, matching_);
     const int64_t looked_ns = std::exchange(peer->looked_ns, waiting ? now_ns : 0);
     if (!waiting) continue;
     const uint64_t stirred =
-        peer->place >= 0 ? endpoint_.doorbell.knock(peer->place) : peer->wire.moved();
+        peer->is_here() ? endpoint_.doorbell.knock(peer->place) : peer->wire.moved();
     if (looked_ns == 0 || std::exchange(peer->stirred, stirred) != stirred) {
       peer->stirred = stirred;
       peer->stuck_ns = 0;
@@ -30,25 +50,6 @@ std::optional<Pairs::Stuck> Pairs::find_stuck(int64_t now_ns, int64_t limit_ns) 
     if (peer->stuck_ns >= limit_ns) return waiting;
   }
   return std::nullopt;
-}
-
-/// What waits for the peer, and for what; none: nothing does.
-std::optional<Pairs::Stuck> Pairs::waits_for(const Peer& peer) const {
-  const Awaited sends{Phase::kSend, peer.rank};
-  const Awaited takes{Phase::kTake, peer.rank};
-  if (!peer.expected.empty()) return Stuck{describe(*peer.expected.front()->receive), sends};
-  if (!peer.asked.empty()) return Stuck{describe(peer.asked.front().send), takes};
-  const Frame* frame = peer.wire.first();
-  if (frame != nullptr && frame->header.note == Note::kPart) {
-    return Stuck{describe(true, peer.rank, frame->header.tag, frame->header.communicator), takes};
-  }
-  if (peer.place < 0) return std::nullopt;
-  if (!peer.offered.empty()) return Stuck{describe(peer.offered.begin()->second), takes};
-  std::optional<Stuck> waiting;
-  matching_.each_posted([&](const Transfer& receive) {
-    if (receive.peer == peer.rank) waiting = Stuck{describe(receive), sends};
-  });
-  return waiting;
 }
 
 }  // namespace sirtaki

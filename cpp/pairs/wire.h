@@ -39,7 +39,8 @@ class Wire {
 
   bool idle() const { return frames_.empty(); }
 
-  /// Writes at once what can be written; `sent` is called with frames that are on their way.
+  /// Writes at once what can be written; `sent` is called with owners of frames that are on their
+  /// way.
   template <class Sent>
   void send(Frame frame, Sent sent) {
     const bool first = frames_.empty();
@@ -50,9 +51,9 @@ class Wire {
   template <class Sent>
   void push(Sent sent) {
     while (stream_ != nullptr && !frames_.empty() && write(frames_.front())) {
-      const Frame frame = std::move(frames_.front());
+      const std::shared_ptr<void> owner = std::move(frames_.front().owner);
       frames_.pop_front();
-      sent(frame);
+      sent(owner);
     }
   }
 

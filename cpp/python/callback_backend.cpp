@@ -8,7 +8,7 @@
 
 #include "backends/immediate.h"
 #include "base/error.h"
-#include "collectives/coded.h"
+#include "collectives/cursor.h"
 
 namespace nb = nanobind;
 
@@ -46,7 +46,7 @@ class RoundedSum {
     op_.longest = form_.bytes(in);
     numbers_ = std::make_unique_for_overwrite<std::byte[]>(op_.longest);
     stream_.add(numbers_.get(), op_.longest);
-    CodedCursor(form_, in).copy_to(numbers_.get(), {0, op_.longest});
+    Cursor(in, form_).copy_to(numbers_.get(), {0, op_.longest});
   }
 
   const Op& op() const { return op_; }
@@ -54,7 +54,7 @@ class RoundedSum {
   const Segments& stream() const { return stream_; }
   /// Writes the result where it belongs.
   void deliver(const Segments& out) const {
-    CodedCursor(form_, out).copy_from(numbers_.get(), {0, stream_.bytes()});
+    Cursor(out, form_).copy_from(numbers_.get(), {0, stream_.bytes()});
   }
 
  private:

@@ -53,12 +53,6 @@ void Channels::check_patience() {
   }
 }
 
-void Channels::end_world(int rank, const std::string& why) const {
-  doorbell_.abort({rank, rank_, why});
-  doorbell_.check_abort();  // names whoever was lost first
-  throw PeerLost(rank);
-}
-
 void Channels::drop() {
   network_->give_up();
   opening_.clear();

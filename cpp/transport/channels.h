@@ -50,7 +50,9 @@ class Channels {
   /// Throws once the world has ended, or a lost rank has been given its time.
   void settle();
   /// Ends the world now; whoever was lost first is named.
-  [[noreturn]] void end_world(int rank, const std::string& why) const;
+  [[noreturn]] void end_world(int rank, const std::string& why) const {
+    doorbell_.end_world({rank, rank_, why});
+  }
 
   /// Forgets what is noted, after an error. Where the world has not ended because of it, closes the
   /// channels, which peers notice; else they stay open, so that no peer takes this rank for the

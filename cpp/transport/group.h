@@ -36,9 +36,6 @@ struct Endpoint {
         silent_ns(static_cast<int64_t>(silent_seconds * 1e9)),
         heaps(shared),
         doorbell(std::move(memory), place_on_host, policy) {}
-  /// In a world on one host.
-  Endpoint(std::shared_ptr<Region> memory, int world_rank, SpinPolicy policy)
-      : Endpoint(std::move(memory), world_rank, world_rank, policy) {}
 
   /// Two small slots, then the streaming slots.
   using AreaUse = std::array<SlotUse, 3>;

@@ -16,28 +16,20 @@ HostRange HostTree::child(HostRange under, int index) const {
   return {cut(index), cut(index + 1)};
 }
 
-/// Calls `visit` with each host above this one, from host 0 on; gives what is under this one.
-template <class Visit>
-HostRange HostTree::descend(int host, Visit visit) const {
-  HostRange under{0, hosts_};
-  while (under.begin != host) {
-    visit(under.begin);
+/// What is under each host above this one, from host 0 on, then what is under this one.
+std::vector<HostRange> HostTree::way_to(int host) const {
+  std::vector<HostRange> way{{0, hosts_}};
+  while (way.back().begin != host) {
     int index = 0;
-    while (child(under, index).end <= host) ++index;
-    under = child(under, index);
+    while (child(way.back(), index).end <= host) ++index;
+    way.push_back(child(way.back(), index));
   }
-  return under;
+  return way;
 }
 
-HostRange HostTree::under(int host) const {
-  return descend(host, [](int) {});
-}
+HostRange HostTree::under(int host) const { return way_to(host).back(); }
 
-int HostTree::parent_of(int host) const {
-  int parent = -1;
-  descend(host, [&](int above) { parent = above; });
-  return parent;
-}
+int HostTree::parent_of(int host) const { return host == 0 ? -1 : way_to(host).rbegin()[1].begin; }
 
 std::vector<HostRange> HostTree::children_of(int host) const {
   const HostRange own = under(host);

@@ -37,8 +37,7 @@ class HostTree {
  private:
   HostRange child(HostRange under, int index) const;
   int children(HostRange under) const;
-  template <class Visit>
-  HostRange descend(int host, Visit visit) const;
+  std::vector<HostRange> way_to(int host) const;
 
   int hosts_;
   int fan_out_;

@@ -4,13 +4,23 @@
 
 namespace sirtaki {
 
-std::vector<int> WideGroup::on_this_host(const Endpoint& endpoint, const HostMap& hosts,
-                                         const std::vector<int>& world_ranks) {
-  const int here = hosts.host_of(endpoint.rank);
-  std::vector<int> result;
-  for (int rank : world_ranks) {
-    if (hosts.host_of(rank) == here) result.push_back(rank);
+HostMap WideGroup::map_of(const std::vector<int>& world_ranks, const HostMap& hosts) {
+  std::vector<int> numbers(static_cast<size_t>(hosts.hosts()), -1);
+  for (int rank : world_ranks) numbers[static_cast<size_t>(hosts.host_of(rank))] = 0;
+  int next = 0;
+  for (int& number : numbers) {
+    if (number == 0) number = next++;
   }
+  std::vector<int> host_of;
+  for (int rank : world_ranks) {
+    host_of.push_back(numbers[static_cast<size_t>(hosts.host_of(rank))]);
+  }
+  return HostMap(std::move(host_of));
+}
+
+std::vector<int> WideGroup::on_this_host() const {
+  std::vector<int> result;
+  for (int member : members_on(host())) result.push_back(world_rank(member));
   return result;
 }
 
@@ -27,27 +37,15 @@ std::unique_ptr<Network> WideGroup::make(const MakeNetwork& make_network,
 WideGroup::WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks,
                      int set, const MakeNetwork& make_network)
     : ranks_(std::move(world_ranks)),
+      members_(map_of(ranks_, hosts)),
+      rank_(static_cast<int>(std::ranges::find(ranks_, endpoint.rank) - ranks_.begin())),
       set_(set),
       rules_(endpoint.rules),
-      local_(endpoint, hosts, on_this_host(endpoint, hosts, ranks_), set),
-      net_(endpoint.rank, endpoint.doorbell, make(make_network, endpoint), endpoint.silent_ns) {
-  rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), endpoint.rank) - ranks_.begin());
-  std::vector<std::vector<int>> by_host(static_cast<size_t>(hosts.hosts()));
-  for (int m = 0; m < size(); ++m) {
-    by_host[static_cast<size_t>(hosts.host_of(world_rank(m)))].push_back(m);
-  }
-  std::erase_if(by_host, [](const auto& members) { return members.empty(); });
-  members_ = std::move(by_host);
-  host_of_.resize(ranks_.size());
-  index_of_.resize(ranks_.size());
-  lanes_ = kMostLanes;
-  for (size_t h = 0; h < members_.size(); ++h) {
-    lanes_ = std::min(lanes_, static_cast<int>(members_[h].size()));
-    for (size_t i = 0; i < members_[h].size(); ++i) {
-      const auto member = static_cast<size_t>(members_[h][i]);
-      host_of_[member] = static_cast<int>(h);
-      index_of_[member] = static_cast<int>(i);
-    }
+      local_(endpoint, hosts, on_this_host(), set),
+      net_(endpoint.rank, endpoint.doorbell, make(make_network, endpoint), endpoint.silent_ns),
+      lanes_(kMostLanes) {
+  for (int h = 0; h < this->hosts(); ++h) {
+    lanes_ = std::min(lanes_, static_cast<int>(members_on(h).size()));
   }
   for (int m = 0; m < size(); ++m) {
     if (m != rank_ && agent(host(), m) == rank_) wards_.push_back(m);

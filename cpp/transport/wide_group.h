@@ -29,7 +29,7 @@ class WideGroup {
   /// Of the streaming slots of one member, on every host.
   size_t stream_bytes() const { return local_.stream_bytes(); }
 
-  int hosts() const { return static_cast<int>(members_.size()); }
+  int hosts() const { return members_.hosts(); }
   int host() const { return host_of(rank_); }
   template <class Visit>
   void for_other_hosts(Visit visit) const {
@@ -37,10 +37,10 @@ class WideGroup {
       if (h != host()) visit(h);
     }
   }
-  int host_of(int member) const { return host_of_[static_cast<size_t>(member)]; }
-  const std::vector<int>& members_on(int host) const { return members_[static_cast<size_t>(host)]; }
+  int host_of(int member) const { return members_.host_of(member); }
+  const std::vector<int>& members_on(int host) const { return members_.ranks_on(host); }
   /// A member's number among those of its host.
-  int index_of(int member) const { return index_of_[static_cast<size_t>(member)]; }
+  int index_of(int member) const { return members_.place_of(member); }
 
   /// The member on `host` that deals with `member`; a member deals with itself.
   int agent(int host, int member) const;
@@ -58,22 +58,19 @@ class WideGroup {
  private:
   static constexpr int kMostLanes = 64;
 
-  static std::vector<int> on_this_host(const Endpoint& endpoint, const HostMap& hosts,
-                                       const std::vector<int>& world_ranks);
-
+  static HostMap map_of(const std::vector<int>& world_ranks, const HostMap& hosts);
+  std::vector<int> on_this_host() const;
   std::unique_ptr<Network> make(const MakeNetwork& make_network, const Endpoint& endpoint);
 
   std::vector<int> ranks_;
-  int set_;
-  ExchangeRules rules_;
+  const HostMap members_;  ///< as ranks of a world of their own
+  const int rank_;
+  const int set_;
+  const ExchangeRules rules_;
   Group local_;
   WideNet net_;
-  int rank_ = 0;
-  std::vector<int> host_of_;
-  std::vector<int> index_of_;
-  std::vector<std::vector<int>> members_;
   std::vector<int> wards_;
-  int lanes_ = 0;
+  int lanes_;
 };
 
 }  // namespace sirtaki

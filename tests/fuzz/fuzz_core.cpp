@@ -385,7 +385,7 @@ Transfer some_transfer(Data& data, std::vector<std::vector<std::byte>>& memory) 
 void pairs(Data& data) {
   const HostMap hosts = HostMap::single(2);
   const auto region = Region::anonymous(2);
-  Endpoint endpoint(region, 1, SpinPolicy{});
+  Endpoint endpoint(region, 1, 1, SpinPolicy{});
   const Doorbell doorbell(region, 0, SpinPolicy{});
   RingStream liar(*region, doorbell, 0, 1);
   std::vector<std::vector<std::byte>> memory;

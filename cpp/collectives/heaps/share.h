@@ -57,11 +57,7 @@ Task share(Group& group, const Op& op, std::vector<const Segments*> shows, int w
            Visit visit) {
   Meeting meeting(group, op.kind, bytes_in_slots(op.kind, op.longest, group.size()));
   co_await meeting.meet(std::move(shows), written);
-  if (meeting.declined()) {
-    meeting.leave();
-    co_return;
-  }
-  Share own = plan(std::as_const(meeting));
+  Share own = meeting.declined() ? Share{} : plan(std::as_const(meeting));
   if (own.bytes == 0) {
     meeting.leave();
     co_return;

@@ -1,4 +1,3 @@
-#include "collectives/coded.h"
 #include "collectives/cursor.h"
 #include "collectives/range_reduce.h"
 #include "collectives/slots/stream_slots.h"
@@ -12,13 +11,13 @@ Task reduce_at_once(Group& group, const Op& op, const Segments& in, const Segmen
   const int which = co_await group.begin_small();
   const Form form(op);
   const Range all{0, form.bytes(in)};
-  CodedCursor(form, in).copy_to(group.small_slot(group.rank(), which), all);
+  Cursor(in, form).copy_to(group.small_slot(group.rank(), which), all);
   group.publish();
   if (out != nullptr) {
     co_await group.all_published(1);
     const auto slot = [&](int member, size_t at) { return group.small_slot(member, which) + at; };
     const Place own(slot(group.rank(), 0), 0);
-    CodedCursor target(form, *out);
+    Cursor target(*out, form);
     RangeReduce(op, op.scale, group.size(), true).run(all, own, group.rank(), target, slot);
   }
   group.end();
@@ -40,10 +39,10 @@ class ChunkedReduce {
         chunk_(StreamSlots::chunk_for(group, op, in.bytes())),
         chunks_(form_.bytes(in), form_.chunk(chunk_)),
         slots_(group, chunk_),
-        copied_(form_, in),
-        reduced_(in),
-        result_of_own_(form_, out != nullptr ? *out : in),
-        result_(form_, out != nullptr ? *out : in),
+        copied_(in, form_),
+        reduced_(in, form_),
+        result_of_own_(out != nullptr ? *out : in, form_),
+        result_(out != nullptr ? *out : in, form_),
         writes_(out != nullptr),
         mirrored_(mirrored) {}
 
@@ -123,9 +122,7 @@ class ChunkedReduce {
   size_t chunk_;  ///< of numbers as they are
   Chunks chunks_;
   StreamSlots slots_;
-  CodedCursor copied_;
-  Cursor reduced_;
-  CodedCursor result_of_own_, result_;
+  Cursor copied_, reduced_, result_of_own_, result_;
   bool writes_, mirrored_;
 };
 

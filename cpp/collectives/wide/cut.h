@@ -4,7 +4,7 @@
 
 #include "collectives/op.h"
 #include "collectives/plan.h"
-#include "collectives/wide/lanes.h"
+#include "transport/wide_group.h"
 
 namespace sirtaki {
 
@@ -26,6 +26,8 @@ class Cut {
   virtual ~Cut() = default;
 
   uint32_t count() const { return count_; }
+  /// Of an exchange of a chunk between hosts.
+  uint32_t phases() const { return phases_; }
   /// Chunks handed to the network before the first of them is waited for.
   uint32_t ahead() const { return ahead_; }
   /// Chunks in work at a time: one copied out and one summed on the host, those under way in each
@@ -41,12 +43,15 @@ class Cut {
   virtual bool takes(uint32_t q, int part) const = 0;
 
  protected:
-  /// `ahead` chunks are in each of so many phases. `shared`: chunks lie in the slots of this host;
-  /// elsewhere each takes so many times its length.
-  Cut(const WideGroup& group, uint32_t phases, uint32_t ahead, bool shared, size_t times)
-      : ahead_(ahead), depth_(phases * ahead + 3) {
-    most_ = (shared ? group.stream_bytes() / 2 : kStaging / times) / depth_;
+  /// `ahead` chunks are in each phase. Those that do not lie in slots take so many times their
+  /// length.
+  Cut(const WideGroup& group, uint32_t phases, uint32_t ahead, size_t times)
+      : group_(group), phases_(phases), ahead_(ahead), depth_(phases * ahead + 3) {
+    most_ = (is_shared(group) ? group.stream_bytes() / 2 : kStaging / times) / depth_;
   }
+
+  /// Chunks lie in the slots of a host, of some host at least.
+  static bool is_shared(const WideGroup& group) { return group.size() > group.hosts(); }
 
   size_t most() const { return most_; }  ///< for a chunk
   void set(uint32_t count, size_t chunk) {
@@ -57,9 +62,10 @@ class Cut {
   static size_t whole_lines(size_t bytes) { return bytes / kSliceAlign * kSliceAlign; }
   static size_t ceil(size_t a, size_t b) { return (a + b - 1) / b; }
 
+  const WideGroup& group_;
+
  private:
-  uint32_t ahead_;
-  uint32_t depth_;
+  const uint32_t phases_, ahead_, depth_;
   size_t most_;
   uint32_t count_ = 0;
   size_t chunk_ = 0;
@@ -68,19 +74,13 @@ class Cut {
 /// Every member has a part of each chunk.
 class MemberCut final : public Cut {
  public:
-  static constexpr uint32_t kPhases = 2;
-
   /// `bytes`: of the stream, or of the longest if each member has one of its own (`blocks`).
   /// `encoded`: they are to be decoded.
   MemberCut(const WideGroup& group, const Streams& in, size_t bytes, size_t chunk_bytes,
             bool blocks, bool encoded = false)
       // Shared memory is scarce; else so much is under way that nobody stops when a peer does for a
       // moment.
-      : Cut(group, kPhases, is_shared(group) ? 2 : 8, is_shared(group), 2),
-        group_(group),
-        in_(in),
-        blocks_(blocks),
-        encoded_(encoded) {
+      : Cut(group, 2, is_shared(group) ? 2 : 8, 2), in_(in), blocks_(blocks), encoded_(encoded) {
     const auto n = static_cast<size_t>(group.size());
     const size_t few = (blocks ? bytes : bytes / n) / 8;
     const size_t slice = std::min(std::clamp(few, kLeastSlice, kMostSlice), chunk_bytes);
@@ -123,9 +123,6 @@ class MemberCut final : public Cut {
   static constexpr size_t kLeastSlice = 32 << 10;
   static constexpr size_t kMostSlice = 128 << 10;
 
-  static bool is_shared(const WideGroup& group) { return group.size() > group.hosts(); }
-
-  const WideGroup& group_;
   const Streams& in_;
   bool blocks_;
   bool encoded_;
@@ -135,13 +132,13 @@ class MemberCut final : public Cut {
   size_t windows_ = 1;  ///< a chunk has room for every so many-th member's block only
 };
 
-/// Each lane has a slice of a chunk.
+/// Each lane has a slice of a chunk. Lanes are members that work in parallel, one a host each.
 class LaneCut : public Cut {
  public:
   /// `bytes`: to be cut. Of what a chunk has, so many times as much is in memory.
   LaneCut(const WideGroup& group, size_t bytes, size_t chunk_bytes, uint32_t phases, size_t times)
-      : Cut(group, phases, 1, group.size() > group.hosts(), times), group_(group), lanes_(group) {
-    const auto lanes = static_cast<size_t>(lanes_.count());
+      : Cut(group, phases, 1, times) {
+    const auto lanes = static_cast<size_t>(group.lanes());
     const size_t fine = std::min(std::max(bytes / lanes / kMany, kLeast), chunk_bytes);
     const size_t chunk = whole_lines(std::min(fine * lanes, most()));
     lane_bytes_ = ceil(chunk / kSliceAlign, lanes) * kSliceAlign;
@@ -149,15 +146,22 @@ class LaneCut : public Cut {
     set(pieces_.count(), chunk);
   }
 
-  const Lanes& lanes() const { return lanes_; }
+  /// This member's lane; -1: none.
+  int own_lane() const {
+    const int index = group_.index_of(group_.rank());
+    return index < group_.lanes() ? index : -1;
+  }
+  int member(int lane, int host) const {
+    return group_.members_on(host)[static_cast<size_t>(lane)];
+  }
   /// No slice is longer.
   size_t lane_bytes() const { return lane_bytes_; }
 
-  int parts() const override { return lanes_.count(); }
-  int dealer(int part) const override { return lanes_.member(part, group_.host()); }
+  int parts() const override { return group_.lanes(); }
+  int dealer(int part) const override { return member(part, group_.host()); }
   Part part(uint32_t q, int part) const override {
     const Range chunk = pieces_.range(q);
-    const Range slice = slice_of(chunk.bytes(), lanes_.count(), part);
+    const Range slice = slice_of(chunk.bytes(), group_.lanes(), part);
     return {0, {chunk.begin + slice.begin, chunk.begin + slice.end}, slice.begin};
   }
   bool takes(uint32_t, int) const override { return true; }
@@ -168,8 +172,6 @@ class LaneCut : public Cut {
   static constexpr size_t kMany = 64;
   static constexpr size_t kLeast = 32 << 10;
 
-  const WideGroup& group_;
-  Lanes lanes_;
   Chunks pieces_{0, 1};  ///< of the stream, or of each block
   size_t lane_bytes_ = 0;
 };

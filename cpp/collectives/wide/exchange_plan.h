@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 namespace sirtaki {
@@ -32,13 +33,26 @@ struct HalvingStep {
   int moved() const { return had - kept; }
 };
 /// The steps of halving, as many as hosts can be halved until one is left.
-std::vector<HalvingStep> halving_steps(int hosts);
+inline std::vector<HalvingStep> halving_steps(int hosts) {
+  std::vector<HalvingStep> steps;
+  for (int had = hosts; had > 1; had = steps.back().kept) steps.push_back({had, (had + 1) / 2});
+  return steps;
+}
 
 // ---- Trees ----
 
 /// Of the host at `position`, the root's being 0: where it gets a message from (-1: nowhere), and
 /// whom it passes it on to, those first who pass it on to most.
-int tree_parent(int position);
-std::vector<int> tree_children(int hosts, int position);
+inline int tree_parent(int position) { return position == 0 ? -1 : position & (position - 1); }
+inline std::vector<int> tree_children(int hosts, int position) {
+  std::vector<int> children;
+  // The bits below the lowest one that is set.
+  const int end = position == 0 ? hosts : position & -position;
+  for (int bit = 1; bit < end && position + bit < hosts; bit *= 2) {
+    children.push_back(position + bit);
+  }
+  std::reverse(children.begin(), children.end());
+  return children;
+}
 
 }  // namespace sirtaki

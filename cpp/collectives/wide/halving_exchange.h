@@ -1,12 +1,9 @@
 #pragma once
 
-#include <cstring>
-#include <memory>
 #include <vector>
 
-#include "collectives/wide/cut.h"
+#include "collectives/wide/exchange.h"
 #include "collectives/wide/exchange_plan.h"
-#include "collectives/wide/host_stage.h"
 
 namespace sirtaki {
 
@@ -20,21 +17,19 @@ class HalvingCut final : public LaneCut {
                 phases_of(group, blocks), 3),
         in_(in),
         blocks_(blocks),
-        steps_(halving_steps(group.hosts())),
-        phases_(phases_of(group, blocks)) {
+        steps_(halving_steps(group.hosts())) {
     if (!blocks) return;
-    const auto lanes = static_cast<size_t>(lanes_.count());
+    const auto lanes = static_cast<size_t>(group.lanes());
     const auto hosts = static_cast<size_t>(group.hosts());
     windows_ = ceil(hosts, this->chunk_bytes() / kSliceAlign / lanes);
     const size_t in_window = ceil(hosts, windows_);
     block_ = whole_lines(this->chunk_bytes() / lanes / in_window);
     lane_bytes_ = in_window * block_;
     pieces_ = Chunks(bytes, block_);
-    set(static_cast<uint32_t>(lanes_.rows() * windows_) * pieces_.count(), lanes * lane_bytes_);
+    set(static_cast<uint32_t>(rows(group) * windows_) * pieces_.count(), lanes * lane_bytes_);
   }
 
   const std::vector<HalvingStep>& steps() const { return steps_; }
-  uint32_t phases() const { return phases_; }
   /// What is a host's of the lane's slice of a chunk.
   Part block(uint32_t q, int lane, int host) const {
     if (blocks_) return part(q, lane * group_.hosts() + host);
@@ -47,7 +42,7 @@ class HalvingCut final : public LaneCut {
     return blocks_ ? static_cast<size_t>(lane) * lane_bytes_ : LaneCut::part(q, lane).offset;
   }
 
-  int parts() const override { return lanes_.count() * (blocks_ ? group_.hosts() : 1); }
+  int parts() const override { return group_.lanes() * (blocks_ ? group_.hosts() : 1); }
   int dealer(int part) const override {
     return LaneCut::dealer(blocks_ ? part / group_.hosts() : part);
   }
@@ -57,7 +52,7 @@ class HalvingCut final : public LaneCut {
     const int host = part % group_.hosts();
     const auto place = static_cast<size_t>(host);
     const size_t window = q / pieces_.count();
-    const int member = lanes_.member(lane, host, window / windows_);
+    const int member = member_in_row(lane, host, window / windows_);
     if (member < 0 || place % windows_ != window % windows_) {
       return {static_cast<size_t>(group_.rank()), {}, 0};
     }
@@ -78,37 +73,44 @@ class HalvingCut final : public LaneCut {
     return blocks ? steps + 1 : 2 * steps;
   }
 
+  /// Members of one host have a lane, and share it row by row: the longest lane has so many.
+  static size_t rows(const WideGroup& group) {
+    size_t most = 0;
+    for (int h = 0; h < group.hosts(); ++h) most = std::max(most, group.members_on(h).size());
+    return ceil(most, static_cast<size_t>(group.lanes()));
+  }
+  /// -1: the host has no such member.
+  int member_in_row(int lane, int host, size_t row) const {
+    const std::vector<int>& members = group_.members_on(host);
+    const size_t index = row * static_cast<size_t>(group_.lanes()) + static_cast<size_t>(lane);
+    return index < members.size() ? members[index] : -1;
+  }
+
   const Streams& in_;
   bool blocks_;
   std::vector<HalvingStep> steps_;
-  uint32_t phases_;
   size_t block_ = 0;
   size_t windows_ = 1;  ///< a chunk has room for every so many-th host's block only
 };
 
-/// Between hosts: in each step a host passes on half of the blocks that it has sums of, and adds
+/// In each step a host passes on half of the blocks that it has sums of, and adds
 /// what it gets to the other half, until it has the sum of its own; then back again with the
 /// results. See HalvingStep.
-class HalvingExchange {
+class HalvingExchange : public Exchange {
  public:
   HalvingExchange(WideGroup& group, const Op& op, const Target& target, const HalvingCut& cut,
                   HostStage& stage)
-      : group_(group),
-        net_(group.net()),
+      : Exchange(group, stage, cut.depth()),
         cut_(cut),
-        stage_(stage),
-        lane_(cut.lanes().own()),
+        lane_(cut.own_lane()),
         add_(op, Scale{}, 2),
         end_(op, scales_of(op).among_hosts, 2),
-        scattered_(target.scattered),
-        flights_(cut.depth()) {
+        scattered_(target.scattered) {
     if (lane_ < 0) return;
     const size_t bytes = cut.depth() * cut.lane_bytes();
-    sums_ = std::unique_ptr<std::byte[]>(new std::byte[bytes]);
-    received_ = std::unique_ptr<std::byte[]>(new std::byte[bytes]);
+    sums_ = Buffer(new std::byte[bytes]);
+    received_ = Buffer(new std::byte[bytes]);
   }
-
-  uint32_t phases() const { return cut_.phases(); }
 
   Task open(const Greeting& greeting) {
     if (lane_ < 0) co_return;
@@ -124,43 +126,32 @@ class HalvingExchange {
     co_await sirtaki::open(group_, to, from, greeting);
   }
 
-  const std::vector<Ticket>& awaited(uint32_t q, uint32_t phase) const {
-    const Flight& flight = flights_[q % cut_.depth()];
-    return phase == 0 ? flight.sent : flight.received;
-  }
-
   void run(uint32_t q, uint32_t phase) {
     if (lane_ < 0) return;
     const std::vector<HalvingStep>& steps = cut_.steps();
     const auto halvings = static_cast<uint32_t>(steps.size());
-    Flight& flight = flights_[q % cut_.depth()];
     if (phase == 0) {
-      flight.sent.clear();
+      flight(q).before.clear();
       for (int host = 0; host < group_.hosts(); ++host) stage_.sum(q, cut_.block(q, lane_, host));
     }
-    flight.received.clear();
+    flight(q).within.clear();
     if (phase > 0 && phase <= halvings) add(q, phase - 1);
     if (phase < halvings) {
       halve(q, phase);
     } else if (!scattered_) {
       double_back(q, steps[2 * halvings - 1 - phase]);
     }
-    net_.start();
+    group_.net().start();
   }
 
  private:
-  /// What waits for the network in one of the chunks under way.
-  struct Flight {
-    std::vector<Ticket> sent, received;
-  };
-
   int host_at(int distance) const {
     return (group_.host() + distance + group_.hosts()) % group_.hosts();
   }
-  int member(int distance) const { return cut_.lanes().member(lane_, host_at(distance)); }
+  int member(int distance) const { return cut_.member(lane_, host_at(distance)); }
   Part block(uint32_t q, int distance) const { return cut_.block(q, lane_, host_at(distance)); }
   /// Of the own buffers.
-  std::byte* at(const std::unique_ptr<std::byte[]>& buffer, uint32_t q, const Part& part) const {
+  std::byte* at(const Buffer& buffer, uint32_t q, const Part& part) const {
     return buffer.get() + q % cut_.depth() * cut_.lane_bytes() +
            (part.offset - cut_.lane_begin(q, lane_));
   }
@@ -176,11 +167,13 @@ class HalvingExchange {
     const HalvingStep& step = cut_.steps()[index];
     for (int i = step.kept; i < step.had; ++i) {
       const Part part = block(q, i);
-      send(q, step.kept, index == 0 ? stage_.sum_place(q, part) : sum_place(q, i, part), part);
+      const Place sum = index == 0 ? stage_.sum_place(q, part) : sum_place(q, i, part);
+      send(flight(q).before, member(step.kept), sum, part.range);
     }
     for (int i = 0; i < step.moved(); ++i) {
       const Part part = block(q, i);
-      receive(q, -step.kept, Place(at(received_, q, part), part.range.begin), part);
+      const Place to(at(received_, q, part), part.range.begin);
+      receive(flight(q).within, member(-step.kept), to, part.range);
     }
   }
 
@@ -200,32 +193,19 @@ class HalvingExchange {
   void double_back(uint32_t q, const HalvingStep& step) {
     for (int i = 0; i < step.moved(); ++i) {
       const Part part = block(q, i);
-      send(q, -step.kept, stage_.result_place(q, part), part);
+      send(flight(q).before, member(-step.kept), stage_.result_place(q, part), part.range);
     }
     for (int i = step.kept; i < step.had; ++i) {
       const Part part = block(q, i);
-      receive(q, step.kept, stage_.result_place(q, part), part);
+      receive(flight(q).within, member(step.kept), stage_.result_place(q, part), part.range);
     }
   }
 
-  void send(uint32_t q, int distance, const Place& from, const Part& part) {
-    Flight& flight = flights_[q % cut_.depth()];
-    sirtaki::send(group_, member(distance), from, part.range, flight.sent);
-  }
-  void receive(uint32_t q, int distance, const Place& to, const Part& part) {
-    Flight& flight = flights_[q % cut_.depth()];
-    sirtaki::receive(group_, member(distance), to, part.range, flight.received);
-  }
-
-  WideGroup& group_;
-  WideNet& net_;
   const HalvingCut& cut_;
-  HostStage& stage_;
-  int lane_;
+  const int lane_;
   RangeReduce add_, end_;
-  bool scattered_;
-  std::vector<Flight> flights_;
-  std::unique_ptr<std::byte[]> sums_, received_;
+  const bool scattered_;
+  Buffer sums_, received_;
 };
 
 }  // namespace sirtaki

@@ -4,33 +4,12 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/coded.h"
 #include "collectives/cursor.h"
 #include "collectives/range_reduce.h"
 #include "collectives/wide/cut.h"
 #include "collectives/wide/wide.h"
 
 namespace sirtaki {
-
-/// The last ticket of a flow stands for those before.
-inline void note(std::vector<Ticket>& noted, const Ticket& ticket) {
-  if (!noted.empty() && noted.back().flow == ticket.flow) noted.pop_back();
-  noted.push_back(ticket);
-}
-
-/// Notes what lies, or is to lie, in a place to be sent to or received from a member.
-inline void send(WideGroup& group, int member, const Place& from, Range range,
-                 std::vector<Ticket>& noted) {
-  from.walk(range, [&](const std::byte* data, size_t bytes, size_t) {
-    note(noted, group.net().send(group.world_rank(member), data, bytes));
-  });
-}
-inline void receive(WideGroup& group, int member, const Place& to, Range range,
-                    std::vector<Ticket>& noted) {
-  to.walk(range, [&](std::byte* data, size_t bytes, size_t) {
-    note(noted, group.net().receive(group.world_rank(member), data, bytes));
-  });
-}
 
 /// Where the results of a reduction go.
 struct Target {
@@ -53,10 +32,8 @@ class HostStage {
         writes_(target.out != nullptr),
         in_place_(writes_ && !form_.encodes()),
         scattered_(target.scattered),
-        sources_(in.begin(), in.end()),
-        out_(writes_ ? *target.out : kNothing),
-        encoded_(form_, in[0]),
-        decoded_(form_, writes_ ? *target.out : kNothing) {
+        out_(writes_ ? *target.out : kNothing, form_) {
+    for (const Segments& stream : in) sources_.emplace_back(stream, form_);
     const Scale scale = scales_of(op).on_host;
     const bool scales = scale.pre != 1.0 || scale.post != 1.0;
     is_sum_ = !shares_ && (op.dtype == Dtype::kBool || !scales);
@@ -75,7 +52,7 @@ class HostStage {
     for (int p = 0; p < cut_.parts(); ++p) {
       if (cut_.dealer(p) == group_.rank() && !form_.encodes()) continue;
       const Part part = cut_.part(q, p);
-      give(slot + part.offset, part);
+      sources_[part.stream].copy_to(slot + part.offset, part.range);
     }
     local_.publish();
   }
@@ -90,7 +67,7 @@ class HostStage {
     if (!form_.encodes()) {
       return reduce_.run(part.range, sources_[part.stream], local_.rank(), to, source);
     }
-    if (!shares_) give(chunk_memory(q) + part.offset, part);
+    if (!shares_) sources_[part.stream].copy_to(chunk_memory(q) + part.offset, part.range);
     if (is_sum_) return;
     const Place own =
         shares_ ? Place(source(local_.rank(), part.range.begin), part.range.begin) : to;
@@ -132,22 +109,13 @@ class HostStage {
       const int dealer = group_.index_of(cut_.dealer(p));
       if (dealer != local_.rank()) co_await local_.consumed(dealer, q + 1);
       const Part part = cut_.part(q, p);
-      take((shares_ ? result_slot(dealer, q) : result_memory(q)) + part.offset, part);
+      const std::byte* const chunk = shares_ ? result_slot(dealer, q) : result_memory(q);
+      out_.copy_from(chunk + part.offset, part.range);
     }
   }
 
  private:
   static inline const Segments kNothing;
-
-  /// Copies a part of the input out, and a part of the result in.
-  void give(std::byte* to, const Part& part) {
-    if (form_.encodes()) return encoded_.copy_to(to, part.range);
-    sources_[part.stream].copy_to(to, part.range);
-  }
-  void take(const std::byte* from, const Part& part) {
-    if (form_.encodes()) return decoded_.copy_from(from, part.range);
-    out_.copy_from(from, part.range);
-  }
 
   size_t chunk_memory() const { return sums_bytes_ + results_bytes_; }
   std::byte* chunk_memory(uint32_t q) const {
@@ -174,7 +142,6 @@ class HostStage {
   bool reads_input_ = false;  ///< and so is the input
   std::vector<Cursor> sources_;
   Cursor out_;
-  CodedCursor encoded_, decoded_;  ///< the same with a codec
   size_t sums_bytes_ = 0;
   size_t results_bytes_ = 0;
   std::unique_ptr<std::byte[]> buffer_;

@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "collectives/cursor.h"
-#include "collectives/slots/stream_slots.h"
+#include "collectives/slots/slot_move.h"
 #include "collectives/wide/wide.h"
 
 namespace sirtaki {
@@ -108,55 +107,37 @@ class WideGather {
   }
 
   Task share_all() {
+    std::vector<std::vector<size_t>> shared;
     size_t most = 0;
     for (int m = 0; m < local_.size(); ++m) {
-      shared_.push_back(shared_by(m));
-      most = std::max(most, shared_.back().size());
+      shared.push_back(shared_by(m));
+      most = std::max(most, shared.back().size());
     }
     // As many streams at a time as a chunk has room for.
     const size_t room = StreamSlots::most(local_.stream_bytes()) / kSliceAlign;
     const size_t at_once = std::min(most, room);
-    const auto windows = static_cast<uint32_t>((most + at_once - 1) / at_once);
-    const size_t chunk = StreamSlots::chunk_for(local_, op_, op_.longest * at_once, at_once);
-    const size_t block = block_bytes(chunk, static_cast<int>(at_once));
-    const StreamSlots slots(local_, chunk);
-    const Chunks chunks(op_.longest, block);
-    for (const Segments& stream : out_) cursors_.emplace_back(stream);
-    co_await local_.begin_stream();
-    for (uint32_t turn = 0; turn < windows * chunks.count(); ++turn) {
-      const size_t first = turn / chunks.count() * at_once;
-      const uint32_t q = turn % chunks.count();
-      if (turn >= StreamSlots::kDepth) co_await local_.all_consumed(turn + 1 - StreamSlots::kDepth);
-      std::byte* slot = slots.input(local_.rank(), turn);
-      for (size_t i = first; i < std::min(first + at_once, arrivals_.size() + 1); ++i) {
-        co_await copy_out(i, slot + (i - first) * block, chunks, q);
-      }
-      local_.publish();
+    for (size_t first = 0; first < most; first += at_once) {
+      SlotMove move(local_, op_, static_cast<int>(at_once), Algorithm::kStreamed);
       for (int m = 0; m < local_.size(); ++m) {
-        if (m == local_.rank()) continue;
-        co_await local_.published(m, turn + 1);
-        const std::vector<size_t>& streams = shared_[static_cast<size_t>(m)];
-        const std::byte* from = slots.input(m, turn);
+        const std::vector<size_t>& streams = shared[static_cast<size_t>(m)];
         for (size_t i = first; i < std::min(first + at_once, streams.size()); ++i) {
-          const Range range = chunks.range(q, out_[streams[i]].bytes());
-          cursors_[streams[i]].copy_from(from + (i - first) * block, range);
+          const Segments& stream = out_[streams[i]];
+          const auto block = static_cast<int>(i - first);
+          if (m != local_.rank()) {
+            move.takes(stream, m, block);
+          } else {
+            move.gives(i == 0 ? in_ : stream, block);
+          }
         }
       }
-      local_.consume();
+      co_await move.run(
+          [&](size_t given, size_t end, uint32_t q) { return arrived(first + given, end, q); });
     }
-    local_.end();
   }
 
   /// Of the streams that this member shares the one with that number; the first is its own.
-  Task copy_out(size_t index, std::byte* slot, const Chunks& chunks, uint32_t q) {
-    if (index == 0) {
-      own_.copy_to(slot, chunks.range(q, in_.bytes()));
-      co_return;
-    }
-    const Arrival& arrival = arrivals_[index - 1];
-    const Range range = chunks.range(q, out_[arrival.member].bytes());
-    co_await net_.done(arrival.end(range.end), q);
-    cursors_[arrival.member].copy_to(slot, range);
+  Task arrived(size_t index, size_t end, uint32_t q) {
+    if (index > 0) co_await net_.done(arrivals_[index - 1].end(end), q);
   }
 
   WideGroup& group_;
@@ -165,10 +146,7 @@ class WideGather {
   const Op& op_;
   const Segments& in_;
   const Streams& out_;
-  Cursor own_{in_};
   std::vector<Arrival> arrivals_;
-  std::vector<std::vector<size_t>> shared_;  ///< by member of this host
-  std::vector<Cursor> cursors_;
 };
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include "collectives/coded.h"
 #include "collectives/wide/chain_exchange.h"
 #include "collectives/wide/direct_exchange.h"
 #include "collectives/wide/halving_exchange.h"
@@ -21,7 +20,7 @@ Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, const 
   WideNet& net = group.net();
   co_await exchange.open(greeting_of(op, bytes));
   if (group.shares()) co_await local.begin_stream();
-  const uint32_t phases = exchange.phases();
+  const uint32_t phases = cut.phases();
   const uint32_t count = cut.count();
   const uint32_t last = 2 + phases * cut.ahead();
   for (uint32_t step = 0; step < count + last; ++step) {

@@ -3,7 +3,6 @@
 #include <set>
 #include <vector>
 
-#include "collectives/coded.h"
 #include "collectives/cursor.h"
 #include "collectives/range_reduce.h"
 #include "collectives/wide/exchange_plan.h"
@@ -31,10 +30,10 @@ class Leaders {
     if (local_.rank() == 0) {
       co_await lead(in, out);
     } else {
-      CodedCursor(form_, in).copy_to(slot(local_.rank()), {0, bytes_});
+      Cursor(in, form_).copy_to(slot(local_.rank()), {0, bytes_});
       local_.publish();
       co_await local_.published(0, 1);
-      if (out != nullptr) CodedCursor(form_, *out).copy_from(slot(0), {0, bytes_});
+      if (out != nullptr) Cursor(*out, form_).copy_from(slot(0), {0, bytes_});
     }
     if (group_.shares()) local_.end();
   }
@@ -49,7 +48,7 @@ class Leaders {
     if (bytes_ > 0) sum_host(in, sums.data());
     co_await exchange(sums.data());
     if (bytes_ > 0) sum_hosts(sums, result);
-    if (out != nullptr) CodedCursor(form_, *out).copy_from(result, {0, bytes_});
+    if (out != nullptr) Cursor(*out, form_).copy_from(result, {0, bytes_});
     if (!group_.shares()) co_return;
     std::copy_n(result, bytes_, slot(local_.rank()));
     local_.publish();
@@ -65,7 +64,7 @@ class Leaders {
       Cursor own(in);
       return reduce.run({0, bytes_}, own, 0, target, source);
     }
-    CodedCursor(form_, in).copy_to(to, {0, bytes_});
+    Cursor(in, form_).copy_to(to, {0, bytes_});
     const Scale& scale = scales_.on_host;
     const bool is_sum = !group_.shares() && scale.pre == 1.0 && scale.post == 1.0;
     if (!is_sum) reduce.run({0, bytes_}, target, 0, target, source);

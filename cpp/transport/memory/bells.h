@@ -1,8 +1,18 @@
 #pragma once
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/fd.h"
+#include "base/machine.h"
 
 namespace sirtaki {
 
@@ -14,14 +24,28 @@ class Bells {
   Bells() = default;
   explicit Bells(std::vector<Fd> descriptors) : descriptors_(std::move(descriptors)) {}
   /// For ranks that are threads of this process.
-  static Bells make(int ranks);
+  static Bells make(int ranks) {
+    std::vector<Fd> descriptors;
+    for (int place = 0; place < ranks; ++place) {
+      descriptors.emplace_back(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+      if (descriptors.back().get() >= 0) continue;
+      throw Error(ErrorCode::kInternal, std::string("cannot create an eventfd: ") +
+                                            std::strerror(errno) + "; raise `ulimit -n`");
+    }
+    return Bells(std::move(descriptors));
+  }
 
   int descriptor(int place) const { return descriptors_[static_cast<size_t>(place)].get(); }
 
   /// Ends the poll of the rank at `place`, or its next one.
-  void ring(int place) const;
+  void ring(int place) const {
+    if (!descriptors_.empty()) machine::ring(descriptor(place));
+  }
   /// What has rung ends no further poll.
-  void silence(int place) const;
+  void silence(int place) const {
+    uint64_t times = 0;
+    [[maybe_unused]] const ssize_t got = read(descriptor(place), &times, sizeof times);
+  }
 
  private:
   std::vector<Fd> descriptors_;

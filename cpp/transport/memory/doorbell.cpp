@@ -20,6 +20,12 @@ void Doorbell::abort(const Loss& loss) const {
   }
 }
 
+void Doorbell::end_world(const Loss& loss) const {
+  abort(loss);
+  check_abort();
+  throw PeerLost(loss.rank);
+}
+
 uint32_t Doorbell::data_sleeps() const {
   uint64_t sum = 0;
   for (int r = 0; r < region_->ranks(); ++r) {

@@ -97,7 +97,9 @@ class Doorbell {
         if (ready()) return;
         cpu_relax();
       }
-      if (aborted()) return throw_if_aborted(ready);
+      if (!aborted()) continue;
+      if (ready()) return;
+      check_abort();
     } while (now_ns() < limit);
     if (!yield_until(ready)) sleep_until(ready, prepare, until_ns);
   }
@@ -117,6 +119,8 @@ class Doorbell {
   /// rank that is lost.
   void abort(const Loss& loss) const;
   void abort(int lost_rank) const { abort(Loss{lost_rank}); }
+  /// The same, and throws; whoever was lost first is named.
+  [[noreturn]] void end_world(const Loss& loss) const;
 
  private:
   static constexpr int kPollsPerClock = 16;
@@ -152,10 +156,6 @@ class Doorbell {
     return came;
   }
 
-  void count_data_sleep() const {
-    region_->rank(place_).data_sleeps.fetch_add(1, std::memory_order_relaxed);
-  }
-
   void sleep_in_poll(const Sleep& sleep) const;
 
   template <class Ready, class Prepare>
@@ -167,7 +167,8 @@ class Doorbell {
       parking.park(sleep.news());
       if (!ready() && !aborted()) {
         if (sleep.polled.empty()) {
-          if (sleep.data) count_data_sleep();
+          auto& sleeps = region_->rank(place_).data_sleeps;
+          if (sleep.data) sleeps.fetch_add(1, std::memory_order_relaxed);
           parking.sleep(seen, kSleepNs);
         } else {
           sleep_in_poll(sleep);
@@ -177,11 +178,6 @@ class Doorbell {
       if (ready() || (until_ns != kForever && now_ns() >= until_ns)) return;
       check_abort();
     }
-  }
-
-  template <class Ready>
-  void throw_if_aborted(Ready ready) const {
-    if (!ready()) check_abort();
   }
 
   std::shared_ptr<Region> region_;

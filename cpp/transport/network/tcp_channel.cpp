@@ -17,6 +17,7 @@ namespace sirtaki {
 namespace {
 
 constexpr size_t kStripe = 64 << 10;
+constexpr size_t kAhead = 64 << 10;
 
 /// Not an error of the connection.
 bool is_passing(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -50,14 +51,6 @@ void Pieces::advance(size_t bytes) {
   if (!empty()) return;
   list_.clear();
   first_ = 0;
-}
-
-void ReadAhead::serve(Pieces& pieces) {
-  const iovec& piece = *pieces.begin();
-  const size_t count = std::min(piece.iov_len, end_ - begin_);
-  std::memcpy(piece.iov_base, data_.data() + begin_, count);
-  begin_ += count;
-  pieces.advance(count);
 }
 
 // ---- What is noted ----
@@ -164,7 +157,7 @@ bool TcpChannel::pull(Stripe& stripe) {
   iovec with_more[2] = {first, {}};
   msghdr message{};
   if (epoll_ >= 0) {
-    with_more[1] = ahead_.room();
+    with_more[1] = {ahead_.data(), ahead_.size()};
     message.msg_iov = with_more;
     message.msg_iovlen = 2;
   } else {
@@ -182,7 +175,7 @@ bool TcpChannel::pull(Stripe& stripe) {
     stripe.in.advance(bytes);
   } else {
     stripe.in.advance(first.iov_len);
-    ahead_.filled(bytes - first.iov_len);
+    unread_ = std::span(ahead_).first(bytes - first.iov_len);
     serve_ahead();
   }
   return true;
@@ -190,9 +183,15 @@ bool TcpChannel::pull(Stripe& stripe) {
 
 /// Gives what has been read ahead to those who ask for it.
 void TcpChannel::serve_ahead() {
-  if (ahead_.empty()) return;
+  if (unread_.empty()) return;
   Pieces& pieces = stripes_[0].in;
-  while (!pieces.empty() && !ahead_.empty()) ahead_.serve(pieces);
+  while (!pieces.empty() && !unread_.empty()) {
+    const iovec& piece = *pieces.begin();
+    const size_t bytes = std::min(piece.iov_len, unread_.size());
+    std::memcpy(piece.iov_base, unread_.data(), bytes);
+    unread_ = unread_.subspan(bytes);
+    pieces.advance(bytes);
+  }
   count(in_, &Stripe::in);
 }
 
@@ -234,6 +233,7 @@ void TcpChannel::watch(int epoll) {
                 std::string("cannot watch a socket: ") + std::strerror(errno));
   }
   epoll_ = epoll;
+  ahead_.resize(kAhead);
 }
 
 void TcpChannel::watch_for_room() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,30 +34,6 @@ class Pieces {
   std::vector<iovec> list_;
   size_t first_ = 0;
   uint64_t moved_ = 0;
-};
-
-/// Bytes that came behind those that were asked for.
-class ReadAhead {
- public:
-  bool empty() const { return begin_ == end_; }
-  /// To be filled, while it is empty.
-  iovec room() {
-    if (data_.empty()) data_.resize(kBytes);
-    return {data_.data(), data_.size()};
-  }
-  void filled(size_t bytes) {
-    begin_ = 0;
-    end_ = bytes;
-  }
-  /// Gives the first of the pieces what there is.
-  void serve(Pieces& pieces);
-
- private:
-  static constexpr size_t kBytes = 64 << 10;
-
-  std::vector<std::byte> data_;
-  size_t begin_ = 0;
-  size_t end_ = 0;
 };
 
 /// A channel over connected sockets, to which its bytes are dealt out: a stripe to each in turn.
@@ -103,7 +80,9 @@ class TcpChannel final : public Channel {
   std::vector<Stripe> stripes_;
   int epoll_ = -1;  ///< it is watched there
   bool watches_room_ = false;
-  ReadAhead ahead_;
+  /// Bytes that came behind those that were asked for lie in `ahead_`, where it is watched.
+  std::vector<std::byte> ahead_;
+  std::span<const std::byte> unread_;  ///< what is left of them
   /// Why the other end hears nothing; what it said before is read before the channel is broken.
   std::string why_deaf_;
 };

@@ -273,7 +273,7 @@ TEST_CASE("a world of which one rank has no heap takes the slots") {
         PeerHeaps heaps(TestHeap::table(), r, std::move(memory));
         Endpoint endpoint(region, r, r, SpinPolicy{0, 0}, 1, {}, &heaps);
         endpoint.doorbell.drive_as_caller(true);
-        NativeBackend backend(endpoint);
+        NativeBackend backend(endpoint, HostMap::single(2), {});
         const auto index = static_cast<size_t>(r);
         const Placed in(c.in[index], 4, Place::kInside, c.seed);
         testing::run_to_end(backend, endpoint.doorbell, c.op, in.streams(), in.streams(),

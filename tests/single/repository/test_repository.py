@@ -17,6 +17,7 @@ CPP_TEST_LINES = 600
 PYTHON_LINES = 500
 MODULES = 14
 FUNCTION_LINES = 60
+PRIVATE_METHODS = 25
 # A folder of cpp/ may include from those before it and from itself.
 CPP_LAYERS = [
     "base",
@@ -108,6 +109,68 @@ def test_cpp_includes_point_downwards(layer: str) -> None:
         if include.split("/")[0] not in allowed
     ]
     assert upwards == []
+
+
+def without_nested(text: str) -> str:
+    """What stands in no braces of `text`, nor behind `//`; each pair of braces becomes `{};`."""
+    text = re.sub(r"//.*", "", text)
+    while (plain := re.sub(r"\{[^{}]*\}", "\0", text)) != text:
+        text = plain
+    return re.sub("\0+", "{};", text)
+
+
+def private_methods(source: str) -> dict[str, int]:
+    """How many private methods each class has, by its name."""
+    counts: dict[str, int] = {}
+    for head in re.finditer(r"\bclass (\w+)[^;{}()]*\{", source):
+        depth, end = 1, head.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(source[end], 0)
+            end += 1
+        body = without_nested(source[head.end() : end - 1])
+        parts = re.split(r"\b(public|protected|private):", "private:" + body)
+        private = "".join(
+            text
+            for access, text in zip(parts[1::2], parts[2::2], strict=True)
+            if access == "private"
+        )
+        while (plain := re.sub(r"<[^<>;]*>", "", private)) != private:
+            private = plain
+        # A parenthesis before any `=` or initialiser makes a declaration a method's.
+        counts[head[1]] = sum(
+            bool(re.match(r"[^={]*?\w\s*\(", part)) and "static_assert" not in part
+            for part in private.split(";")
+        )
+    return counts
+
+
+def test_no_cpp_class_has_many_private_methods() -> None:
+    many = {
+        f"{relative(path)} {name}": count
+        for path in files("*.h", "*.cpp")
+        if path.is_relative_to(ROOT / "cpp")
+        for name, count in private_methods(path.read_text()).items()
+        if count > PRIVATE_METHODS
+    }
+    assert many == {}
+
+
+def test_private_methods_are_counted() -> None:
+    source = """
+        class Outer : Base {
+          void one(int a, int b);
+          class Inner { void two(); void three() const { call(); } };
+         public:
+          Outer() : size_(0) {}
+          int size() const { return size_; }
+         private:
+          template <class T> static T four(std::function<void(int)> call);
+          void five() { if (one()) { two(); } }  // not six()
+          std::function<void(int)> call_;
+          int size_ = compute(3);
+        };
+    """
+    assert private_methods(source) == {"Outer": 3, "Inner": 2}
 
 
 def inclusions(node_of: Callable[[Path], str], *patterns: str) -> dict[str, set[str]]:
