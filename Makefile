@@ -121,7 +121,7 @@ $(CHECKED)/cpp: build/package/sirtaki_tests
 	@mkdir -p $(@D) && touch $@
 
 # Files that a change can reach by imports; all of them at first.
-$(CHECKED)/single: $(CPP_FILES) $(PYTHON_FILES) $(wildcard *.md docs/*.md Makefile pyproject.toml) | $(INSTALLED)
+$(CHECKED)/single: $(CPP_FILES) $(PYTHON_FILES) $(wildcard *.md docs/*.md docs/*/*.md Makefile pyproject.toml) | $(INSTALLED)
 	@mkdir -p $(@D)
 	$(BIN)/python -m tools.touched $(if $(wildcard $@),$?,--all) > $@.files
 	xargs -r -a $@.files $(BIN)/python -m pytest -m "not job and not slow" -n $(WORKERS) --dist worksteal

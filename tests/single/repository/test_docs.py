@@ -106,7 +106,7 @@ def test_examples_that_are_mentioned_exist(script: str) -> None:
 
 
 def test_the_file_of_settings_in_running_is_one(tmp_path: Path) -> None:
-    (text,) = blocks(DOCS / "running.md", "yaml")
+    (text,) = blocks(DOCS / "howto/running.md", "yaml")
     path = tmp_path / "settings.yaml"
     path.write_text(text)
     arguments = make_parser("horovodrun").parse_args(
