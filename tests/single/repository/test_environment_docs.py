@@ -1,4 +1,4 @@
-"""Every environment variable of Horovod has a row in docs/reference/environment.md that tells the truth."""
+"""Every environment variable of Horovod has a row in the page on them that tells the truth."""
 
 import re
 from dataclasses import fields, replace
