@@ -95,6 +95,20 @@ def write_style(app: Sphinx, exception: Exception | None) -> None:
         (Path(app.outdir) / "_static" / "figures.css").write_text(page_style())
 
 
+def make_accessible(
+    app: Sphinx, name: str, template: str, context: dict[str, Any], tree: nodes.document | None
+) -> None:
+    """Say of what level the headings of the navigation are, and let keys reach what scrolls."""
+    navigation = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = navigation.replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
+    body = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
+    context["body"] = body.replace(
+        '<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'
+    )
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("exchange", Exchange)
     app.add_directive("boxes", Boxes)
@@ -102,4 +116,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("help", Help)
     app.add_css_file("figures.css")
     app.connect("build-finished", write_style)
+    # After the theme has made its navigation.
+    app.connect("html-page-context", make_accessible, priority=900)
     return {"version": "1", "parallel_read_safe": True}
