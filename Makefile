@@ -324,12 +324,15 @@ mutants: $(INSTALLED) $(ENVIRONMENTS) $(VENV)/.requirements-mutants
 
 # ---- Lint ----
 
-lint: lint-python lint-cpp lint-aarch64
+lint: lint-python lint-cpp lint-aarch64 lint-prose
 
 lint-python: $(REQUIREMENTS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+lint-prose: $(REQUIREMENTS)
+	$(BIN)/python -m tools.prose
 
 lint-cpp: $(REQUIREMENTS)
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
