@@ -23,18 +23,19 @@ def fill_of(cell: str) -> str:
 
 
 def read(source: str) -> tuple[list[str], list[tuple[str, list[list[str]]]]]:
-    """The headings of the columns, and each row's name and cells by column."""
+    """The headings, that of the names first, and each row's name and cells by column."""
     lines = [line.split("|") for line in source.strip("\n").splitlines() if line.strip()]
     if len(lines) < 2 or len({len(line) for line in lines}) != 1:
         raise ValueError("an exchange has a line of headings, and rows of as many columns")
-    headings = [part.strip() for part in lines[0][1:]]
+    headings = [part.strip() for part in lines[0]]
     rows = [(line[0].strip(), [part.split() for part in line[1:]]) for line in lines[1:]]
     return headings, rows
 
 
 def draw(source: str, alt: str) -> str:
     headings, rows = read(source)
-    names = max(width_of(name) for name, _ in rows) + PAD
+    title, *headings = headings
+    names = max(width_of(name) for name in [title, *(name for name, _ in rows)]) + PAD
     parts = []
     left = names + PAD
     for column, heading in enumerate(headings):
@@ -54,6 +55,7 @@ def draw(source: str, alt: str) -> str:
                 if cell != ".":
                     parts.append(text(x + width / 2 - 1, top + 18, cell))
         left += whole + GAP
+    parts.append(text(0, 16, title, "faint", "start"))
     for index, (name, _) in enumerate(rows):
         parts.append(text(0, TOP + ROW * index + 18, name, "strong", "start"))
     return drawing(left - GAP + 2, TOP + ROW * len(rows), "".join(parts), alt)

@@ -63,7 +63,7 @@ def bars(chart: Chart, alt: str, style: str) -> str:
 
 def curves(chart: Chart, alt: str, style: str) -> str:
     """Both axes are logarithmic."""
-    left, right, top = 52, 150, 12
+    left, right, top = 52, 180, 12
     sizes = [int(size) for size, _ in chart.rows]
     values = [value for _, numbers in chart.rows for value in numbers.values()]
     # What is slower than a tenth of a GB/s is latency, for which the table is better.

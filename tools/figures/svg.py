@@ -13,7 +13,7 @@ SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # The letters of contrast are at least 4.5 to 1 on their fills and on the page, in both themes.
 LIGHT = {
     "ink": "#1f2328",
-    "faint": "#59636e",
+    "faint": "#545d68",
     "rule": "#c9d1d9",
     "paper": "#ffffff",
     "plain": "#f3f4f6",
@@ -32,7 +32,7 @@ LIGHT = {
 }
 DARK = {
     "ink": "#e6edf3",
-    "faint": "#9ea7b3",
+    "faint": "#b3bbc5",
     "rule": "#4a515a",
     "paper": "#131416",
     "plain": "#2a2e34",
