@@ -41,3 +41,6 @@ if repository:
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+# What a caller types, not where it is defined and what a default looks like when it is printed.
+autodoc_preserve_defaults = True
+add_module_names = False

@@ -81,7 +81,7 @@ class Help(Directive):
         program, *words = self.arguments[0].split()
         shown = subprocess.run(
             [str(Path(sys.executable).with_name(program)), *words, "--help"],
-            env={**os.environ, "COLUMNS": "96", "NO_COLOR": "1", "TERM": "dumb"},
+            env={**os.environ, "COLUMNS": "88", "NO_COLOR": "1", "TERM": "dumb"},
             capture_output=True,
             text=True,
             check=True,
