@@ -29,6 +29,8 @@ VOCABULARY = {
     r"\bl(?:ies|ie|ay|ain) (?:in|on|where|there|below|beside)\b": "'is in', 'is stored in'",
     r"\bin (?:the|its|their) place of\b|\btakes? the place of\b": "'instead of', 'replaces'",
     r"\bwins? over\b": "'takes precedence over'",
+    r"\b(?:is|are) (?:told|said) by\b": "begin with who says it",
+    r"\bnothing of (?:that|this|these)\b(?! (?:has|block|was))": "'none of', 'neither … nor'",
     r"\bfor want of\b": "'because … is missing'",
     r"\bis to be (?!continued)\w+": "'has to be', 'must be', or the active voice",
     r"\bwithout a word\b": "'without an error', 'without a message'",
