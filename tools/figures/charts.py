@@ -99,7 +99,8 @@ def frameworks() -> Chart:
         case("JAX", jax, "JAX's processes"),
     ]
     unit = "time of a step on 2 processes, in steps of one process alone"
-    return Chart(tensorflow, unit, ratios(cases), one="one process")
+    both = {**tensorflow, "command": f"{tensorflow['command']} and {jax['command']}"}
+    return Chart(both, unit, ratios(cases), one="one process")
 
 
 def torch_distributed() -> Chart:
