@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel heap \
   faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries caffe) \
-  fuzz fuzz-python fuzz-cpp simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 format docs install clean
+  fuzz fuzz-python fuzz-cpp simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
 
 help:
 	@echo "make demo     train a small model on two processes"
@@ -25,7 +25,7 @@ help:
 	@echo "make bench    measure against the peers"
 	@echo "make lint     ruff, mypy, clang-format, cross-compilation for aarch64"
 	@echo "make format   rewrite the code as lint wants it"
-	@echo "make docs     this project's pages, in docs/_build/html"
+	@echo "make docs     this project's pages, in docs/_build/html; make docs-check looks at them in a browser"
 	@echo "make clean    remove what was built (.venv stays)"
 
 # ---- The environment. A stamp's age says whether the step is to be done again. ----
@@ -74,7 +74,16 @@ bench: $(INSTALLED) $(VENV)/.requirements-bench .venv-mpich/.requirements .venv-
 
 docs: $(INSTALLED) $(VENV)/.requirements-docs $(VENV)/.requirements-frameworks
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m tools.site.crawl docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# The pages in a browser: needs node, npm and Chromium. Pictures of some are in build/site-check/pages.
+SITE_CHECK := build/site-check
+docs-check: docs
+	@mkdir -p $(SITE_CHECK)
+	cp tools/site/browse.mjs tools/site/package.json $(SITE_CHECK)
+	cd $(SITE_CHECK) && npm install --no-package-lock --no-audit --no-fund --silent
+	node $(SITE_CHECK)/browse.mjs docs/_build/html $(SITE_CHECK)/pages
 
 # ---- Test ----
 
@@ -121,7 +130,7 @@ $(CHECKED)/cpp: build/package/sirtaki_tests
 	@mkdir -p $(@D) && touch $@
 
 # Files that a change can reach by imports; all of them at first.
-$(CHECKED)/single: $(CPP_FILES) $(PYTHON_FILES) $(wildcard *.md docs/*.md Makefile pyproject.toml) | $(INSTALLED)
+$(CHECKED)/single: $(CPP_FILES) $(PYTHON_FILES) $(wildcard *.md docs/*.md docs/*/*.md Makefile pyproject.toml) | $(INSTALLED)
 	@mkdir -p $(@D)
 	$(BIN)/python -m tools.touched $(if $(wildcard $@),$?,--all) > $@.files
 	xargs -r -a $@.files $(BIN)/python -m pytest -m "not job and not slow" -n $(WORKERS) --dist worksteal
@@ -315,12 +324,15 @@ mutants: $(INSTALLED) $(ENVIRONMENTS) $(VENV)/.requirements-mutants
 
 # ---- Lint ----
 
-lint: lint-python lint-cpp lint-aarch64
+lint: lint-python lint-cpp lint-aarch64 lint-prose
 
 lint-python: $(REQUIREMENTS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+lint-prose: $(REQUIREMENTS)
+	$(BIN)/python -m tools.prose
 
 lint-cpp: $(REQUIREMENTS)
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)

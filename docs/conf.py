@@ -1,17 +1,46 @@
 """Sphinx settings; `make docs` builds the pages from the installed package."""
 
 import importlib.metadata
+import os
+import sys
+from pathlib import Path
+
+# The directives that draw figures and show what commands print for --help.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+# TensorFlow, which is imported for its docstrings, says much on standard error.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+# The address of the repository, such as "https://github.com/NAME/sirtaki": with it each page has a
+# link by which it is edited. Empty: no such link.
+repository = ""
+branch = "main"
 
 project = "Sirtaki"
 copyright = "the Sirtaki authors"
 release = version = importlib.metadata.version("sirtaki")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "tools.figures.page"]
+exclude_patterns = ["_build", "_static", "_templates"]
 myst_heading_anchors = 3
+templates_path = ["_templates"]
+
 html_theme = "furo"
 html_title = f"Sirtaki {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
+html_theme_options = {"light_logo": "logo-light.svg", "dark_logo": "logo-dark.svg"}
+if repository:
+    html_theme_options |= {
+        "source_repository": repository,
+        "source_branch": branch,
+        "source_directory": "docs/",
+    }
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+# What a caller types, not where it is defined and what a default looks like when it is printed.
+autodoc_preserve_defaults = True
+add_module_names = False

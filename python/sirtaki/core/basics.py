@@ -6,7 +6,7 @@ from sirtaki.core.world import lifecycle, state
 
 
 class HorovodBasics:
-    """What `hvd.init`, `hvd.rank` and the like do, without naming a framework.
+    """`hvd.init`, `hvd.rank` and the other functions that all frameworks have, as methods.
 
     Args:
         arguments: Where Horovod finds its library; ignored.

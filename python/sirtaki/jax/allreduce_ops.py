@@ -38,7 +38,7 @@ def allreduce(
     Args:
         x: Any shape, equal on all ranks; a number stands for an array of no dimensions.
         op: Average, Sum, Adasum, Min, Max or Product.
-        name: Pairs the call with those of the other ranks. By default, the order of calls does,
+        name: Matches the call with those of the other ranks. By default, the order of calls does,
             and in a jitted function its name and the place in it.
         prescale_factor: Multiplies every rank's array before.
         postscale_factor: Multiplies the result.

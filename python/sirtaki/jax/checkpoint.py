@@ -24,7 +24,7 @@ _PATHS = "paths"
 def save_checkpoint(path: str | os.PathLike[str], tree: Any) -> None:
     """Write a pytree of arrays to a file, on rank 0; other ranks go on.
 
-    An interruption leaves the old file or the new one.
+    An interruption leaves either the old file or the new one.
 
     Args:
         path: The file; one that exists is replaced.
@@ -53,8 +53,8 @@ def save_checkpoint(path: str | os.PathLike[str], tree: Any) -> None:
 def restore_checkpoint(path: str | os.PathLike[str], target: Tree) -> Tree:
     """Return, on every rank, what rank 0 reads from a checkpoint, or else rank 0's `target`.
 
-    So a script that begins with it continues where there is a checkpoint, and begins with equal
-    parameters on all ranks where there is none.
+    So a script that begins with this call continues from a checkpoint if there is one, and
+    otherwise begins with equal parameters on all ranks.
 
     Args:
         path: The file that `save_checkpoint` wrote; only rank 0 looks for it.

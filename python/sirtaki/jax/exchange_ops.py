@@ -130,7 +130,7 @@ def alltoall(
 
     Args:
         x: Rows; other dimensions must agree.
-        splits: Rows for each rank; default equal parts. What they leave over is not sent.
+        splits: Rows for each rank; default equal parts. Rows beyond their sum are not sent.
         name: As `allreduce`.
         process_set: As `allreduce`.
         received_splits: Rows from each rank; within transformed functions needed with `splits`,

@@ -62,7 +62,7 @@ def DistributedOptimizer(
             the ranks instead of the gradients.
         gradient_predivide_factor: with Average, the part f of the division by the number of ranks
             n that is done before the sum: gradients are divided by f first, then by n / f.
-        process_set: the ranks that take part; elsewhere `tx` works as it is.
+        process_set: the ranks that take part; on other ranks `tx` works unchanged.
 
     Raises:
         TypeError: `tx` is no transformation.

@@ -21,7 +21,7 @@ _SAME_SHAPE = (kinds.ALLREDUCE, kinds.BROADCAST)
 
 @dataclass(frozen=True)
 class TracedOperation:
-    """A collective but for its arrays; equal ones share what JAX has compiled.
+    """A collective without its arrays; equal ones share what JAX has compiled.
 
     name: "": one is made of the jitted function and the operation's place in it.
     rows: of each result; None where results have the shapes of the arrays.
@@ -44,7 +44,7 @@ class TracedOperation:
     codec: int = codecs.NONE
 
     def of_gradient(self, **changes: Any) -> TracedOperation:
-        """Return the operation, but for `changes`, that reduces the gradients of this one."""
+        """Return the operation, with `changes`, that reduces the gradients of this one."""
         return replace(self, name=f"{self.name}.grad" if self.name else "", **changes)
 
 

@@ -30,7 +30,7 @@ def reducescatter(
 ) -> jax.Array:
     """Reduce an array over all ranks and return this rank's block of rows.
 
-    Where rows do not divide evenly, the first ranks get one more. `op` is any but Adasum. The
+    If the rows do not divide evenly, the first ranks get one more. `op` is any except Adasum. The
     gradient is gathered from all ranks, scaled as the array was, and by the number of ranks with
     Sum. Arguments and errors as `allreduce`.
     """

@@ -1,4 +1,4 @@
-"""Imported before anything that would fail, without a word of the reason, where JAX is too old."""
+"""Refuses a JAX that is too old, before another import fails without giving the reason."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ __all__ = [
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Makes all ranks start with the root's weights and optimizer state.
 
-    A model that is built before is made equal before its first step, another one after it.
+    A model that is built already gets them before its first step, another model after it.
 
     Args:
         root_rank: The rank whose values are sent, as after loading a checkpoint there.
@@ -116,7 +116,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Put the averages in the place of this rank's metrics.
+        """Replace this rank's metrics by the averages.
 
         Raises:
             MismatchError: The ranks have different metrics.
@@ -199,12 +199,12 @@ class _Elastic(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class CommitStateCallback(_Elastic):
-    """Of elastic training, which comes later."""
+    """Part of elastic training, which does not exist yet."""
 
 
 class UpdateBatchStateCallback(_Elastic):
-    """Of elastic training, which comes later."""
+    """Part of elastic training, which does not exist yet."""
 
 
 class UpdateEpochStateCallback(_Elastic):
-    """Of elastic training, which comes later."""
+    """Part of elastic training, which does not exist yet."""

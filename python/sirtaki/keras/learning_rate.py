@@ -18,9 +18,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     Args:
         initial_lr: The learning rate of the multiplier 1.
         multiplier: A number, or a function of the epoch, which is fractional without `staircase`.
-        start_epoch: The first epoch it is for.
-        end_epoch: The first epoch it is not for any more; None: there is none.
-        staircase: Whether it is set once an epoch, not in every step.
+        start_epoch: The first epoch to which it applies.
+        end_epoch: The first epoch to which it no longer applies; None: it applies to the end.
+        staircase: Whether the rate is set once an epoch instead of in every step.
         momentum_correction: Whether the momentum that has been built up is scaled with the
             learning rate, so that a step is as long as if the rate had always been the new one.
         steps_per_epoch: Needed without `staircase` if Keras does not know it.

@@ -27,8 +27,8 @@ def load_model(
     Args:
         filepath: As `keras.models.load_model`.
         custom_optimizers: Classes of optimizers that are not Keras's.
-        custom_objects: As `keras.models.load_model`. In the place of an optimizer's class there may
-            be a function that makes the optimizer of what was saved of it, distributed or not.
+        custom_objects: As `keras.models.load_model`. Instead of an optimizer's class you may give a
+            function that makes the optimizer from its saved configuration, distributed or not.
         compression: As `DistributedOptimizer`.
         legacy_opts: Accepted; the optimizer is of the class that was saved.
 

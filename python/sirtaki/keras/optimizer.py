@@ -33,28 +33,31 @@ def DistributedOptimizer(
 ) -> Any:
     """Make an optimizer reduce gradients over the ranks before it applies them.
 
-    Where the global policy is mixed_float16 it is put into a `LossScaleOptimizer` first, so that
-    all ranks agree whether gradients are finite.
+    If the global policy is mixed_float16, the optimizer is put into a `LossScaleOptimizer` first,
+    so that all ranks agree whether gradients are finite.
 
     Args:
-        optimizer: Of the Keras that is in use; before `compile`, or the compiled model's.
+        optimizer: An optimizer of the Keras in use, before `compile`, or that of a compiled model.
         name: Accepted; the optimizer keeps its name.
         device_dense: Accepted; tensors are exchanged in the host's memory.
         device_sparse: As `device_dense`.
-        compression: What is sent in place of gradients.
+        compression: The form in which gradients are sent, from `Compression`.
         sparse_as_dense: Whether `tf.IndexedSlices` are summed as whole tensors.
-        gradient_predivide_factor: Divides before the sum; the rest of an average after.
+        gradient_predivide_factor: Gradients are divided by it before the sum, and by the rest of an
+            average's divisor after the sum.
         op: Average or Sum.
-        backward_passes_per_step: How many passes' gradients are added up before. The optimizer
-            counts steps, not passes.
-        average_aggregated_gradients: Whether what was added up is divided by the passes.
-        num_groups: In how many operations gradients are sent; 0: in one for each dtype.
+        backward_passes_per_step: How many backward passes' gradients are added up before they are
+            reduced. The optimizer counts steps, not passes.
+        average_aggregated_gradients: Whether the sum is divided by the number of passes.
+        num_groups: The number of operations in which gradients are sent; 0: one for each dtype.
         groups: Lists of variables whose gradients are sent together, or a number as `num_groups`.
-        process_set: The ranks that take part; on others gradients stay as they are.
-        scale_local_gradients: Whether gradients of local variables are divided by the ranks.
+        process_set: The ranks that take part; on other ranks gradients are not changed.
+        scale_local_gradients: Whether gradients of local variables are divided by the number of
+            ranks.
 
     Returns:
-        The optimizer itself, of a subclass of its class that is saved as its class.
+        The optimizer itself. Its class is now a subclass of its old class, and is saved as the old
+        class.
 
     Raises:
         ValueError: It is no optimizer of this Keras, is distributed already, or an argument does
@@ -104,7 +107,7 @@ def PartialDistributedOptimizer(
     """Make an optimizer distributed, as `DistributedOptimizer`, with layers that stay local.
 
     Args:
-        optimizer: As there, and so is what is not named here.
+        optimizer: As there, like all arguments that are not listed here.
         local_layers: A layer, or several, whose gradients stay on their rank.
 
     Raises:

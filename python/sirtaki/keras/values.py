@@ -32,16 +32,17 @@ def allreduce(
 
     Args:
         value: A number, an array, or a tensor or variable of the backend.
-        name: Pairs the call with those of the other ranks; default their order.
+        name: Matches the call with those of the other ranks; by default the order of calls does.
         average: Deprecated: whether `op` is Average or Sum.
         prescale_factor: Multiplies every rank's value before.
         postscale_factor: Multiplies the result.
         op: Average (the default), Sum, Adasum, Min, Max or Product.
-        compression: What is sent in place of the value.
+        compression: The form in which the value is sent, from `Compression`.
 
     Returns:
-        A tensor for a tensor or variable, as the backend's own function gives it; else a NumPy
-        array or number. So is it for a tensor in a graph of TensorFlow 1, which is run at once.
+        For a tensor or variable, the tensor that the backend's own function returns; otherwise a
+        NumPy array or number. A tensor in a graph of TensorFlow 1 is evaluated at once, to a NumPy
+        array.
 
     Raises:
         TypeError, ValueError: An argument is wrong; nothing was sent.
@@ -68,8 +69,8 @@ def allgather(value: Any, name: str | None = None) -> Any:
     """Concatenate the ranks' values along the first dimension, in the order of ranks.
 
     Args:
-        value: As of `allreduce`, with at least one dimension, of which the first may differ.
-        name: As of `allreduce`.
+        value: As for `allreduce`, with at least one dimension, of which the first may differ.
+        name: As for `allreduce`.
     """
     if _is_tensor(value):
         return _operation("allgather", value, name)
@@ -80,9 +81,9 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """Return the root's value on all ranks.
 
     Args:
-        value: As of `allreduce`, of the same shape and type on all ranks.
+        value: As for `allreduce`, of the same shape and type on all ranks.
         root_rank: The rank whose value is sent.
-        name: As of `allreduce`.
+        name: As for `allreduce`.
     """
     if _is_tensor(value):
         return _operation("broadcast", value, name, root_rank=root_rank)
@@ -93,8 +94,8 @@ def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any
     """Reduce a value over all ranks, and return this rank's block of its rows.
 
     Args:
-        value: As of `allreduce`, with at least one dimension.
-        name: As of `allreduce`.
+        value: As for `allreduce`, with at least one dimension.
+        name: As for `allreduce`.
         op: Average, Sum, Min, Max or Product.
     """
     if _is_tensor(value):

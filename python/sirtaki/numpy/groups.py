@@ -1,8 +1,8 @@
 """Several numpy arrays as one operation.
 
-Nothing of a group is done before all ranks have given all of it. The arrays may differ in shape
-and dtype. The asynchronous forms return one handle, whose result is a list; arguments and errors
-are those of the forms for one array.
+A group is reduced or moved only after all ranks have passed all of it. The arrays may differ in
+shape and dtype. The asynchronous forms return one handle, whose result is a list; arguments and
+errors are those of the forms for one array.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from sirtaki.core.world import shared_heap
 
 
 def empty(shape: int | Sequence[int], dtype: DTypeLike = np.float64) -> NDArray[Any]:
-    """Return an array whose collectives the other ranks of the host do where it lies.
+    """Return an array in the shared heap, where collectives on the host do not copy it.
 
-    Where there is no shared heap, or it is full, the memory is the ordinary one.
+    If there is no shared heap, or it is full, the memory is ordinary memory.
 
     Args:
         shape: A size, or one for each dimension.

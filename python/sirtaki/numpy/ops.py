@@ -160,7 +160,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `allreduce_`; return its handle. The array is neither read nor changed meanwhile."""
+    """Start `allreduce_`; return its handle. Neither read nor change the array meanwhile."""
     check_in_place(array)
     reduction = (op, prescale_factor, postscale_factor, process_set)
     return _ops.allreduce_async([array], [array], name, reduction)
@@ -213,7 +213,7 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `broadcast_`; return its handle. The array is neither read nor changed meanwhile."""
+    """Start `broadcast_`; return its handle. Neither read nor change the array meanwhile."""
     check_in_place(array)
     return _ops.broadcast_async(array, array, root_rank, name, process_set)
 
@@ -249,7 +249,7 @@ def alltoall(
 
     Args:
         array: Rows; other dimensions must agree.
-        splits: Rows for each rank; default equal parts. What they leave over is not sent.
+        splits: Rows for each rank; default equal parts. Rows beyond their sum are not sent.
         name: As `allreduce`.
         process_set: As `allreduce`.
 
@@ -287,7 +287,7 @@ def reducescatter(
 ) -> Array:
     """Reduce over all ranks and return this rank's block of rows.
 
-    Where rows do not divide evenly, the first ranks get one more. `op` is any but Adasum.
+    If the rows do not divide evenly, the first ranks get one more. `op` is any except Adasum.
     Arguments and errors as `allreduce`.
     """
     return _wait(

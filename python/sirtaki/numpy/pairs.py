@@ -1,12 +1,12 @@
 """Messages of numpy arrays from one rank to another.
 
-Messages are matched by sender, tag and process set, and of one pair and tag none overtakes another.
-Small ones go at once; large ones wait for their receiver.
+Messages match by sender, tag and process set. Those of one pair of ranks with one tag arrive in
+order. Small messages are sent at once; large ones wait for their receiver.
 
-A rank that calls `shutdown` ends the world of all, unlike `MPI_Finalize`, which lets the others go
-on: sends and receives that are not over fail on every rank, among the others too. Small messages
-that have come can still be received. So let all ranks meet before they leave: have every handle
-synchronized, and then call `barrier`.
+A rank that calls `shutdown` ends the world of all ranks, unlike `MPI_Finalize`, which lets the
+others go on. Unfinished sends and receives fail on every rank, also those between other ranks.
+Small messages that have arrived can still be received. So let all ranks meet before they leave:
+synchronize every handle, and then call `barrier`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _pairs: Pairs[Array] = Pairs(TENSORS)
 def send(
     array: Array, dest: int, tag: int = 0, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Send an array; return when it may be changed again.
+    """Send an array; return when you may change it again.
 
     Args:
-        array: Any shape; what arrives are its bytes.
+        array: Any shape; its bytes are sent.
         dest: A rank of the world, this one too.
         tag: Not negative, at most 64 bits.
         process_set: Whose message it is; both ranks are members.
@@ -65,7 +65,7 @@ def recv(
 
     Raises:
         TypeError, ValueError: An argument is wrong.
-        MismatchError: The message has another size; the sender does not hear of it.
+        MismatchError: The message has another size; the sender is not told.
         HorovodInternalError: No world, or it ended before a message came.
     """
     return _pairs.receive(_writable(array), source, tag, process_set)

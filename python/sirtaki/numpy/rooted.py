@@ -116,8 +116,10 @@ def scatter(
     """Give each rank one of the root's arrays.
 
     Args:
-        array: Is filled; contiguous, writable, and of one shape and dtype on all ranks.
-        arrays: At the root one for each member of the set, like `array`; not looked at elsewhere.
+        array: The array to fill: contiguous, writable, and of the same shape and dtype on all
+            ranks.
+        arrays: At the root, one array for each member of the set, like `array`; ignored on other
+            ranks.
         root_rank: As `reduce`.
         name: As `reduce`.
         process_set: As `reduce`.

@@ -29,7 +29,7 @@ class Accumulation:
         return [] if self._count is None else [self._count, *self._sums]
 
     def add(self, gradients: list[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """Add gradients; return the reduced sums in every last pass, else what is not to be used.
+        """Add gradients; return the reduced sums in a step's last pass.
 
         Args:
             gradients: Dense tensors or None, the same ones None in every pass.

@@ -1,4 +1,4 @@
-"""Compression of tensors for the time they are on the wire."""
+"""Compression of tensors while they are sent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Int8Compressor(_Cast, BlockCompressor):
 
 
 class Compression:
-    """The compressions there are; any class with the methods of `Compressor` will do as well."""
+    """The available compressions; any class with the methods of `Compressor` works as well."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
@@ -66,6 +66,6 @@ _CODECS: Final[dict[type[Compressor], int]] = {
 
 
 def codec_of(compression: type[Compressor], op: int) -> int:
-    """Return what the engine is to encode float32 to in place of this compression."""
+    """Return what the engine is to encode float32 to for this compression."""
     codec = _CODECS.get(compression, codecs.NONE)
     return codec if (codec, op) in codecs.REDUCED else codecs.NONE

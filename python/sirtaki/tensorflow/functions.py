@@ -91,13 +91,13 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return the root's object on every rank; what the others give is ignored.
+    """Return the root's object on every rank; what the others pass is ignored.
 
     Args:
-        obj: Anything `cloudpickle` takes, or `pickle` where that is not installed.
+        obj: Anything `cloudpickle` accepts, or `pickle` if that is not installed.
         root_rank: The rank, counted among all ranks, whose object is sent.
         session: Accepted; no graph is needed.
-        name: Pairs the call with those of the other ranks.
+        name: Matches the call with those of the other ranks.
         process_set: The ranks that take part.
     """
     return _broadcast_object(obj, root_rank, name, process_set)

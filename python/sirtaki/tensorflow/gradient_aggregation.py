@@ -1,4 +1,4 @@
-"""Adding up gradients of several passes, for optimizers of one's own."""
+"""Adding up gradients of several passes, for optimizers of your own."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ class LocalGradientAggregationHelper:
 
     Args:
         backward_passes_per_step: After how many passes the sums are reduced.
-        allreduce_func: Takes gradients and their variables, and returns reduced gradients.
+        allreduce_func: A function of gradients and their variables that returns reduced gradients.
         sparse_as_dense: Whether `tf.IndexedSlices` become whole tensors.
-        average_aggregated_gradients: Whether sums are divided by the passes.
+        average_aggregated_gradients: Whether sums are divided by the number of passes.
         rank: Accepted; nothing depends on it.
         optimizer_type: Accepted; a counter of steps is found where it is given.
-        process_set: The ranks by whose number gradients of local variables are divided.
-        scale_local_gradients: Whether they are.
+        process_set: The ranks that take part.
+        scale_local_gradients: Whether gradients of local variables are divided by the number of
+            ranks.
         name: Accepted.
 
     Raises:
@@ -63,7 +64,7 @@ class LocalGradientAggregationHelper:
         self._local[id(var)] = var
 
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
-        """Add gradients; return the reduced sums in every last pass, else what is not to be used.
+        """Add gradients; return the reduced sums in a step's last pass.
 
         Args:
             grads: Tensors or None, the same ones None in every pass.
@@ -82,7 +83,7 @@ class LocalGradientAggregationHelper:
     def apply_gradients(
         self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Run the closure in every last pass; in the others count the step, if there is a counter.
+        """Run the closure in a step's last pass; in other passes only count the step.
 
         Args:
             apply_grads_closure: Applies what `compute_gradients` has returned in this pass.

@@ -39,19 +39,23 @@ def DistributedOptimizer(
         use_locking: As `tf.compat.v1.train.Optimizer`.
         device_dense: Accepted; tensors are exchanged in the host's memory.
         device_sparse: As `device_dense`.
-        compression: What is sent in place of gradients.
+        compression: The form in which gradients are sent, from `Compression`.
         sparse_as_dense: Whether `tf.IndexedSlices` are summed as whole tensors.
-        backward_passes_per_step: How many passes' gradients are added up before.
+        backward_passes_per_step: How many backward passes' gradients are added up before they are
+            reduced.
         op: Average, Sum or Adasum (this one not with Keras).
-        gradient_predivide_factor: Divides before the sum; the rest of an average after.
-        average_aggregated_gradients: Whether what was added up is divided by the passes.
-        num_groups: In how many operations gradients are sent; 0: in one for each dtype.
+        gradient_predivide_factor: Gradients are divided by it before the sum, and by the rest of an
+            average's divisor after the sum.
+        average_aggregated_gradients: Whether the sum is divided by the number of passes.
+        num_groups: The number of operations in which gradients are sent; 0: one for each dtype.
         groups: Lists of variables whose gradients are sent together, or a number as `num_groups`.
-        process_set: The ranks that take part; on others gradients stay as they are.
-        scale_local_gradients: Whether gradients of local variables are divided by the ranks.
+        process_set: The ranks that take part; on other ranks gradients are not changed.
+        scale_local_gradients: Whether gradients of local variables are divided by the number of
+            ranks.
 
     Returns:
-        A new optimizer of TensorFlow 1; one of Keras itself, of a subclass of its class.
+        For TensorFlow 1 a new optimizer; for Keras the optimizer itself, whose class is now a
+        subclass of its old class.
 
     Raises:
         ValueError: It is no optimizer, or an argument does not fit it.

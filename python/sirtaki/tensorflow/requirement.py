@@ -1,4 +1,4 @@
-"""Imported before anything that would fail, without a word of the reason, on an old TensorFlow."""
+"""Refuses a TensorFlow that is too old, before another import fails without giving the reason."""
 
 from __future__ import annotations
 

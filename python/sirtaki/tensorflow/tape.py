@@ -61,17 +61,19 @@ def DistributedGradientTape(
         gradtape: A `tf.GradientTape`, recorded already or not.
         device_dense: Accepted; tensors are exchanged in the host's memory.
         device_sparse: As `device_dense`.
-        compression: What is sent in place of gradients.
+        compression: The form in which gradients are sent, from `Compression`.
         sparse_as_dense: Whether `tf.IndexedSlices` are summed as whole tensors.
         op: Average, Sum or Adasum.
-        gradient_predivide_factor: Divides before the sum; the rest of an average after.
-        num_groups: In how many operations gradients are sent; 0: in one for each dtype.
+        gradient_predivide_factor: Gradients are divided by it before the sum, and by the rest of an
+            average's divisor after the sum.
+        num_groups: The number of operations in which gradients are sent; 0: one for each dtype.
         groups: Lists of variables whose gradients are sent together, or a number as `num_groups`.
-        process_set: The ranks that take part; on others gradients stay as they are.
-        scale_local_gradients: Whether gradients of local sources are divided by the ranks.
+        process_set: The ranks that take part; on other ranks gradients are not changed.
+        scale_local_gradients: Whether gradients of local sources are divided by the number of
+            ranks.
 
     Returns:
-        The tape itself, of a subclass of its class.
+        The tape itself. Its class is now a subclass of its old class.
     """
     reduction = GradientReduction(
         op=op,
@@ -109,7 +111,7 @@ def PartialDistributedGradientTape(
     """Make a tape as `DistributedGradientTape` does, with layers that stay local.
 
     Args:
-        gradtape: As there, and so is what is not named here.
+        gradtape: As there, like all arguments that are not listed here.
         local_layers: A layer, or several, whose gradients stay on their rank.
     """
     tape = DistributedGradientTape(

@@ -24,14 +24,14 @@ def _make_subgraph(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def vars_to_refs(vars: Any) -> Any:
-    """Return what stands for variables and can be hashed: references, in tuples for lists."""
+    """Return references to variables, which can be hashed; lists become tuples."""
     if isinstance(vars, list | tuple):
         return tuple(vars_to_refs(each) for each in vars)
     return vars.ref()
 
 
 def refs_to_vars(refs: Any) -> Any:
-    """Return the variables, in lists for tuples, that `vars_to_refs` has given references of."""
+    """Return the variables of the references from `vars_to_refs`; tuples become lists."""
     if isinstance(refs, tuple):
         return [refs_to_vars(each) for each in refs]
     return refs.deref()

@@ -73,8 +73,9 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc
     Args:
         optimizer: The optimizer; learns from the reduced gradients.
         reduction: What is done with them.
-        backward_passes_per_step: How many passes' gradients are added up before.
-        average_aggregated_gradients: Whether their sum is divided by the passes.
+        backward_passes_per_step: How many backward passes' gradients are added up before they are
+            reduced.
+        average_aggregated_gradients: Whether their sum is divided by the number of passes.
         name: Of the optimizer.
         use_locking: As `tf.compat.v1.train.Optimizer`.
     """

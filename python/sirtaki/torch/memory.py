@@ -10,9 +10,9 @@ from sirtaki.core.world import shared_heap
 
 
 def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return a CPU tensor whose collectives the other ranks of the host do where it lies.
+    """Return a CPU tensor in the shared heap, where collectives on the host do not copy it.
 
-    Where there is no shared heap, or it is full, the memory is the ordinary one.
+    If there is no shared heap, or it is full, the memory is ordinary memory.
 
     Args:
         size: Of each dimension, as several arguments or as one sequence.

@@ -62,13 +62,13 @@ class _DistributedOptimizer(Wrapper):
                 self._reducer.add_bucket([p], [name])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state, and what compression owes to the next gradients."""
+        """Return the wrapped optimizer's state, with what compression keeps for next steps."""
         saved = super().state_dict()
         self._reducer.feedback.save(saved, self._parameters())
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the wrapped optimizer's state; gradients under way are forgotten."""
+        """Load the wrapped optimizer's state; gradients that are being reduced are dropped."""
         self._reducer.reset()
         self._synchronized = False
         self._should_synchronize = True
@@ -79,10 +79,10 @@ class _DistributedOptimizer(Wrapper):
         return (p for group in self.param_groups for p in group["params"])
 
     def synchronize(self) -> None:
-        """Wait until all gradients are reduced, in order to work on them before `step`.
+        """Wait until all gradients are reduced, so that you can change them before `step`.
 
-        Parameters that got no gradient take part with zeros. Use `skip_synchronize` around the
-        `step` that follows.
+        Parameters without a gradient take part with zeros. Use `skip_synchronize` around the `step`
+        that follows.
 
         Raises:
             HorovodInternalError: a reduction failed; the message says why.
@@ -95,7 +95,7 @@ class _DistributedOptimizer(Wrapper):
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within this context `step` takes the gradients as they are."""
+        """Within this context `step` uses the gradients without reducing them."""
         self._should_synchronize = False
         try:
             yield
@@ -228,11 +228,11 @@ def DistributedOptimizer(
             n that is done before the sum: gradients are divided by f first, then by n / f.
         num_groups: deprecated, use groups.
         groups: parameters whose gradients are reduced together: lists of them (others go one by
-            one), or a number of groups to make. Without it each goes as soon as it can, but small
-            ones (16 KiB at most) go together.
+            one), or a number of groups to make. Without it each gradient is reduced as soon as
+            possible, and small ones (16 KiB at most) are reduced together.
         sparse_as_dense: make sparse gradients dense while they are reduced; the wrapped optimizer
             gets them sparse.
-        process_set: the ranks that take part; elsewhere the optimizer works as it is.
+        process_set: the ranks that take part; on other ranks the optimizer works unchanged.
 
     Raises:
         TypeError: `optimizer` is not a `torch.optim.Optimizer`.

@@ -18,10 +18,10 @@ from sirtaki.torch.ops.exchange import allgather
 class SyncBatchNorm(_BatchNorm):
     """Batch normalisation over the batch dimension of all ranks of a process set.
 
-    Takes the place of `torch.nn.BatchNorm1d`, `2d` and `3d`; input of shape (N, C, ...), on any
-    device, where N may differ between ranks and may be zero on some. Gradients of weight and bias
-    are those of the rank's own part of the batch, for `DistributedOptimizer` to reduce. In
-    evaluation, and in a process set of one rank, it is ordinary batch normalisation.
+    Replaces `torch.nn.BatchNorm1d`, `2d` and `3d`; input of shape (N, C, ...), on any device, where
+    N may differ between ranks and may be zero on some. Gradients of weight and bias are those of
+    the rank's own part of the batch, for `DistributedOptimizer` to reduce. In evaluation, and in a
+    process set of one rank, it is ordinary batch normalisation.
 
     Args:
         num_features: C.

@@ -1,7 +1,7 @@
 """Libraries on `torch.distributed` learn on our groups what they learn on Gloo's.
 
 `make test-libraries` runs them, in an environment of its own. Each program says in its first lines
-how it asks for a backend; docs/torch-libraries.md says the same to users.
+how it asks for a backend; docs/reference/torch-libraries.md says the same to users.
 """
 
 from __future__ import annotations

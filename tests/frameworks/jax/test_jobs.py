@@ -176,7 +176,7 @@ def test_horovods_name_is_the_same_module() -> None:
 
 @pytest.mark.slow
 def test_the_code_of_the_page_runs_alone() -> None:
-    page = (EXAMPLES.parent / "docs" / "jax.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "reference" / "jax.md").read_text()
     code = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert code
     subprocess.run([sys.executable, "-c", "\n".join(code)], check=True, timeout=LIMIT)

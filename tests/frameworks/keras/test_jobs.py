@@ -40,7 +40,7 @@ def run(job: Job, *command: str, **variables: str) -> subprocess.CompletedProces
 
 @pytest.mark.slow
 def test_the_program_of_the_page_runs(job: Job) -> None:
-    page = (EXAMPLES.parent / "docs" / "keras.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "reference" / "keras.md").read_text()
     program = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
     done = run(job, *python(program), KERAS_BACKEND="torch")
     assert done.returncode == 0, done.stderr

@@ -64,7 +64,7 @@ def test_tensors_in_the_shared_heap_are_summed_where_they_lie(job: Job) -> None:
 
 
 def programs_of_the_page() -> list[str]:
-    page = (EXAMPLES.parent / "docs" / "tensorflow.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "reference" / "tensorflow.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return [block.replace("20000", "20") for block in blocks if "hvd.init()" in block]
 

@@ -1,7 +1,7 @@
 """Every public name of Horovod 0.28.1 that this version answers for, and the page about them.
 
 `python -m tests.single.repository.api_names`, from the repository's root, writes
-docs/api-coverage.md anew.
+docs/reference/api-coverage.md anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/api-coverage.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/reference/api-coverage.md"
 
 
 class Group(NamedTuple):
@@ -462,7 +462,7 @@ def name_of(line: str) -> str:
 
 
 def page() -> str:
-    """What docs/api-coverage.md has to be."""
+    """What docs/reference/api-coverage.md has to be."""
     from tests.frameworks.api_names import GROUPS as FRAMEWORKS
     from tests.single.repository.cli_flags import rows_of_flags
 

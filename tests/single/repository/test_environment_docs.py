@@ -1,4 +1,4 @@
-"""Every environment variable of Horovod has a row in docs/environment.md that tells the truth."""
+"""Every environment variable of Horovod has a row in the page on them that tells the truth."""
 
 import re
 from dataclasses import fields, replace
@@ -14,7 +14,7 @@ from sirtaki.launch.hosts.slots import Slot
 from sirtaki.launch.hosts.torch_variables import torch_environment
 from sirtaki.rendezvous.world.started_by import SET_FOR_TORCH
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/environment.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/reference/environment.md"
 
 # All that Horovod 0.28.1 reads while training or launching.
 RUNTIME = """

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.figures.__main__ import FILE, chart_of_the_readme
+
 ROOT = Path(__file__).resolve().parents[3]
 CPP_LINES = 400
 CPP_TEST_LINES = 600
@@ -274,11 +276,17 @@ def test_the_example_in_the_readme_trains_in_a_world_of_one() -> None:
     subprocess.run([sys.executable, "-c", example], check=True, timeout=100)
 
 
-def test_the_readme_says_what_runs_then_how_then_how_fast() -> None:
+def test_the_readme_shows_install_example_and_chart_then_what_runs_then_how_fast() -> None:
     text = (ROOT / "README.md").read_text()
-    order = ["| What | Runs today |", "```python", "make demo", "make test", "## How fast"]
+    first = ["pip install", "```python", "docs/_static/train-step.svg", "| What | Runs today |"]
+    order = [*first, "make demo", "make test", "## How fast"]
     places = [text.index(mark) for mark in order]
     assert places == sorted(places)
+    assert text[: places[3]].count("\n") < 40  # a screen
+
+
+def test_the_chart_of_the_readme_shows_the_results() -> None:
+    assert FILE.read_text() == chart_of_the_readme(), "python -m tools.figures draws it anew"
 
 
 SCRIPTS = {

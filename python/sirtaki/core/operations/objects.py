@@ -48,12 +48,12 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return the root's object on every rank; what the others give is ignored.
+    """Return the root's object on every rank; what the others pass is ignored.
 
     Args:
-        obj: anything `cloudpickle` takes, or `pickle` where that is not installed.
+        obj: anything `cloudpickle` accepts, or `pickle` if that is not installed.
         root_rank: the rank, counted among all ranks, whose object is sent.
-        name: pairs the call with those of the other ranks; the same on all of them.
+        name: matches the call with those of the other ranks; the same on all of them.
         process_set: the ranks that take part; the root must be among them.
 
     Returns:
@@ -89,8 +89,8 @@ def allgather_object(
     """Return the objects of all ranks, in order of rank.
 
     Args:
-        obj: anything `cloudpickle` takes, or `pickle` where that is not installed.
-        name: pairs the call with those of the other ranks; the same on all of them.
+        obj: anything `cloudpickle` accepts, or `pickle` if that is not installed.
+        name: matches the call with those of the other ranks; the same on all of them.
         process_set: the ranks that take part.
 
     Raises:

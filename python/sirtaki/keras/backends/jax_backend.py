@@ -47,8 +47,8 @@ class Step:
 
     Args:
         reduction: What is done with gradients.
-        passes: How many passes' gradients are added up before.
-        average: Whether their sum is divided by the passes.
+        passes: How many backward passes' gradients are added up before they are reduced.
+        average: Whether their sum is divided by the number of passes.
     """
 
     def __init__(self, reduction: Reduction, passes: int, average: bool) -> None:

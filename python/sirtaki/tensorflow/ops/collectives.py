@@ -40,11 +40,11 @@ def allreduce(
         average: Deprecated: whether `op` is Average or Sum.
         device_dense: Accepted; tensors are exchanged in the host's memory.
         device_sparse: As `device_dense`.
-        compression: What is sent in place of the tensor.
+        compression: The form in which the tensor is sent, from `Compression`.
         op: Average (the default), Sum, Adasum, Min, Max or Product.
         prescale_factor: Multiplies every rank's tensor before.
         postscale_factor: Multiplies the result.
-        name: Pairs the call with those of the other ranks; default their order.
+        name: Matches the call with those of the other ranks; by default the order of calls does.
         process_set: The ranks that take part.
         ignore_name_scope: Accepted; names never depend on the scope.
 
@@ -54,7 +54,7 @@ def allreduce(
     Raises:
         ValueError, TypeError: An argument is wrong; nothing was sent.
         tf.errors.FailedPreconditionError: The ranks' calls do not agree; training can go on.
-        tf.errors.AbortedError: The operation failed, as when a rank was lost.
+        tf.errors.AbortedError: The operation failed, for example because a rank was lost.
     """
     op = resolve_op(op, average)
     [reduced] = _reduced(
@@ -99,8 +99,8 @@ def reducescatter(
 ) -> Any:
     """Reduce a tensor over all ranks, and return this rank's block of its rows.
 
-    Where rows do not divide evenly, the first ranks get one more. Arguments as `allreduce`, but
-    that `op` is any but Adasum. The gradient is gathered from all ranks, scaled as the tensor was,
+    If the rows do not divide evenly, the first ranks get one more. Arguments as `allreduce`, except
+    that `op` must not be Adasum. The gradient is gathered from all ranks, scaled as the tensor was,
     and by the number of ranks with Sum.
     """
     [own] = grouped_reducescatter(

@@ -63,7 +63,7 @@ def allgather(
 
     Args:
         tensor: At least one dimension; the first may differ between ranks and be zero.
-        name: Pairs the call with those of the other ranks.
+        name: Matches the call with those of the other ranks.
         ignore_name_scope: Accepted; names never depend on the scope.
         process_set: The ranks that take part.
 
@@ -152,7 +152,7 @@ def alltoall(
 
     Args:
         tensor: Rows; the other dimensions must agree.
-        splits: How many rows each rank gets, 1-D; default equal parts. What they leave over is
+        splits: How many rows each rank gets, 1-D; default equal parts. Rows beyond their sum are
             not sent.
         name: As `allgather`.
         ignore_name_scope: As `allgather`.

@@ -1,4 +1,4 @@
-"""Asynchronous forms, for eager mode: begun here, waited for there."""
+"""Asynchronous forms, for eager mode."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def allreduce_async(
     """Start `allreduce` of an eager tensor; return a handle for `synchronize`. Not differentiable.
 
     Raises:
-        RuntimeError: Within a graph, which starts what it can at once by itself.
+        RuntimeError: Within a graph, which starts operations as early as it can by itself.
     """
     return numpy_ops.allreduce_async(
         _array(tensor), name, op, prescale_factor, postscale_factor, process_set

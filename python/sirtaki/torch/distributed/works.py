@@ -230,7 +230,7 @@ class Completions:
         self._add_thread()
 
     def number(self) -> int:
-        """Return the number under which an operation is to be submitted."""
+        """Return the number under which to submit an operation."""
         return next(self._numbers)
 
     def expect(self, number: int, conclude: Callable[[], Any]) -> None:

@@ -17,9 +17,9 @@ _KEY = "compression_residuals"
 class ErrorFeedback:
     """What this rank has not sent yet of the gradients of its parameters.
 
-    All that was sent, with what is kept, adds up to the gradients, but for the rounding of float32
-    additions. Seide et al., "1-bit stochastic gradient descent" (2014), and Karimireddy et al.,
-    "Error feedback fixes SignSGD" (2019).
+    All that was sent, with what is kept, adds up to the gradients, except for the rounding of
+    float32 additions. Seide et al., "1-bit stochastic gradient descent" (2014), and Karimireddy et
+    al., "Error feedback fixes SignSGD" (2019).
     """
 
     def __init__(self) -> None:

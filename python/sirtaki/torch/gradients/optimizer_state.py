@@ -17,10 +17,10 @@ from sirtaki.torch.serialization import TensorPickler, TensorUnpickler
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
 ) -> None:
-    """Overwrite the optimizer's state and options with the root's; parameters stay as they are.
+    """Overwrite the optimizer's state and options with the root's, but not the parameters.
 
-    Whatever a rank had is replaced: state the root has not is dropped, state only the root has is
-    made. Where there was no state yet, parameters without a gradient are given one of zeros.
+    A rank's state is replaced: state that the root does not have is dropped, and state that only
+    the root has is made. If there was no state yet, parameters without a gradient get one of zeros.
 
     Args:
         optimizer: with the same number of parameters and groups on all ranks; may be a

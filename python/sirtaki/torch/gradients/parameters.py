@@ -99,8 +99,8 @@ def partition(
         param_groups: the optimizer's.
         names: of all parameters.
         groups: a number of lists to make, all about as long; or the lists themselves, to which
-            all other parameters are added one by one; 0 or None for one by one, but for small
-            ones.
+            all other parameters are added one by one; 0 or None for one by one, except for
+            small ones.
         process_set: whose first rank decides in which order a number of lists is filled.
 
     Raises:

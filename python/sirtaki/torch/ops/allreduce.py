@@ -205,7 +205,7 @@ def allreduce(
     Args:
         tensor: any shape; bool, integers, float16, bfloat16, float32, float64 or complex.
         average: deprecated; True means op=Average, False means op=Sum.
-        name: pairs the call with those of the other ranks; without one, calls are paired in the
+        name: matches the call with those of the other ranks; without a name, calls match in the
             order in which they are made.
         compression: form of the tensor on the wire, from `Compression`.
         op: Average (default), Sum, Min, Max, Product or Adasum. Averages of integers are
@@ -215,7 +215,7 @@ def allreduce(
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: an argument is wrong, or an operation of this name is still on its way.
+        ValueError: an argument is wrong, or an operation with this name is still in flight.
         HorovodInternalError: the ranks disagree on shape, dtype or op, or a rank was lost.
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
@@ -295,7 +295,7 @@ def grouped_allreduce(
     """Return the reductions of several tensors, done together as one operation.
 
     Like `allreduce` for each of the tensors, which may differ in shape and dtype; nothing of the
-    group is reduced before all ranks have given all of it.
+    group is reduced before all ranks have passed all of it.
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     codec = codec_of(compression, tensors, reduction.op)

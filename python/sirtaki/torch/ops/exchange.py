@@ -129,12 +129,12 @@ def allgather(
 
     Args:
         tensor: at least one dimension.
-        name: pairs the call with those of the other ranks; without one, calls are paired in the
+        name: matches the call with those of the other ranks; without a name, calls match in the
             order in which they are made.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: an argument is wrong, or an operation of this name is still on its way.
+        ValueError: an argument is wrong, or an operation with this name is still in flight.
         HorovodInternalError: the ranks disagree on dtype or on a dimension other than the first,
             or a rank was lost.
     """
@@ -223,12 +223,12 @@ def broadcast(
     Args:
         tensor: any shape and dtype.
         root_rank: the rank, counted among all ranks, whose tensor is sent.
-        name: pairs the call with those of the other ranks; without one, calls are paired in the
+        name: matches the call with those of the other ranks; without a name, calls match in the
             order in which they are made.
         process_set: the ranks that take part; the root must be among them.
 
     Raises:
-        ValueError: an argument is wrong, or an operation of this name is still on its way.
+        ValueError: an argument is wrong, or an operation with this name is still in flight.
         HorovodInternalError: the ranks disagree on shape, dtype or root, or a rank was lost.
     """
     if is_compiling():
@@ -360,7 +360,7 @@ def alltoall(
         tensor: at least one dimension; cut along the first. The other dimensions must agree.
         splits: how many rows go to each rank of the set: a 1-D int32 tensor, or integers. Rows
             beyond their sum are not sent. Without splits all parts are equal.
-        name: pairs the call with those of the other ranks; without one, calls are paired in the
+        name: matches the call with those of the other ranks; without a name, calls match in the
             order in which they are made.
         process_set: the ranks that take part.
 
@@ -370,7 +370,7 @@ def alltoall(
 
     Raises:
         ValueError: the splits do not fit the tensor or the number of ranks, another argument is
-            wrong, or an operation of this name is still on its way.
+            wrong, or an operation with this name is still in flight.
         HorovodInternalError: the ranks disagree on dtype or dimensions, or a rank was lost.
     """
     if is_compiling():

@@ -121,7 +121,7 @@ def reducescatter(
 
     Args:
         tensor: at least one dimension; of the same shape and dtype on all ranks.
-        name: pairs the call with those of the other ranks; without one, calls are paired in the
+        name: matches the call with those of the other ranks; without a name, calls match in the
             order in which they are made.
         compression: form of the tensor on the wire, from `Compression`.
         op: Average, Sum, Min, Max or Product.
@@ -130,7 +130,7 @@ def reducescatter(
         postscale_factor: multiplies the result.
 
     Raises:
-        ValueError: an argument is wrong, or an operation of this name is still on its way.
+        ValueError: an argument is wrong, or an operation with this name is still in flight.
         HorovodInternalError: the op is Adasum, the ranks disagree on shape, dtype or op, or a rank
             was lost.
     """

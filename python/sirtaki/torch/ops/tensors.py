@@ -118,7 +118,7 @@ class TorchTensors:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Say whether the core can work on the tensor in place: its elements lie in CPU memory."""
+    """Say whether the core can work on the tensor in place: its elements are in CPU memory."""
     # In row order, without gaps, and neither to be negated nor conjugated when they are read.
     return (
         tensor.is_cpu

@@ -1,0 +1,61 @@
+// Look at the built pages in a browser: axe-core for accessibility, requests to other hosts, and pictures of
+// some pages at three widths. node browse.mjs FOLDER PICTURES; CHROMIUM names another browser.
+import fs from 'node:fs'
+import { createRequire } from 'node:module'
+import path from 'node:path'
+import { pathToFileURL } from 'node:url'
+import puppeteer from 'puppeteer-core'
+
+const [folder, pictures] = process.argv.slice(2).map((each) => path.resolve(each))
+const axe = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const WIDTHS = [380, 900, 1440]
+const LOOKED_AT = ['index', 'get-started/pytorch', 'tutorials/collectives', 'from/ddp', 'reference/api', 'design/benchmarks']
+const SERIOUS = ['serious', 'critical']
+
+const pages = fs
+  .readdirSync(folder, { recursive: true })
+  .filter((name) => name.endsWith('.html') && !name.startsWith('_static'))
+  .sort()
+const wrong = new Set()
+fs.mkdirSync(pictures, { recursive: true })
+const browser = await puppeteer.launch({
+  executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+  args: ['--no-sandbox', '--disable-gpu'],
+})
+
+async function open(name, width, scheme) {
+  const page = await browser.newPage()
+  await page.setViewport({ width, height: 900 })
+  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }])
+  page.on('request', (request) => {
+    if (!/^(file|data|blob):/.test(request.url())) wrong.add(`${name}: asks for ${request.url()}`)
+  })
+  page.on('pageerror', (error) => wrong.add(`${name}: ${error}`))
+  await page.goto(pathToFileURL(path.join(folder, name)).href)
+  return page
+}
+
+for (const scheme of ['light', 'dark']) {
+  for (const name of pages) {
+    const page = await open(name, 1440, scheme)
+    await page.evaluate(axe)
+    const found = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }))
+    for (const fault of found.violations.filter((each) => SERIOUS.includes(each.impact))) {
+      const where = fault.nodes.slice(0, 3).map((node) => node.target.join(' '))
+      wrong.add(`${name} (${scheme}): ${fault.id}: ${fault.help}; ${fault.nodes.length} places, such as ${where.join(', ')}`)
+    }
+    await page.close()
+  }
+}
+for (const name of LOOKED_AT) {
+  for (const width of WIDTHS) {
+    const page = await open(`${name}.html`, width, width === 900 ? 'dark' : 'light')
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth)
+    if (wide > width) wrong.add(`${name}.html: ${wide} pixels wide in a window of ${width}`)
+    await page.screenshot({ path: path.join(pictures, `${name.replaceAll('/', '-')}-${width}.png`) })
+    await page.close()
+  }
+}
+await browser.close()
+console.log([...wrong].join('\n') || `${pages.length} pages, light and dark: no serious fault, no request to another host`)
+process.exitCode = wrong.size ? 1 : 0
