@@ -16,6 +16,7 @@ from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import bring_in_config, make_settings
 from sirtaki.launch.questions.stacks import make_parser as make_stacks_parser
 from sirtaki.launch.starters import submit
+from sirtaki.observe import bench
 from sirtaki_caffe.commands.flags import Flags
 from sirtaki_caffe.commands.run_intelcaffe import Job as IntelJob
 from tests import needs
@@ -96,6 +97,7 @@ def test_links_to_other_pages_lead_somewhere(path: Path) -> None:
 def test_flags_that_are_mentioned_exist(path: Path) -> None:
     known = set(make_parser("horovodrun")._option_string_actions)
     known |= set(submit.make_parser()._option_string_actions)
+    known |= set(bench.make_parser()._option_string_actions)
     known |= set(make_stacks_parser()._option_string_actions)
     known |= {f"--{each.name}" for of in (Flags, IntelJob) for each in fields(of)} | {"--flagfile"}
     mentioned = set(
