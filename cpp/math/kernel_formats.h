@@ -166,7 +166,7 @@ struct CleanBrainLane : BrainLane {
 // Two numbers lie in each lane: the low ones are computed in part[2i], the high ones in
 // part[2i + 1], which needs no shuffles.
 template <typename Lane>
-struct Pairs : Float32 {
+struct Interleaved : Float32 {
   static constexpr size_t bytes(size_t count) { return count * sizeof(uint16_t); }
 
   SIRTAKI_INLINE static Acc load_block(const Byte* from) {
@@ -227,12 +227,12 @@ struct Halves : Float32 {
 };
 
 using BrainCode = Converted<BrainLane>;
-using Brain16 = Pairs<CleanBrainLane>;
+using Brain16 = Interleaved<CleanBrainLane>;
 
 #if SIRTAKI_VECTOR_BYTES == 16 && !defined(__aarch64__)
 
 using HalfCode = Converted<HalfLane>;
-using Float16 = Pairs<HalfLane>;
+using Float16 = Interleaved<HalfLane>;
 
 #else
 
