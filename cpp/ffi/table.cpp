@@ -118,21 +118,23 @@ sirtaki_operation* new_operation(const sirtaki_world& world,
   return operation;
 }
 
+sirtaki_operation* failed(sirtaki_operation* operation, const Error& error) {
+  Handle& handle = *operation->handle;
+  if (handle.complete(error) && handle.calls_back()) handle.call_back();
+  return operation;
+}
+
 /// Begins an operation; what `begin` throws becomes its error.
 template <class Begin>
 sirtaki_operation* begun(sirtaki_operation* operation, Begin begin) {
-  Error error(ErrorCode::kInternal, "");
   try {
     begin();
     return operation;
   } catch (const Error& refused) {
-    error = refused;
-  } catch (const std::exception& failed) {
-    error = Error(ErrorCode::kInternal, failed.what());
+    return failed(operation, refused);
+  } catch (const std::exception& other) {
+    return failed(operation, Error(ErrorCode::kInternal, other.what()));
   }
-  Handle& handle = *operation->handle;
-  if (handle.complete(error) && handle.calls_back()) handle.call_back();
-  return operation;
 }
 
 sirtaki_operation* submit(sirtaki_world* world, const sirtaki_request* asked) {

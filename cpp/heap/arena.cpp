@@ -21,6 +21,29 @@ namespace {
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
+constexpr uint64_t kTimesMemory = 4;
+// 64 arenas of this size fill half of the addresses that a process has.
+constexpr uint64_t kMostSpan = uint64_t{1} << 40;
+
+/// Bytes of the arena where nothing else is set.
+uint64_t default_span() {
+  const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return std::clamp(kTimesMemory * pages * page, uint64_t{1} << 30, kMostSpan);
+}
+
+/// Whether the system gives shared memory huge pages, all of it or where it is advised to.
+bool has_huge_pages() {
+  const int file = open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  std::array<char, 128> text{};
+  const ssize_t bytes = read(file, text.data(), text.size() - 1);
+  close(file);
+  if (bytes <= 0) return false;
+  return std::strstr(text.data(), "[never]") == nullptr &&
+         std::strstr(text.data(), "[deny]") == nullptr;
+}
+
 /// A file whose size nobody can change: no other process can take pages away from under ours.
 int make_file(uint64_t span) {
   int file = memfd_create("sirtaki-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);

@@ -1,16 +1,32 @@
 #pragma once
 
+#include <pthread.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 
 #include "heap/forks.h"
 #include "heap/heap.h"
-#include "heap/mutex.h"
 #include "heap/runs.h"
 
 namespace sirtaki::heap {
+
+/// A mutex of the C library alone: under every program's free there is no room for another one's
+/// C++ library.
+class Mutex {
+ public:
+  void lock() { pthread_mutex_lock(&mutex_); }
+  void unlock() { pthread_mutex_unlock(&mutex_); }
+
+ private:
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+/// Holds a mutex for a scope.
+using Lock = std::lock_guard<Mutex>;
 
 /// What a user may set.
 struct Limits {
@@ -98,11 +114,5 @@ class Arena {
   uint64_t blocks_ = 0, fallbacks_ = 0;
   std::array<char, 256> why_none_{};
 };
-
-/// Bytes of the arena where nothing else is set.
-uint64_t default_span();
-
-/// Whether the system gives shared memory huge pages, all of it or where it is advised to.
-bool has_huge_pages();
 
 }  // namespace sirtaki::heap

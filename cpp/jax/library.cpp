@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,18 +41,7 @@ int32_t dtype_of(ffi::DataType type) {
       {ffi::F8E4M3FNUZ, SIRTAKI_F8E4M3FNUZ},
       {ffi::F8E5M2, SIRTAKI_F8E5M2},
       {ffi::F8E5M2FNUZ, SIRTAKI_F8E5M2FNUZ}};
-  for (const auto& [its, ours] : kTypes) {
-    if (its == type) return ours;
-  }
-  return -1;
-}
-
-/// Where nothing is, for arrays without elements.
-char nothing;
-
-void* data_of(const ffi::AnyBuffer& buffer) {
-  void* data = buffer.untyped_data();
-  return data == nullptr ? &nothing : data;
+  return dtype_in(kTypes, type);
 }
 
 /// One call of the handler, from its start to the future's end.
@@ -67,58 +57,36 @@ class Call {
       const auto shape = operand->dimensions();
       dtype_ = dtype_of(operand->element_type());
       if (dtype_ < 0) return "arrays of this type are not supported";
-      tensors_.push_back({data_of(*operand), nullptr, shape.begin(), shape.size()});
+      tensors_.push_back({place_of(operand->untyped_data()), nullptr, shape.begin(), shape.size()});
       bytes_ += operand->size_bytes();
     }
     for (size_t i = 0; i < results.size(); ++i) {
       auto result = results.get<ffi::AnyBuffer>(i);
       if (!result.has_value()) return "a result that is no array";
-      outputs_.push_back({data_of(**result), (*result)->size_bytes()});
+      outputs_.push_back({place_of((*result)->untyped_data()), (*result)->size_bytes()});
     }
     return "";
   }
 
-  /// Has the operation fail unless as many rows come from each member, of each array in turn.
-  void expect(std::string_view name, ffi::Span<const int64_t> received) {
-    name_ = name;
-    expected_.assign(received.begin(), received.end());
-  }
-
-  /// The handler returns to XLA now.
-  void leave() {
-    if (phase_.exchange(Phase::kLeft) == Phase::kDone) resolve();
-  }
-
-  /// Fills in what the call says of the request. Results of a known shape are written where XLA
-  /// wants them; of others, the engine asks.
-  void describe(sirtaki_request& request) {
+  /// Begins the operation, which fails unless as many rows come from each member, of each array in
+  /// turn. The handler returns to XLA then. Results of a known shape are written where XLA wants
+  /// them; of others, the engine asks.
+  void submit(sirtaki_world* world, sirtaki_request request, std::string name,
+              ffi::Span<const int64_t> received) {
     if (request.kind == SIRTAKI_ALLREDUCE || request.kind == SIRTAKI_BROADCAST) {
       for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].output = outputs_[i].data;
     }
     request.dtype = tensors_.empty() ? SIRTAKI_U8 : dtype_;
-    request.tensors = tensors_.data();
-    request.tensor_count = tensors_.size();
-    request.user = this;
-    request.patience_ns = sirtaki::patience_ns(bytes_);
-    request.allocate = [](void* call, size_t tensor, const int64_t*, size_t, size_t bytes) {
-      return static_cast<Call*>(call)->place(tensor, bytes);
-    };
-    request.done = [](void* call, sirtaki_operation* operation) {
-      static_cast<Call*>(call)->finish(operation);
-    };
+    name_ = std::move(name);
+    expected_.assign(received.begin(), received.end());
+    begin(*engine_table, world, request, name_, tensors_, bytes_, this);
+    if (phase_.exchange(Phase::kLeft) == Phase::kDone) resolve();
   }
 
- private:
-  struct Output {
-    void* data;
-    size_t bytes;
-  };
-
-  void* place(size_t tensor, size_t bytes) {
+  /// For the engine alone.
+  void* allocate(size_t tensor, const int64_t*, size_t, size_t bytes) {
     return outputs_[tensor].bytes == bytes ? outputs_[tensor].data : nullptr;
   }
-
-  enum class Phase { kBegun, kDone, kLeft };
 
   void finish(const sirtaki_operation* operation) {
     status_ = engine_table->status(operation);
@@ -128,6 +96,14 @@ class Call {
       Completer::instance().add([this] { resolve(); });
     }
   }
+
+ private:
+  struct Output {
+    void* data;
+    size_t bytes;
+  };
+
+  enum class Phase { kBegun, kDone, kLeft };
 
   /// A rank whose own result fits finds out too that others' do not.
   void check_rows(const sirtaki_operation* operation) {
@@ -194,15 +170,17 @@ ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kin
                        ffi::RemainingRets results) {
   sirtaki_world* world = engine_table->current();
   if (world == nullptr) {
-    return refused(ffi::ErrorCode::kFailedPrecondition,
-                   "Horovod has not been initialized; use hvd.init().");
+    return refused(ffi::ErrorCode::kFailedPrecondition, kNoWorld);
   }
-  const std::string name = name_on(device, shared_name);
+  std::string name = name_on(device, shared_name);
   ffi::Promise promise;
   ffi::Future future(promise);
-  auto* call = new Call(promise);
+  auto call = std::make_unique<Call>(promise);
+  if (const std::string wrong = call->take(operands, results); !wrong.empty()) {
+    engine_table->release_world(world);
+    return refused(ffi::ErrorCode::kInvalidArgument, name + ": " + wrong);
+  }
   sirtaki_request request{};
-  request.struct_size = sizeof(sirtaki_request);
   request.kind = static_cast<int32_t>(kind);
   request.reduce = static_cast<int32_t>(reduce_op);
   request.root = static_cast<int32_t>(root_rank);
@@ -210,20 +188,9 @@ ffi::Future collective(int32_t device, std::string_view shared_name, int64_t kin
   request.codec = static_cast<int32_t>(codec);
   request.prescale = prescale;
   request.postscale = postscale;
-  request.name = name.data();
-  request.name_bytes = name.size();
   request.splits = splits.begin();
   request.split_count = splits.size();
-  if (const std::string wrong = call->take(operands, results); !wrong.empty()) {
-    delete call;
-    engine_table->release_world(world);
-    return refused(ffi::ErrorCode::kInvalidArgument, name + ": " + wrong);
-  }
-  call->expect(name, received);
-  call->describe(request);
-  engine_table->release(engine_table->submit(world, &request));
-  call->leave();
-  engine_table->release_world(world);
+  call.release()->submit(world, request, std::move(name), received);
   return future;
 }
 

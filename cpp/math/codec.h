@@ -9,7 +9,7 @@
 namespace sirtaki {
 
 /// In what float32 numbers travel to the other members of a sum; kNone: as they are. Each but that
-/// has a row of kernels in codec_kernels.h.
+/// has a row of SIRTAKI_CODECS in reduce_kernels.h.
 enum class CodecId : uint8_t { kNone = 0, kF16, kBF16, kInt8 };
 
 inline constexpr int kCodecCount = 4;
@@ -22,11 +22,7 @@ constexpr const char* name(CodecId id) {
 /// Wherever encoded bytes are cut at multiples of this, no block is.
 inline constexpr size_t kCodecLine = 64;
 
-/// Makes float32 numbers, from the first of a block on, encoded bytes. What lacks to the last block
-/// is zeros.
-using EncodeFn = void (*)(void* to, const void* from, size_t count);
-
-/// Sums, minima, maxima and products, in the order of Fold.
+/// Sums, minima, maxima and products.
 inline constexpr int kCodecFolds = 4;
 
 /// How float32 numbers are encoded, in blocks: each tensor begins with a new one.
@@ -36,13 +32,19 @@ struct Codec {
   size_t block;        ///< so many numbers
   size_t block_bytes;  ///< become so many bytes; a line has whole blocks
   Dtype dtype;         ///< the one whose numbers encoded ones are; kF32: there is none
-  EncodeFn encode;
+  /// As reduce_fn of float32, but the result is encoded.
+  ReduceFn encoder;
   /// As reduce_fn of float32, but the sources are encoded, and overlap neither dst nor copy. Null
   /// where there is no such reduction.
   ReduceFn decode[kCodecFolds];
   /// As reduce_fn, of whole blocks whose sources and results are encoded.
   ReduceFn recode[kCodecFolds];
 
+  /// Makes numbers, from the first of a block on, encoded bytes. What lacks to the last block is
+  /// zeros.
+  void encode(void* to, const void* from, size_t count) const {
+    encoder(to, nullptr, &from, 1, count, {});
+  }
   /// What so many numbers are encoded in.
   size_t bytes(size_t count) const { return (count + block - 1) / block * block_bytes; }
   /// What so many encoded bytes, of whole blocks, have room for.

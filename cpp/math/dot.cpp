@@ -13,11 +13,11 @@ class Blocks {
  public:
   static constexpr size_t kCount = 1024;  // blocks of a few sources stay in the innermost cache
 
-  Blocks(Level level, Dtype dtype, const void* const* srcs, int n)
+  Blocks(const Kernels& kernels, Dtype dtype, const void* const* srcs, int n)
       : size_(size_of(dtype)), srcs_(srcs, srcs + n), at_(srcs_) {
     if (!is_half(dtype)) return;
     const CodecId id = dtype == Dtype::kF16 ? CodecId::kF16 : CodecId::kBF16;
-    widen_ = decode_fn(*find_codec_for_level(level, id), ReduceOp::kSum);
+    widen_ = decode_fn(*find_codec(kernels, id), ReduceOp::kSum);
     widened_.resize(srcs_.size());
   }
 
@@ -60,26 +60,26 @@ void add_tile(const TileKernels& kernels, double* gram, const Blocks& blocks, in
 
 }  // namespace
 
-void add_gram_for_level(Level level, double* gram, Dtype dtype, const void* const* srcs, int n,
-                        size_t count) {
+void add_gram(const Kernels& kernels, double* gram, Dtype dtype, const void* const* srcs, int n,
+              size_t count) {
   if (!is_floating(dtype)) {
     throw Error(ErrorCode::kInvalid,
                 std::string("Adasum needs floating point tensors, not ") + name(dtype),
                 Scope::kAllMembers);
   }
-  const TileKernels kernels = tile_kernels(level, dtype);
-  Blocks blocks(level, dtype, srcs, n);
+  const TileKernels& products = kernels.products[dtype == Dtype::kF64 ? 1 : 0];
+  Blocks blocks(kernels, dtype, srcs, n);
   for (size_t done = 0; done < count; done += Blocks::kCount) {
     const size_t elements = std::min(Blocks::kCount, count - done);
     blocks.move_to(done, elements);
     for (int i = 0; i < n; i += 2) {
-      for (int j = i; j < n; j += 2) add_tile(kernels, gram, blocks, n, i, j, elements);
+      for (int j = i; j < n; j += 2) add_tile(products, gram, blocks, n, i, j, elements);
     }
   }
 }
 
 void add_gram(double* gram, Dtype dtype, const void* const* srcs, int n, size_t count) {
-  add_gram_for_level(best_level(), gram, dtype, srcs, n, count);
+  add_gram(best_kernels(), gram, dtype, srcs, n, count);
 }
 
 }  // namespace sirtaki

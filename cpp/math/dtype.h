@@ -5,8 +5,7 @@
 
 namespace sirtaki {
 
-// The first kVectorCount have kernels of each instruction set, those up to kReducibleCount are
-// reduced by way of them or more slowly; the others only travel unchanged.
+// The first kReducibleCount can be reduced; the others only travel unchanged.
 enum class Dtype : uint8_t {
   kBool = 0,
   kU8,
@@ -32,7 +31,6 @@ enum class Dtype : uint8_t {
   kF4E2M1FNX2
 };
 
-inline constexpr int kVectorCount = 10;
 inline constexpr int kReducibleCount = 16;
 inline constexpr int kDtypeCount = 22;
 

@@ -59,30 +59,11 @@ struct HalfBits {
     return bits + (((bits >> 16) & 1u) + 0x7fffu);
   }
 
-  // float32 -> nearest bfloat16 in the low half of each lane, ties to even. NaNs become quiet.
+  // The same, but all NaNs become quiet ones.
   [[gnu::always_inline]] static constexpr U f32_to_bf16(U bits) {
     const S order = __builtin_bit_cast(S, bits & 0x7fffffffu);
-    const U nan = (bits >> 16) | 0x0040u;
-    return order > 0x7f800000 ? nan : round_to_bf16(bits) >> 16;
+    return order > 0x7f800000 ? bits | 0x00400000u : round_to_bf16(bits);
   }
 };
-
-using HalfBitsScalar = HalfBits<uint32_t, int32_t, float>;
-
-[[gnu::always_inline]] constexpr float f16_to_f32(uint16_t half) {
-  return __builtin_bit_cast(float, HalfBitsScalar::f16_to_f32(half));
-}
-
-[[gnu::always_inline]] constexpr uint16_t f32_to_f16(float value) {
-  return static_cast<uint16_t>(HalfBitsScalar::f32_to_f16(__builtin_bit_cast(uint32_t, value)));
-}
-
-[[gnu::always_inline]] constexpr float bf16_to_f32(uint16_t half) {
-  return __builtin_bit_cast(float, static_cast<uint32_t>(half) << 16);
-}
-
-[[gnu::always_inline]] constexpr uint16_t f32_to_bf16(float value) {
-  return static_cast<uint16_t>(HalfBitsScalar::f32_to_bf16(__builtin_bit_cast(uint32_t, value)));
-}
 
 }  // namespace sirtaki

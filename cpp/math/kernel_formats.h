@@ -1,11 +1,13 @@
-// How dtypes lie in memory, and in what the kernels of each instruction set compute them. Compiled
+// How numbers lie in memory, and in what the kernels of each instruction set compute them. Compiled
 // once for each, by way of what includes this, with SIRTAKI_VECTOR_BYTES (16, 32 or 64).
 //
-// Everything here has internal linkage and nothing is taken from the standard library: an inline
-// function compiled for a newer processor must not become the copy that the whole library uses.
-// Every level does the same IEEE operations on each element, so results agree bit for bit; this
-// needs -ffp-contract=off.
+// Everything here has internal linkage and no function is taken from the standard library: an
+// inline function compiled for a newer processor must not become the copy that the whole library
+// uses. Every level does the same IEEE operations on each element, so results agree bit for bit;
+// this needs -ffp-contract=off.
 #pragma once
+
+#include <type_traits>
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
@@ -15,7 +17,6 @@
 
 #include "math/half.h"
 #include "math/reduce_levels.h"
-#include "math/truncate.h"
 
 #define SIRTAKI_INLINE [[gnu::always_inline]] inline
 
@@ -38,12 +39,6 @@ struct Unaligned {
 template <typename T>
 using Vec = typename VectorOf<T>::type;
 
-// As many elements as are kept in registers while the sources are folded.
-template <typename T, int kVectors>
-struct Block {
-  Vec<T> part[kVectors];
-};
-
 template <typename V>
 SIRTAKI_INLINE V load(const Byte* from) {
   return *reinterpret_cast<const typename Unaligned<V>::type*>(from);
@@ -59,54 +54,80 @@ SIRTAKI_INLINE void store(Byte* to, V value) {
   __builtin_memcpy(to, from, size);
 }
 
-// ---- formats ----
+// ---- numbers that lie in memory as they are computed ----
 
-template <typename T>
+// As many vectors as are kept in registers while the sources are folded.
+template <typename V, int kCount>
+struct Block {
+  V part[kCount];
+};
+
+template <typename V, int kCount>
 struct Plain {
-  static constexpr int kVectors = 4;
-  static constexpr size_t kElements = kVectors * sizeof(Vec<T>) / sizeof(T);
-  static constexpr size_t kSize = sizeof(T);
-  static constexpr size_t kSourceShare = 1;  // a source has this share of kSize
-  using Acc = Block<T, kVectors>;
+  using Vector = V;
+  static constexpr int kVectors = kCount;
+  using Value = std::remove_reference_t<decltype(V{}[0])>;
+  static constexpr size_t kElements = kVectors * sizeof(V) / sizeof(Value);
+  using Acc = Block<V, kVectors>;
+
+  // What so many elements take.
+  static constexpr size_t bytes(size_t count) { return count * sizeof(Value); }
 
   SIRTAKI_INLINE static Acc load_block(const Byte* from) {
     Acc acc;
-    for (int i = 0; i < kVectors; ++i) acc.part[i] = load<Vec<T>>(from + i * sizeof(Vec<T>));
+    for (int i = 0; i < kVectors; ++i) acc.part[i] = load<V>(from + i * sizeof(V));
     return acc;
   }
 
   SIRTAKI_INLINE static void store_block(Byte* to, const Acc& acc) {
-    for (int i = 0; i < kVectors; ++i) store(to + i * sizeof(Vec<T>), acc.part[i]);
+    for (int i = 0; i < kVectors; ++i) store(to + i * sizeof(V), acc.part[i]);
   }
 };
 
-template <typename T>
-struct Float : Plain<T> {
-  using Wrapping = Vec<T>;
+template <typename V, int kVectors = 4>
+struct Floats : Plain<V, kVectors> {
+  using Wrapping = V;
+  using typename Plain<V, kVectors>::Acc;
 
-  SIRTAKI_INLINE static void multiply(typename Plain<T>::Acc& acc, double factor) {
-    const T narrow = static_cast<T>(factor);
+  SIRTAKI_INLINE static void multiply(Acc& acc, double factor) {
+    const auto narrow = static_cast<typename Plain<V, kVectors>::Value>(factor);
     for (auto& part : acc.part) part = part * narrow;
   }
 };
 
-// U is T without its sign: sums and products wrap around.
-template <typename T, typename U>
-struct Integer : Plain<T> {
-  using Wrapping = Vec<U>;
+using Float32 = Floats<Vec<float>>;
+using Float64 = Floats<Vec<double>>;
+
+// The integer next to `value` toward zero, clamped to the range of its type; 0 for NaN.
+template <typename T>
+SIRTAKI_INLINE T truncate(double value) {
+  constexpr bool kSigned = std::is_signed_v<T>;
+  constexpr int kBits = 8 * sizeof(T) - (kSigned ? 1 : 0);
+  constexpr T kHighest = static_cast<T>(~uint64_t{0} >> (64 - kBits));
+  constexpr T kLowest = kSigned ? static_cast<T>(-kHighest - 1) : static_cast<T>(0);
+  constexpr double kLimit = 2.0 * static_cast<double>(uint64_t{1} << (kBits - 1));
+  if (value >= kLimit) return kHighest;
+  if (value <= static_cast<double>(kLowest)) return kLowest;
+  return value == value ? static_cast<T>(value) : static_cast<T>(0);
+}
+
+template <typename T>
+struct Integers : Plain<Vec<T>, 4> {
+  using Wrapping = Vec<std::make_unsigned_t<T>>;  // sums and products wrap around
+  using typename Plain<Vec<T>, 4>::Acc;
 
   // Rare and long, so not inlined.
-  [[gnu::noinline]] static void multiply(typename Plain<T>::Acc& acc, double factor) {
-    T values[Plain<T>::kElements];
+  [[gnu::noinline]] static void multiply(Acc& acc, double factor) {
+    T values[Plain<Vec<T>, 4>::kElements];
     __builtin_memcpy(values, &acc, sizeof values);
     for (T& value : values) value = truncate<T>(static_cast<double>(value) * factor);
     __builtin_memcpy(&acc, values, sizeof values);
   }
 };
 
-struct Bool : Integer<uint8_t, uint8_t> {
+struct Bools : Integers<uint8_t> {
   SIRTAKI_INLINE static Acc load_block(const Byte* from) {
-    Acc acc = Plain<uint8_t>::load_block(from);
+    Acc acc = Integers<uint8_t>::load_block(from);
     for (auto& part : acc.part) part = reinterpret_cast<Vec<uint8_t>>(part != 0) & 1;
     return acc;
   }
@@ -114,105 +135,140 @@ struct Bool : Integer<uint8_t, uint8_t> {
   SIRTAKI_INLINE static void multiply(Acc&, double) {}
 };
 
-// Two 16-bit floats lie in each 32-bit lane: the low ones are computed in part[2i], the high ones
-// in part[2i + 1], which needs no shuffles.
-struct Half {
-  static constexpr int kVectors = 4;
-  static constexpr size_t kElements = kVectors * sizeof(Vec<float>) / sizeof(float);
-  static constexpr size_t kSize = 2;
-  static constexpr size_t kSourceShare = 1;
-  using Acc = Block<float, kVectors>;
-  using Wrapping = Vec<float>;
-  using Bits = Vec<uint32_t>;
-  using Convert = HalfBits<Bits, Vec<int32_t>, Vec<float>>;
-
-  // A NaN is made one without payload, as HalfBits::round_to_bf16 wants.
-  SIRTAKI_INLINE static void multiply(Acc& acc, double factor) {
-    Float<float>::multiply(acc, factor == factor ? factor : __builtin_nan(""));
-  }
+// Numbers of two parts, one behind the other.
+template <typename Parts>
+struct Complex : Parts {
+  static constexpr size_t kElements = Parts::kElements / 2;
+  static constexpr size_t bytes(size_t count) { return Parts::bytes(2 * count); }
 };
 
-struct Brain16 : Half {
+// ---- floats of 16 bits, computed as float32 ----
+
+using Bits = Vec<uint32_t>;
+using Convert = HalfBits<Bits, Vec<int32_t>, Vec<float>>;
+
+// A number in the upper half of a lane of 32 bits; the lower half is zero, once written anything.
+struct HalfLane {
+  SIRTAKI_INLINE static Bits read(Bits upper) { return Convert::f16_to_f32(upper >> 16); }
+  SIRTAKI_INLINE static Bits write(Bits bits) { return Convert::f32_to_f16(bits) << 16; }
+};
+
+struct BrainLane {
+  SIRTAKI_INLINE static Bits read(Bits upper) { return upper; }
+  SIRTAKI_INLINE static Bits write(Bits bits) { return Convert::f32_to_bf16(bits); }
+};
+
+// The same of what was made of bfloat16 alone.
+struct CleanBrainLane : BrainLane {
+  SIRTAKI_INLINE static Bits write(Bits bits) { return Convert::round_to_bf16(bits); }
+};
+
+// Two numbers lie in each lane: the low ones are computed in part[2i], the high ones in
+// part[2i + 1], which needs no shuffles.
+template <typename Lane>
+struct Interleaved : Float32 {
+  static constexpr size_t bytes(size_t count) { return count * sizeof(uint16_t); }
+
   SIRTAKI_INLINE static Acc load_block(const Byte* from) {
     Acc acc;
     for (int i = 0; i < kVectors; i += 2) {
       const Bits both = load<Bits>(from + i / 2 * sizeof(Bits));
-      acc.part[i] = __builtin_bit_cast(Vec<float>, both << 16);
-      acc.part[i + 1] = __builtin_bit_cast(Vec<float>, both & 0xffff0000u);
+      acc.part[i] = __builtin_bit_cast(Vec<float>, Lane::read(both << 16));
+      acc.part[i + 1] = __builtin_bit_cast(Vec<float>, Lane::read(both & 0xffff0000u));
     }
     return acc;
   }
 
   SIRTAKI_INLINE static void store_block(Byte* to, const Acc& acc) {
     for (int i = 0; i < kVectors; i += 2) {
-      const Bits low = Convert::round_to_bf16(__builtin_bit_cast(Bits, acc.part[i]));
-      const Bits high = Convert::round_to_bf16(__builtin_bit_cast(Bits, acc.part[i + 1]));
+      const Bits low = Lane::write(__builtin_bit_cast(Bits, acc.part[i]));
+      const Bits high = Lane::write(__builtin_bit_cast(Bits, acc.part[i + 1]));
       store(to + i / 2 * sizeof(Bits), (low >> 16) | (high & 0xffff0000u));
     }
   }
+
+  // A NaN is made one without payload, as HalfBits::round_to_bf16 wants.
+  SIRTAKI_INLINE static void multiply(Acc& acc, double factor) {
+    Float32::multiply(acc, factor == factor ? factor : __builtin_nan(""));
+  }
 };
+
+// As many as there are float32 in a vector.
+typedef uint16_t Shorts __attribute__((vector_size(SIRTAKI_VECTOR_BYTES / 2)));
+
+template <typename Lane>
+struct Converted {
+  SIRTAKI_INLINE static Vec<float> read(Shorts shorts) {
+    const Bits upper = __builtin_convertvector(shorts, Bits) << 16;
+    return __builtin_bit_cast(Vec<float>, Lane::read(upper));
+  }
+  SIRTAKI_INLINE static Shorts write(Vec<float> value) {
+    const Bits upper = Lane::write(__builtin_bit_cast(Bits, value));
+    return __builtin_convertvector(upper >> 16, Shorts);
+  }
+};
+
+// Numbers in their order, as float32 have it too.
+template <typename Code>
+struct Halves : Float32 {
+  static constexpr size_t bytes(size_t count) { return count * sizeof(uint16_t); }
+
+  SIRTAKI_INLINE static Acc load_block(const Byte* from) {
+    Acc acc;
+    for (int i = 0; i < kVectors; ++i) {
+      acc.part[i] = Code::read(load<Shorts>(from + i * sizeof(Shorts)));
+    }
+    return acc;
+  }
+
+  SIRTAKI_INLINE static void store_block(Byte* to, const Acc& acc) {
+    for (int i = 0; i < kVectors; ++i) store(to + i * sizeof(Shorts), Code::write(acc.part[i]));
+  }
+};
+
+using BrainCode = Converted<BrainLane>;
+using Brain16 = Interleaved<CleanBrainLane>;
 
 #if SIRTAKI_VECTOR_BYTES == 16 && !defined(__aarch64__)
 
-struct Float16 : Half {
-  SIRTAKI_INLINE static Acc load_block(const Byte* from) {
-    Acc acc;
-    for (int i = 0; i < kVectors; i += 2) {
-      const Bits both = load<Bits>(from + i / 2 * sizeof(Bits));
-      const Bits low = Convert::f16_to_f32(both & 0xffffu);
-      const Bits high = Convert::f16_to_f32(both >> 16);
-      acc.part[i] = __builtin_bit_cast(Vec<float>, low);
-      acc.part[i + 1] = __builtin_bit_cast(Vec<float>, high);
-    }
-    return acc;
-  }
-
-  SIRTAKI_INLINE static void store_block(Byte* to, const Acc& acc) {
-    for (int i = 0; i < kVectors; i += 2) {
-      const Bits low = __builtin_bit_cast(Bits, acc.part[i]);
-      const Bits high = __builtin_bit_cast(Bits, acc.part[i + 1]);
-      store(to + i / 2 * sizeof(Bits), Convert::f32_to_f16(low) | Convert::f32_to_f16(high) << 16);
-    }
-  }
-};
+using HalfCode = Converted<HalfLane>;
+using Float16 = Interleaved<HalfLane>;
 
 #else
-
-#if defined(__aarch64__)
-SIRTAKI_INLINE Vec<float> widen(uint16x4_t half) {
-  return __builtin_bit_cast(Vec<float>, vcvt_f32_f16(vreinterpret_f16_u16(half)));
-}
-SIRTAKI_INLINE uint16x4_t narrow(Vec<float> value) {
-  return vreinterpret_u16_f16(vcvt_f16_f32(__builtin_bit_cast(float32x4_t, value)));
-}
-using Packed = uint16x4_t;
-#elif SIRTAKI_VECTOR_BYTES == 32
-SIRTAKI_INLINE __m256 widen(__m128i half) { return _mm256_cvtph_ps(half); }
-SIRTAKI_INLINE __m128i narrow(__m256 value) {
-  return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-using Packed = __m128i;
-#else
-// The forms without a mask make GCC 12 warn of an uninitialised value in its own header.
-SIRTAKI_INLINE __m512 widen(__m256i half) { return _mm512_maskz_cvtph_ps(0xffff, half); }
-SIRTAKI_INLINE __m256i narrow(__m512 value) {
-  return _mm512_maskz_cvtps_ph(0xffff, value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-using Packed = __m256i;
-#endif
 
 // The processor's own conversions, which agree with half.h bit for bit.
-struct Float16 : Half {
-  SIRTAKI_INLINE static Acc load_block(const Byte* from) {
-    Acc acc;
-    for (int i = 0; i < kVectors; ++i) acc.part[i] = widen(load<Packed>(from + i * sizeof(Packed)));
-    return acc;
+struct HalfCode {
+#if defined(__aarch64__)
+  SIRTAKI_INLINE static Vec<float> read(Shorts half) {
+    return __builtin_bit_cast(Vec<float>, vcvt_f32_f16(__builtin_bit_cast(float16x4_t, half)));
   }
-
-  SIRTAKI_INLINE static void store_block(Byte* to, const Acc& acc) {
-    for (int i = 0; i < kVectors; ++i) store(to + i * sizeof(Packed), narrow(acc.part[i]));
+  SIRTAKI_INLINE static Shorts write(Vec<float> value) {
+    return __builtin_bit_cast(Shorts, vcvt_f16_f32(__builtin_bit_cast(float32x4_t, value)));
   }
+#elif SIRTAKI_VECTOR_BYTES == 32
+  SIRTAKI_INLINE static Vec<float> read(Shorts half) {
+    return __builtin_bit_cast(Vec<float>, _mm256_cvtph_ps(__builtin_bit_cast(__m128i, half)));
+  }
+  SIRTAKI_INLINE static Shorts write(Vec<float> value) {
+    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    const auto wide = __builtin_bit_cast(__m256, value);
+    return __builtin_bit_cast(Shorts, _mm256_cvtps_ph(wide, kNearest));
+  }
+#else
+  // The forms without a mask make GCC 12 warn of an uninitialised value in its own header.
+  SIRTAKI_INLINE static Vec<float> read(Shorts half) {
+    const auto narrow = __builtin_bit_cast(__m256i, half);
+    return __builtin_bit_cast(Vec<float>, _mm512_maskz_cvtph_ps(0xffff, narrow));
+  }
+  SIRTAKI_INLINE static Shorts write(Vec<float> value) {
+    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    const auto wide = __builtin_bit_cast(__m512, value);
+    return __builtin_bit_cast(Shorts, _mm512_maskz_cvtps_ph(0xffff, wide, kNearest));
+  }
+#endif
 };
+
+using Float16 = Halves<HalfCode>;
 
 #endif
 

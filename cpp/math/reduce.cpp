@@ -12,15 +12,13 @@
 namespace sirtaki {
 namespace {
 
-Fold fold_of(ReduceOp op) {
+size_t column_of(ReduceOp op) {
   if (op == ReduceOp::kAdasum) {
     throw Error(ErrorCode::kInvalid, "Adasum is not reduced element by element",
                 Scope::kAllMembers);
   }
-  constexpr Fold kFolds[kReduceOpCount] = {Fold::kSum,    Fold::kSum,   Fold::kSum,
-                                           Fold::kMin,    Fold::kMax,   Fold::kProduct,
-                                           Fold::kBitAnd, Fold::kBitOr, Fold::kBitXor};
-  return kFolds[static_cast<size_t>(op)];
+  return op <= ReduceOp::kSum ? 0
+                              : static_cast<size_t>(op) - static_cast<size_t>(ReduceOp::kAdasum);
 }
 
 #if defined(__x86_64__)
@@ -32,50 +30,11 @@ bool has_f16c() {
   unsigned edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
-
-bool detect(Level level) {
-  __builtin_cpu_init();
-  const bool v3 = __builtin_cpu_supports("avx2") != 0 && has_f16c();
-  if (level == Level::kBaseline) return true;
-  if (level == Level::kV3) return v3;
-  return v3 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0;
-}
-
-const Kernels& kernels_of(Level level) {
-  if (level == Level::kV4) return kKernelsV4;
-  return level == Level::kV3 ? kKernelsV3 : kKernelsBaseline;
-}
-
-const Codec* codecs_of(Level level) {
-  if (level == Level::kV4) return kCodecsV4;
-  return level == Level::kV3 ? kCodecsV3 : kCodecsBaseline;
-}
-#else
-bool detect(Level level) { return level == Level::kBaseline; }
-
-const Kernels& kernels_of(Level) { return kKernelsBaseline; }
-const Codec* codecs_of(Level) { return kCodecsBaseline; }
 #endif
-
-ReduceFn find(Level level, Dtype dtype, ReduceOp op) {
-  const auto column = static_cast<size_t>(fold_of(op));
-  if (has_reduction(dtype, op)) {
-    const auto row = static_cast<size_t>(dtype);
-    return row < kVectorCount ? kernels_of(level).reduce[row][column]
-                              : kDerivedKernels[row - kVectorCount][column];
-  }
-  throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype),
-              Scope::kAllMembers);
-}
-
-const Codec* find(Level level, CodecId id) {
-  return id == CodecId::kNone ? nullptr : codecs_of(level) + static_cast<size_t>(id) - 1;
-}
 
 /// Null where a codec has no such reduction.
 ReduceFn find(const ReduceFn (&folds)[kCodecFolds], ReduceOp op) {
-  return op == ReduceOp::kAdasum || is_bitwise(op) ? nullptr
-                                                   : folds[static_cast<size_t>(fold_of(op))];
+  return op == ReduceOp::kAdasum || is_bitwise(op) ? nullptr : folds[column_of(op)];
 }
 
 ReduceFn require(ReduceFn fn, ReduceOp op) {
@@ -83,43 +42,46 @@ ReduceFn require(ReduceFn fn, ReduceOp op) {
   throw Error(ErrorCode::kInvalid, std::string("encoded numbers have no ") + name(op));
 }
 
-void require(Level level) {
-  if (level == best_level() || level_available(level)) return;
-  throw Error(ErrorCode::kInvalid, "reduction kernels of level " +
-                                       std::to_string(static_cast<int>(level)) +
-                                       " do not run on this processor");
-}
-
 }  // namespace
 
-bool level_available(Level level) { return detect(level); }
+const Kernels* find_kernels(Level level) {
+  if (level == Level::kBaseline) return &kKernelsBaseline;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool v3 = __builtin_cpu_supports("avx2") != 0 && has_f16c();
+  if (level == Level::kV3) return v3 ? &kKernelsV3 : nullptr;
+  const bool v4 =
+      v3 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0;
+  if (v4) return &kKernelsV4;
+#endif
+  return nullptr;
+}
 
-Level best_level() {
-  static const Level best = detect(Level::kV4)   ? Level::kV4
-                            : detect(Level::kV3) ? Level::kV3
-                                                 : Level::kBaseline;
+// Asks the processor once, which takes microseconds in a virtual machine.
+const Kernels& best_kernels() {
+  static const Kernels& best = [&]() -> const Kernels& {
+    for (const Level level : {Level::kV4, Level::kV3}) {
+      if (const Kernels* const kernels = find_kernels(level)) return *kernels;
+    }
+    return kKernelsBaseline;
+  }();
   return best;
 }
 
-ReduceFn reduce_fn_for_level(Level level, Dtype dtype, ReduceOp op) {
-  require(level);
-  return find(level, dtype, op);
+ReduceFn reduce_fn(const Kernels& kernels, Dtype dtype, ReduceOp op) {
+  const size_t column = column_of(op);
+  if (has_reduction(dtype, op)) return kernels.reduce[static_cast<size_t>(dtype)][column];
+  throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype),
+              Scope::kAllMembers);
 }
 
-const Codec* find_codec_for_level(Level level, CodecId id) {
-  require(level);
-  return find(level, id);
+ReduceFn reduce_fn(Dtype dtype, ReduceOp op) { return reduce_fn(best_kernels(), dtype, op); }
+
+const Codec* find_codec(const Kernels& kernels, CodecId id) {
+  return id == CodecId::kNone ? nullptr : kernels.codecs + static_cast<size_t>(id) - 1;
 }
 
-TileKernels tile_kernels(Level level, Dtype dtype) {
-  require(level);
-  return kernels_of(level).products[dtype == Dtype::kF64 ? 1 : 0];
-}
-
-// Without asking the processor again, which takes microseconds in a virtual machine.
-ReduceFn reduce_fn(Dtype dtype, ReduceOp op) { return find(best_level(), dtype, op); }
-
-const Codec* find_codec(CodecId id) { return find(best_level(), id); }
+const Codec* find_codec(CodecId id) { return find_codec(best_kernels(), id); }
 
 bool has_reduction(CodecId id, ReduceOp op) {
   const Codec* const codec = find_codec(id);

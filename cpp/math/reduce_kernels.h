@@ -2,61 +2,120 @@
 // constant with SIRTAKI_KERNELS.
 #pragma once
 
+#include <utility>
+
 #include "math/kernel_formats.h"
 #include "math/product_kernels.h"
 
 namespace sirtaki {
 namespace {
 
+// ---- numbers that are encoded together, in blocks ----
+
+typedef float Four __attribute__((vector_size(16)));
+typedef int32_t FourBits __attribute__((vector_size(16)));
+typedef int8_t FourBytes __attribute__((vector_size(4)));
+
+// What is decoded of a block, or is to be encoded.
+using Float32s = Floats<Four, 15>;
+
+// A float32 and 60 bytes, which make a line: each number is the first times a whole number from
+// -127 to 127, of which the largest has 127. Dettmers, "8-bit approximations for parallelism in
+// deep learning" (2016), scales gradients by the largest, and "8-bit optimizers via block-wise
+// quantization" (2022) each block by its own.
+//
+// Of a block that has a number that is not finite all become NaN. Where the largest is so small
+// that the scale would not be a normal float32, all become 0.
+struct Int8 : Float32s {
+  static constexpr size_t kBytes = 64;
+  static constexpr float kMost = 127;
+  static constexpr float kLeast = 0x1p-119f;
+
+  static constexpr size_t bytes(size_t count) {
+    return (count + kElements - 1) / kElements * kBytes;
+  }
+
+  SIRTAKI_INLINE static Acc load_block(const Byte* from) {
+    const Four scale = load<float>(from) - Four{};
+    Acc acc;
+    for (int i = 0; i < kVectors; ++i) {
+      const auto whole = load<FourBytes>(from + sizeof(float) + 4 * i);
+      acc.part[i] = __builtin_convertvector(whole, Four) * scale;
+    }
+    return acc;
+  }
+
+  SIRTAKI_INLINE static void store_block(Byte* to, const Acc& acc) {
+    const int32_t bits = largest(acc);
+    const float most = __builtin_bit_cast(float, bits);
+    const bool finite = bits < 0x7f800000;
+    if (!finite || most < kLeast) return store_equal(to, finite ? 0.0f : __builtin_nanf(""));
+    store(to, most / kMost);
+    const float inverse = kMost / most;
+    for (int i = 0; i < kVectors; ++i) {
+      // The sum's last bits are those of the nearest whole number, ties to even.
+      const Four sum = acc.part[i] * inverse + 0x1.8p23f;
+      const auto whole = __builtin_convertvector(__builtin_bit_cast(FourBits, sum), FourBytes);
+      store(to + sizeof(float) + 4 * i, whole);
+    }
+  }
+
+ private:
+  // The bits of the largest magnitude; those of NaN and infinity are larger than all others.
+  SIRTAKI_INLINE static int32_t largest(const Acc& acc) {
+    FourBits most = {};
+    for (const Four& part : acc.part) {
+      const FourBits bits = __builtin_bit_cast(FourBits, part) & 0x7fffffff;
+      most = bits > most ? bits : most;
+    }
+    int32_t result = most[0];
+    for (int i = 1; i < 4; ++i) result = most[i] > result ? most[i] : result;
+    return result;
+  }
+
+  SIRTAKI_INLINE static void store_equal(Byte* to, float scale) {
+    store(to, scale);
+    for (int i = 0; i < kVectors; ++i) store(to + sizeof(float) + 4 * i, FourBytes{});
+  }
+};
+
 // ---- folds ----
 
-struct Sum {
-  template <typename Wrapping, typename V>
-  SIRTAKI_INLINE static V apply(V a, V b) {
-    return __builtin_bit_cast(V, __builtin_bit_cast(Wrapping, a) + __builtin_bit_cast(Wrapping, b));
-  }
-};
+// In the type that a format wraps around in, or in that of its numbers.
+#define SIRTAKI_FOLD(Name, wraps, result)     \
+  struct Name {                               \
+    static constexpr bool kWraps = wraps;     \
+    template <typename V>                     \
+    SIRTAKI_INLINE static V apply(V a, V b) { \
+      return result;                          \
+    }                                         \
+  };
 
-struct Product {
-  template <typename Wrapping, typename V>
-  SIRTAKI_INLINE static V apply(V a, V b) {
-    return __builtin_bit_cast(V, __builtin_bit_cast(Wrapping, a) * __builtin_bit_cast(Wrapping, b));
-  }
-};
-
+SIRTAKI_FOLD(Sum, true, a + b)
+SIRTAKI_FOLD(Product, true, a* b)
 // `b != b` lets a NaN in b through; a NaN in a stays because every comparison with it is false.
-struct Min {
-  template <typename Wrapping, typename V>
-  SIRTAKI_INLINE static V apply(V a, V b) {
-    return ((b < a) | (b != b)) ? b : a;
-  }
-};
+SIRTAKI_FOLD(Min, false, ((b < a) | (b != b)) ? b : a)
+SIRTAKI_FOLD(Max, false, ((b > a) | (b != b)) ? b : a)
+SIRTAKI_FOLD(BitAnd, false, a& b)
+SIRTAKI_FOLD(BitOr, false, a | b)
+SIRTAKI_FOLD(BitXor, false, a ^ b)
 
-struct Max {
-  template <typename Wrapping, typename V>
+struct ComplexProduct {
+  static constexpr bool kWraps = false;
+  template <typename V>
   SIRTAKI_INLINE static V apply(V a, V b) {
-    return ((b > a) | (b != b)) ? b : a;
+    return apply(a, b, std::make_index_sequence<sizeof(V) / sizeof(a[0])>());
   }
-};
 
-struct BitAnd {
-  template <typename Wrapping, typename V>
-  SIRTAKI_INLINE static V apply(V a, V b) {
-    return a & b;
-  }
-};
-
-struct BitOr {
-  template <typename Wrapping, typename V>
-  SIRTAKI_INLINE static V apply(V a, V b) {
-    return a | b;
-  }
-};
-
-struct BitXor {
-  template <typename Wrapping, typename V>
-  SIRTAKI_INLINE static V apply(V a, V b) {
-    return a ^ b;
+ private:
+  // (ac - bd) in the even lanes, (ad + bc) in the odd ones.
+  template <typename V, size_t... i>
+  SIRTAKI_INLINE static V apply(V a, V b, std::index_sequence<i...>) {
+    constexpr size_t kLanes = sizeof...(i);
+    const V straight = a * __builtin_shufflevector(b, b, (i & ~size_t{1})...);
+    const V crossed = __builtin_shufflevector(a, a, (i ^ 1)...) *  //
+                      __builtin_shufflevector(b, b, (i | 1)...);
+    return __builtin_shufflevector(straight - crossed, straight + crossed, (i + i % 2 * kLanes)...);
   }
 };
 
@@ -73,120 +132,145 @@ struct Pass {
   SIRTAKI_INLINE const Byte* src(int k) const { return static_cast<const Byte*>(srcs[k]); }
 };
 
-template <typename Format, bool kScaled>
-SIRTAKI_INLINE typename Format::Acc load_source(const Byte* from, double pre) {
-  auto acc = Format::load_block(from);
+template <typename Source, bool kScaled>
+SIRTAKI_INLINE typename Source::Acc load_source(const Byte* from, double pre) {
+  auto acc = Source::load_block(from);
   if constexpr (kScaled) {
-    if (pre != 1.0) Format::multiply(acc, pre);
+    if (pre != 1.0) Source::multiply(acc, pre);
   }
   return acc;
 }
 
-template <typename Format, typename Op>
-SIRTAKI_INLINE void fold(typename Format::Acc& acc, const typename Format::Acc& next) {
-  for (int i = 0; i < Format::kVectors; ++i) {
-    acc.part[i] = Op::template apply<typename Format::Wrapping>(acc.part[i], next.part[i]);
+template <typename Source, typename Op>
+SIRTAKI_INLINE void fold(typename Source::Acc& acc, const typename Source::Acc& next) {
+  using V = typename Source::Vector;
+  using Folded = std::conditional_t<Op::kWraps, typename Source::Wrapping, V>;
+  for (int i = 0; i < Source::kVectors; ++i) {
+    const auto folded = Op::apply(__builtin_bit_cast(Folded, acc.part[i]),
+                                  __builtin_bit_cast(Folded, next.part[i]));
+    acc.part[i] = __builtin_bit_cast(V, folded);
   }
 }
 
-template <typename Format, bool kScaled>
-SIRTAKI_INLINE void finish(const Pass& pass, size_t at, typename Format::Acc& acc) {
+template <typename Source, typename Target, bool kScaled>
+SIRTAKI_INLINE void finish(const Pass& pass, size_t to, typename Source::Acc& acc) {
   if constexpr (kScaled) {
-    if (pass.post != 1.0) Format::multiply(acc, pass.post);
+    if (pass.post != 1.0) Source::multiply(acc, pass.post);
   }
-  Format::store_block(pass.dst + at, acc);
-  if (pass.copy != nullptr) Format::store_block(pass.copy + at, acc);
+  Target::store_block(pass.dst + to, acc);
+  if (pass.copy != nullptr) Target::store_block(pass.copy + to, acc);
 }
 
-// Whole blocks; `end` in bytes of dst. Everything is read before anything is written, so dst and
-// copy may be sources.
-template <typename Format, typename Op, bool kScaled>
-SIRTAKI_INLINE void reduce_blocks(const Pass& pass, size_t end) {
-  constexpr size_t kStep = Format::kElements * Format::kSize;
-  constexpr size_t kShare = Format::kSourceShare;
+// Everything is read before anything is written, so dst and copy may be sources.
+template <typename Source, typename Op, typename Target, bool kScaled>
+SIRTAKI_INLINE void reduce_blocks(const Pass& pass, size_t blocks) {
+  constexpr size_t kSourceStep = Source::bytes(Source::kElements);
+  constexpr size_t kTargetStep = Target::bytes(Target::kElements);
+  const size_t end = blocks * kTargetStep;
+  const Byte* const first = pass.src(0);
   if (pass.n == 2) {
-    const Byte* const first = pass.src(0);
     const Byte* const second = pass.src(1);
-    for (size_t at = 0; at < end; at += kStep) {
-      auto acc = load_source<Format, kScaled>(first + at / kShare, pass.pre);
-      fold<Format, Op>(acc, load_source<Format, kScaled>(second + at / kShare, pass.pre));
-      finish<Format, kScaled>(pass, at, acc);
+    for (size_t from = 0, to = 0; to < end; from += kSourceStep, to += kTargetStep) {
+      auto acc = load_source<Source, kScaled>(first + from, pass.pre);
+      fold<Source, Op>(acc, load_source<Source, kScaled>(second + from, pass.pre));
+      finish<Source, Target, kScaled>(pass, to, acc);
     }
     return;
   }
-  for (size_t at = 0; at < end; at += kStep) {
-    auto acc = load_source<Format, kScaled>(pass.src(0) + at / kShare, pass.pre);
+  for (size_t from = 0, to = 0; to < end; from += kSourceStep, to += kTargetStep) {
+    auto acc = load_source<Source, kScaled>(first + from, pass.pre);
     for (int k = 1; k < pass.n; ++k) {
-      fold<Format, Op>(acc, load_source<Format, kScaled>(pass.src(k) + at / kShare, pass.pre));
+      fold<Source, Op>(acc, load_source<Source, kScaled>(pass.src(k) + from, pass.pre));
     }
-    finish<Format, kScaled>(pass, at, acc);
+    finish<Source, Target, kScaled>(pass, to, acc);
   }
 }
 
-// The last elements, fewer than a block, go through a block that is padded with zeros.
-template <typename Format, typename Op>
-[[gnu::noinline]] void reduce_rest(const Pass& pass, size_t begin, size_t bytes) {
-  constexpr size_t kShare = Format::kSourceShare;
-  Byte padded[Format::kElements * Format::kSize] = {};
-  copy_bytes(padded, pass.src(0) + begin / kShare, bytes / kShare);
-  auto acc = load_source<Format, true>(padded, pass.pre);
+// The last elements, fewer than a block, go through blocks that are padded with zeros.
+template <typename Source, typename Op, typename Target>
+[[gnu::noinline]] void reduce_rest(const Pass& pass, size_t begin, size_t count) {
+  const size_t from = Source::bytes(begin), to = Target::bytes(begin);
+  Byte padded[Source::bytes(Source::kElements)] = {};
+  copy_bytes(padded, pass.src(0) + from, Source::bytes(count));
+  auto acc = load_source<Source, true>(padded, pass.pre);
   for (int k = 1; k < pass.n; ++k) {
-    copy_bytes(padded, pass.src(k) + begin / kShare, bytes / kShare);
-    fold<Format, Op>(acc, load_source<Format, true>(padded, pass.pre));
+    copy_bytes(padded, pass.src(k) + from, Source::bytes(count));
+    fold<Source, Op>(acc, load_source<Source, true>(padded, pass.pre));
   }
+  Byte result[Target::bytes(Target::kElements)];
   Pass inside = pass;
-  inside.dst = padded;
+  inside.dst = result;
   inside.copy = nullptr;
-  finish<Format, true>(inside, 0, acc);
-  copy_bytes(pass.dst + begin, padded, bytes);
-  if (pass.copy != nullptr) copy_bytes(pass.copy + begin, padded, bytes);
+  finish<Source, Target, true>(inside, 0, acc);
+  copy_bytes(pass.dst + to, result, Target::bytes(count));
+  if (pass.copy != nullptr) copy_bytes(pass.copy + to, result, Target::bytes(count));
 }
 
-template <typename Format, typename Op>
+// Source and Target: as what numbers lie in memory; both compute them in the same.
+template <typename Source, typename Op, typename Target = Source>
 void reduce(void* dst, void* copy, const void* const* srcs, int n, size_t count, Scale scale) {
   const Pass pass = {
       static_cast<Byte*>(dst), static_cast<Byte*>(copy), srcs, n, scale.pre, scale.post};
-  const size_t rest = count % Format::kElements;
-  const size_t end = (count - rest) * Format::kSize;
+  const size_t blocks = count / Source::kElements;
   if (scale.pre == 1.0 && scale.post == 1.0) {
-    reduce_blocks<Format, Op, false>(pass, end);
+    reduce_blocks<Source, Op, Target, false>(pass, blocks);
   } else {
-    reduce_blocks<Format, Op, true>(pass, end);
+    reduce_blocks<Source, Op, Target, true>(pass, blocks);
   }
-  if (rest != 0) reduce_rest<Format, Op>(pass, end, rest * Format::kSize);
+  const size_t begin = blocks * Source::kElements;
+  if (begin < count) reduce_rest<Source, Op, Target>(pass, begin, count - begin);
 }
 
-#define SIRTAKI_FLOATS(...)                                                      \
-  {reduce<__VA_ARGS__, Sum>, reduce<__VA_ARGS__, Min>, reduce<__VA_ARGS__, Max>, \
-   reduce<__VA_ARGS__, Product>}
+// ---- the tables ----
 
-#define SIRTAKI_INTEGERS(...)                                                   \
-  {reduce<Integer<__VA_ARGS__>, Sum>,    reduce<Integer<__VA_ARGS__>, Min>,     \
-   reduce<Integer<__VA_ARGS__>, Max>,    reduce<Integer<__VA_ARGS__>, Product>, \
-   reduce<Integer<__VA_ARGS__>, BitAnd>, reduce<Integer<__VA_ARGS__>, BitOr>,   \
-   reduce<Integer<__VA_ARGS__>, BitXor>}
+#define SIRTAKI_FOLDS(Source, Target)                                                     \
+  {reduce<Source, Sum, Target>, reduce<Source, Min, Target>, reduce<Source, Max, Target>, \
+   reduce<Source, Product, Target>}
+
+#define SIRTAKI_FLOATS(Format) SIRTAKI_FOLDS(Format, Format)
+
+#define SIRTAKI_INTEGERS(T)                                                               \
+  {reduce<Integers<T>, Sum>,     reduce<Integers<T>, Min>,    reduce<Integers<T>, Max>,   \
+   reduce<Integers<T>, Product>, reduce<Integers<T>, BitAnd>, reduce<Integers<T>, BitOr>, \
+   reduce<Integers<T>, BitXor>}
 
 // Bool is 0 or 1 once loaded, so "or" is the maximum and "and" the minimum.
-#define SIRTAKI_BOOLS                                                            \
-  {reduce<Bool, Max>, reduce<Bool, Min>, reduce<Bool, Max>,   reduce<Bool, Min>, \
-   reduce<Bool, Min>, reduce<Bool, Max>, reduce<Bool, BitXor>}
+#define SIRTAKI_BOOLS                                                                \
+  {reduce<Bools, Max>, reduce<Bools, Min>, reduce<Bools, Max>,   reduce<Bools, Min>, \
+   reduce<Bools, Min>, reduce<Bools, Max>, reduce<Bools, BitXor>}
 
-#define SIRTAKI_KERNELS                                         \
-  {                                                             \
-    {SIRTAKI_BOOLS,                                             \
-     SIRTAKI_INTEGERS(uint8_t, uint8_t),                        \
-     SIRTAKI_INTEGERS(int8_t, uint8_t),                         \
-     SIRTAKI_INTEGERS(int16_t, uint16_t),                       \
-     SIRTAKI_INTEGERS(int32_t, uint32_t),                       \
-     SIRTAKI_INTEGERS(int64_t, uint64_t),                       \
-     SIRTAKI_FLOATS(Float16),                                   \
-     SIRTAKI_FLOATS(Brain16),                                   \
-     SIRTAKI_FLOATS(Float<float>),                              \
-     SIRTAKI_FLOATS(Float<double>)},                            \
-    {                                                           \
-      SIRTAKI_TILES(Float<float>), SIRTAKI_TILES(Float<double>) \
-    }                                                           \
+#define SIRTAKI_COMPLEX(Parts) \
+  {reduce<Complex<Parts>, Sum>, nullptr, nullptr, reduce<Complex<Parts>, ComplexProduct>}
+
+// `Code` encodes and decodes numbers of `dtype`, which `Format` reduces.
+#define SIRTAKI_CODEC_OF_16_BITS(Code, dtype, Format) \
+  {1,                                                 \
+   2,                                                 \
+   dtype,                                             \
+   reduce<Float32, Sum, Halves<Code>>,                \
+   SIRTAKI_FOLDS(Halves<Code>, Float32),              \
+   SIRTAKI_FLOATS(Format)}
+
+#define SIRTAKI_CODEC_OF_BLOCKS(Coded)                                          \
+  {                                                                             \
+    Coded::kElements, Coded::kBytes, Dtype::kF32, reduce<Float32s, Sum, Coded>, \
+        {reduce<Coded, Sum, Float32s>}, {                                       \
+      reduce<Coded, Sum>                                                        \
+    }                                                                           \
   }
+
+#define SIRTAKI_CODECS                                       \
+  {SIRTAKI_CODEC_OF_16_BITS(HalfCode, Dtype::kF16, Float16), \
+   SIRTAKI_CODEC_OF_16_BITS(BrainCode, Dtype::kBF16, Brain16), SIRTAKI_CODEC_OF_BLOCKS(Int8)}
+
+#define SIRTAKI_KERNELS                                                                            \
+  {{SIRTAKI_BOOLS, SIRTAKI_INTEGERS(uint8_t), SIRTAKI_INTEGERS(int8_t), SIRTAKI_INTEGERS(int16_t), \
+    SIRTAKI_INTEGERS(int32_t), SIRTAKI_INTEGERS(int64_t), SIRTAKI_FLOATS(Float16),                 \
+    SIRTAKI_FLOATS(Brain16), SIRTAKI_FLOATS(Float32), SIRTAKI_FLOATS(Float64),                     \
+    SIRTAKI_INTEGERS(uint16_t), SIRTAKI_INTEGERS(uint32_t), SIRTAKI_INTEGERS(uint64_t),            \
+    SIRTAKI_COMPLEX(Halves<HalfCode>), SIRTAKI_COMPLEX(Float32), SIRTAKI_COMPLEX(Float64)},        \
+   {SIRTAKI_TILES(float), SIRTAKI_TILES(double)},                                                  \
+   SIRTAKI_CODECS}
 
 }  // namespace
 }  // namespace sirtaki

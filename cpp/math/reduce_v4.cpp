@@ -5,12 +5,11 @@
 #endif
 
 #define SIRTAKI_VECTOR_BYTES 64
-#include "math/codec_kernels.h"
+#include "math/reduce_kernels.h"
 
 namespace sirtaki {
 
 constinit const Kernels kKernelsV4 = SIRTAKI_KERNELS;
-constinit const Codec kCodecsV4[] = SIRTAKI_CODECS;
 
 }  // namespace sirtaki
 

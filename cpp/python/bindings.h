@@ -11,7 +11,6 @@ void bind_heap(nanobind::module_& m);
 void bind_launches(nanobind::module_& m);
 void bind_links(nanobind::module_& m);
 void bind_math(nanobind::module_& m);
-void bind_numbers(nanobind::module_& m);
 void bind_options(nanobind::module_& m);
 void bind_requests(nanobind::module_& m);
 

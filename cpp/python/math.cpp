@@ -1,10 +1,13 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "collectives/kinds.h"
+#include "collectives/op.h"
 #include "math/codec.h"
 #include "python/bindings.h"
 
@@ -42,6 +45,16 @@ void give_back_lost(int codec, uintptr_t numbers, uintptr_t residual, size_t cou
   feed_back(*found, reinterpret_cast<float*>(numbers), reinterpret_cast<float*>(residual), count);
 }
 
+/// The numbers of things by their names.
+template <class Enum, class Name>
+nb::dict numbers(int count, Name name_of) {
+  nb::dict result;
+  for (int number = 0; number < count; ++number) {
+    result[name_of(static_cast<Enum>(number))] = number;
+  }
+  return result;
+}
+
 }  // namespace
 
 void bind_math(nb::module_& m) {
@@ -52,6 +65,16 @@ void bind_math(nb::module_& m) {
         "Whether numbers that travel in this format can be reduced so.");
   m.def("feed_back", &give_back_lost, "codec"_a, "numbers"_a, "residual"_a, "count"_a,
         "Error feedback on float32 at addresses; see math/codec.h.");
+
+  const auto name_of = [](auto value) { return name(value); };
+  m.attr("KINDS") = numbers<Kind>(kKindCount, [](Kind kind) { return traits_of(kind).name; });
+  m.attr("DTYPES") = numbers<Dtype>(kDtypeCount, name_of);
+  nb::list bytes;
+  for (int d = 0; d < kDtypeCount; ++d) bytes.append(size_of(static_cast<Dtype>(d)));
+  m.attr("DTYPE_BYTES") = nb::tuple(bytes);
+  m.attr("REDUCIBLE_DTYPES") = kReducibleCount;
+  m.attr("REDUCTIONS") = numbers<ReduceOp>(kReduceOpCount, name_of);
+  m.attr("CODECS") = numbers<CodecId>(kCodecCount, name_of);
 }
 
 }  // namespace sirtaki

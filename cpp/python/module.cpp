@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "math/reduce_levels.h"
 #include "python/bindings.h"
 #include "transport/host_tree.h"
 #include "transport/memory/region.h"
@@ -62,7 +61,6 @@ NB_MODULE(_core, m) {
   bind_engine(m);
   bind_heap(m);
   bind_math(m);
-  bind_numbers(m);
 }
 
 }  // namespace sirtaki

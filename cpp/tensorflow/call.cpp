@@ -15,10 +15,7 @@ int32_t dtype_of(int type) {
       {kHalf, SIRTAKI_F16},   {kBfloat16, SIRTAKI_BF16}, {kFloat, SIRTAKI_F32},
       {kDouble, SIRTAKI_F64}, {kUint16, SIRTAKI_U16},    {kUint32, SIRTAKI_U32},
       {kUint64, SIRTAKI_U64}, {kComplex64, SIRTAKI_C64}, {kComplex128, SIRTAKI_C128}};
-  for (const auto& [its, ours] : kTypes) {
-    if (its == type) return ours;
-  }
-  return -1;
+  return dtype_in(kTypes, type);
 }
 
 /// A mismatch is answered with the code by which Horovod's programs know it. No code here is
@@ -34,13 +31,7 @@ std::vector<int64_t> shape_of(const TF_Tensor* tensor) {
   return shape;
 }
 
-/// Where nothing is, for tensors without elements.
-char nothing;
-
-void* data_of(const TF_Tensor* tensor) {
-  void* data = TF_TensorData(tensor);
-  return data == nullptr ? &nothing : data;
-}
+void* data_of(const TF_Tensor* tensor) { return place_of(TF_TensorData(tensor)); }
 
 Tensor input_of(TF_OpKernelContext* context, int index, TF_Status* status) {
   TF_Tensor* tensor = nullptr;
@@ -70,7 +61,7 @@ void Call::start(TF_OpKernelContext* context, const Attributes& attributes, int 
 // ---- Before ----
 
 bool Call::take(int inputs, TF_Status* status) {
-  const bool splits = attributes_.kind == SIRTAKI_ALLTOALL;
+  const bool splits = attributes_.request.kind == SIRTAKI_ALLTOALL;
   const int tensors = inputs - (splits ? 1 : 0);
   shapes_.reserve(static_cast<size_t>(tensors));
   for (int index = 0; index < tensors; ++index) {
@@ -87,7 +78,8 @@ bool Call::take_tensor(int index, TF_Status* status) {
   const auto& shape = shapes_.emplace_back(shape_of(input.get()));
   sirtaki_tensor& tensor = tensors_.emplace_back(
       sirtaki_tensor{data_of(input.get()), nullptr, shape.data(), shape.size()});
-  if (attributes_.kind == SIRTAKI_ALLREDUCE || attributes_.kind == SIRTAKI_BROADCAST) {
+  if (attributes_.request.kind == SIRTAKI_ALLREDUCE ||
+      attributes_.request.kind == SIRTAKI_BROADCAST) {
     // TensorFlow forwards what nobody else holds: for a while that is us.
     const void* before = tensor.input;
     input.reset();
@@ -128,37 +120,14 @@ bool Call::take_splits(int index, TF_Status* status) {
 void Call::submit() {
   sirtaki_world* world = engine_table->current();
   if (world == nullptr) {
-    fail(kFailedPrecondition, "Horovod has not been initialized; use hvd.init().");
-    end();
-    return;
+    fail(kFailedPrecondition, kNoWorld);
+    return end();
   }
-  const sirtaki_request request{
-      .struct_size = sizeof(sirtaki_request),
-      .kind = attributes_.kind,
-      .dtype = tensors_.empty() ? SIRTAKI_U8 : dtype_of(type_),
-      .reduce = attributes_.reduce,
-      .root = attributes_.root,
-      .set = attributes_.set,
-      .codec = attributes_.codec,
-      .prescale = attributes_.prescale,
-      .postscale = attributes_.postscale,
-      .name = attributes_.name.data(),
-      .name_bytes = attributes_.name.size(),
-      .tensors = tensors_.data(),
-      .tensor_count = tensors_.size(),
-      .splits = splits_.data(),
-      .split_count = splits_.size(),
-      .allocate =
-          [](void* call, size_t tensor, const int64_t* shape, size_t dimensions, size_t bytes) {
-            return static_cast<Call*>(call)->allocate(tensor, shape, dimensions, bytes);
-          },
-      .done = [](void* call,
-                 sirtaki_operation* operation) { static_cast<Call*>(call)->finish(operation); },
-      .user = this,
-      .patience_ns = sirtaki::patience_ns(bytes_),
-  };
-  engine_table->release(engine_table->submit(world, &request));
-  engine_table->release_world(world);
+  sirtaki_request request = attributes_.request;
+  request.dtype = tensors_.empty() ? SIRTAKI_U8 : dtype_of(type_);
+  request.splits = splits_.data();
+  request.split_count = splits_.size();
+  begin(*engine_table, world, request, attributes_.name, tensors_, bytes_, this);
 }
 
 void* Call::allocate(size_t tensor, const int64_t* shape, size_t dimensions, size_t bytes) {
@@ -177,11 +146,11 @@ void Call::finish(const sirtaki_operation* operation) {
   const int32_t status = engine_table->status(operation);
   if (status != SIRTAKI_OK) {
     fail(code_of(status), engine_table->message(operation));
-  } else if (attributes_.kind == SIRTAKI_ALLTOALL) {
+  } else if (attributes_.request.kind == SIRTAKI_ALLTOALL) {
     size_t count = 0;
     const int64_t* rows = engine_table->received_splits(operation, &count);
     give(1, std::vector<int32_t>(rows, rows + count), 1);
-  } else if (attributes_.kind == SIRTAKI_JOIN) {
+  } else if (attributes_.request.kind == SIRTAKI_JOIN) {
     give(0, {engine_table->value(operation)}, 0);
   }
   end();

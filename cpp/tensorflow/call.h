@@ -12,14 +12,8 @@ namespace sirtaki::tf {
 
 /// What a node of a graph says of its operation.
 struct Attributes {
-  int32_t kind = 0;
   std::string name{};
-  int32_t reduce = 0;
-  int32_t root = 0;
-  int32_t set = 0;
-  int32_t codec = SIRTAKI_CODEC_OWN;
-  double prescale = 1;
-  double postscale = 1;
+  sirtaki_request request{};  ///< as far as the node tells it
 };
 
 /// The engine's interface, given by Python; null before.
@@ -39,6 +33,10 @@ class Call {
   static void start(TF_OpKernelContext* context, const Attributes& attributes, int tickets,
                     std::function<void()> done);
 
+  /// For the engine alone.
+  void* allocate(size_t tensor, const int64_t* shape, size_t dimensions, size_t bytes);
+  void finish(const sirtaki_operation* operation);
+
  private:
   Call(TF_OpKernelContext* context, const Attributes& attributes, std::function<void()> done)
       : context_(context), attributes_(attributes), done_(std::move(done)) {}
@@ -49,8 +47,6 @@ class Call {
   bool take_splits(int index, TF_Status* status);
 
   void submit();
-  void* allocate(size_t tensor, const int64_t* shape, size_t dimensions, size_t bytes);
-  void finish(const sirtaki_operation* operation);
   /// Gives what an operation tells besides tensors.
   void give(int output, const std::vector<int32_t>& values, int dimensions);
 

@@ -122,14 +122,15 @@ template <int32_t kKind>
 void* create(TF_OpKernelConstruction* node) {
   const Status status;
   auto attributes = std::make_unique<Attributes>();
-  attributes->kind = kKind;
   attributes->name = text(node, "tensor_name", status);
-  attributes->reduce = static_cast<int32_t>(integer(node, "reduce_op", status));
-  attributes->root = static_cast<int32_t>(integer(node, "root_rank", status));
-  attributes->set = static_cast<int32_t>(integer(node, "process_set", status));
-  attributes->codec = static_cast<int32_t>(integer(node, "codec", status));
-  attributes->prescale = factor(node, "prescale_bits", status);
-  attributes->postscale = factor(node, "postscale_bits", status);
+  sirtaki_request& request = attributes->request;
+  request.kind = kKind;
+  request.reduce = static_cast<int32_t>(integer(node, "reduce_op", status));
+  request.root = static_cast<int32_t>(integer(node, "root_rank", status));
+  request.set = static_cast<int32_t>(integer(node, "process_set", status));
+  request.codec = static_cast<int32_t>(integer(node, "codec", status));
+  request.prescale = factor(node, "prescale_bits", status);
+  request.postscale = factor(node, "postscale_bits", status);
   if (!status.ok()) TF_OpKernelConstruction_Failure(node, status);
   return attributes.release();
 }

@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "half_numbers.h"
 #include "math/codec.h"
-#include "math/half.h"
 #include "math/reduce.h"
 
 // The rules of math/reduce.h, one element after another, in the plainest way.

@@ -1,14 +1,16 @@
 // What frameworks allocate tensors with: large aligned blocks are the arena's. All others are the C
 // library's, and so is malloc.
 
+#include <dlfcn.h>
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
-#include "heap/preload/next.h"
 #include "heap/preload/process.h"
 
 namespace {
@@ -17,8 +19,49 @@ using sirtaki::heap::Arena;
 using sirtaki::heap::is_served;
 using sirtaki::heap::kDataAlignment;
 using sirtaki::heap::kLarge;
-using sirtaki::heap::next;
 using sirtaki::heap::process_arena;
+
+/// The functions of malloc's family that programs would have without us, of those that are ours.
+struct Next {
+  void* (*realloc)(void*, size_t);
+  void* (*memalign)(size_t, size_t);
+  void* (*aligned_alloc)(size_t, size_t);
+  int (*posix_memalign)(void**, size_t, size_t);
+  size_t (*malloc_usable_size)(void*);
+  void (*free)(void*);
+};
+
+// What the dynamic linker may call while it looks for the functions: what it frees stays.
+constexpr Next kNone{[](void*, size_t) -> void* { return nullptr; },
+                     [](size_t, size_t) -> void* { return nullptr; },
+                     [](size_t, size_t) -> void* { return nullptr; },
+                     [](void**, size_t, size_t) { return ENOMEM; },
+                     [](void*) { return size_t{0}; },
+                     [](void*) {}};
+
+constinit Next found{};
+// None until all are found: by then there is one thread, the linker's.
+constinit std::atomic<const Next*> current{nullptr};
+
+template <typename Function>
+void find(Function& function, const char* name) {
+  function = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+/// Finds them by its first call.
+const Next& next() {
+  const Next* known = current.load(std::memory_order_acquire);
+  if (known != nullptr) return *known;
+  current.store(&kNone, std::memory_order_relaxed);
+  find(found.realloc, "realloc");
+  find(found.memalign, "memalign");
+  find(found.aligned_alloc, "aligned_alloc");
+  find(found.posix_memalign, "posix_memalign");
+  find(found.malloc_usable_size, "malloc_usable_size");
+  find(found.free, "free");
+  current.store(&found, std::memory_order_release);
+  return found;
+}
 
 /// Null: not the arena's, or it has no room.
 void* from_arena(size_t alignment, size_t bytes) {

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "heap/heap.h"
+
 namespace sirtaki::heap {
 namespace {
 
@@ -112,12 +114,30 @@ __attribute__((constructor)) void start() {
   if (is_preloaded() && is_python()) leave_preload();
 }
 
+/// See sirtaki_heap.
+const char* reason() { return *arena.why_none() != '\0' ? arena.why_none() : why.data(); }
+
+constexpr sirtaki_heap kTable{
+    SIRTAKI_HEAP_VERSION,
+    [](void** base, uint64_t* span, int* fd) { return arena.arena(base, span, fd); },
+    [](const void* p, uint64_t bytes) { return arena.holds(p, bytes) ? 1 : 0; },
+    [](const void* p, uint64_t bytes) { arena.abandon(p, bytes); },
+    [](uint64_t bytes) -> void* {
+      return bytes == 0 ? nullptr : arena.allocate(bytes, kDataAlignment);
+    },
+    [](void* p) { arena.release(p); },
+    [](sirtaki_heap_figures* out) { arena.figures(out); },
+    [] { return reason(); },
+};
+
 }  // namespace
 
 Arena& process_arena() { return arena; }
 
 bool is_served() { return served; }
 
-const char* reason() { return *arena.why_none() != '\0' ? arena.why_none() : why.data(); }
-
 }  // namespace sirtaki::heap
+
+extern "C" __attribute__((visibility("default"))) const sirtaki_heap* sirtaki_heap_v1(void) {
+  return &sirtaki::heap::kTable;
+}

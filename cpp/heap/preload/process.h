@@ -15,7 +15,4 @@ Arena& process_arena();
 /// Whether frameworks get the arena's blocks; until the constructor has run they do not.
 bool is_served();
 
-/// See sirtaki_heap.
-const char* reason();
-
 }  // namespace sirtaki::heap

@@ -14,7 +14,7 @@
 #include "ffi/table.h"
 #include "python/bindings.h"
 #include "python/callback_backend.h"
-#include "python/engine/engine_parts.h"
+#include "python/engine/held_engine.h"
 #include "python/kept.h"
 
 namespace nb = nanobind;

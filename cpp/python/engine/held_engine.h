@@ -46,4 +46,15 @@ void wait_and_check(HeldEngine& engine, Handle& handle, nanobind::object& keep);
 /// One whose number is added to `completions`, if there are any, when it is done.
 std::shared_ptr<Handle> handle_for(std::shared_ptr<Completions> completions, int64_t number);
 
+/// What a Python caller wants done; used up by the engine that it is given to.
+struct PythonRequest {
+  Submission submission;
+  bool waits;
+};
+
+/// Methods of the engine's class, one function for each subject.
+void bind_messages(nanobind::class_<HeldEngine>& engine);
+void bind_states(nanobind::module_& m, nanobind::class_<HeldEngine>& engine);
+void bind_timings(nanobind::class_<HeldEngine>& engine);
+
 }  // namespace sirtaki

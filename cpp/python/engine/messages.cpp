@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "pairs/message.h"
-#include "python/engine/engine_parts.h"
+#include "python/engine/held_engine.h"
 #include "python/kept.h"
 
 namespace nb = nanobind;

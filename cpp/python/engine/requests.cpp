@@ -8,7 +8,7 @@
 
 #include "collectives/kinds.h"
 #include "python/bindings.h"
-#include "python/engine/engine_parts.h"
+#include "python/engine/held_engine.h"
 #include "python/kept.h"
 
 namespace nb = nanobind;

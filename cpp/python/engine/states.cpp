@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/observe/rank_state.h"
-#include "python/engine/engine_parts.h"
+#include "python/engine/held_engine.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -2,7 +2,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "base/clock.h"
-#include "python/engine/engine_parts.h"
+#include "python/engine/held_engine.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -92,7 +92,7 @@ TEST_CASE("all SIMD levels encode alike, whatever the bits and the number of the
     for (const Level level : testing::levels()) {
       CAPTURE(name(id));
       CAPTURE(static_cast<int>(level));
-      const Codec& codec = *find_codec_for_level(level, id);
+      const Codec& codec = *find_codec(*find_kernels(level), id);
       for (const size_t count : {size_t{0}, size_t{1}, size_t{60}, size_t{61}, size_t{63},
                                  size_t{64}, size_t{121}, count_of(floats)}) {
         CAPTURE(count);
@@ -162,7 +162,7 @@ TEST_CASE("encoded numbers are folded in float32, in order, and may be encoded a
             CAPTURE(name(id));
             CAPTURE(static_cast<int>(level));
             CAPTURE(sources.size());
-            const Codec& codec = *find_codec_for_level(level, id);
+            const Codec& codec = *find_codec(*find_kernels(level), id);
             check_decoding(decode_fn(codec, op), op, sources, wide, scale);
             check_recoding(codec, id, op, sources, wide, scale);
           }
@@ -176,7 +176,7 @@ TEST_CASE("every codec has kernels, and whole blocks in a line") {
   for (int id = 1; id < kCodecCount; ++id) {
     CAPTURE(name(static_cast<CodecId>(id)));
     const Codec& codec = *find_codec(static_cast<CodecId>(id));
-    const bool encodes = codec.encode != nullptr;
+    const bool encodes = codec.encoder != nullptr;
     CHECK(encodes);
     CHECK(has_reduction(static_cast<CodecId>(id), ReduceOp::kSum));
     CHECK(kCodecLine % codec.block_bytes == 0);

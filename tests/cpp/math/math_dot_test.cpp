@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "doctest/doctest.h"
-#include "math/half.h"
+#include "half_numbers.h"
 #include "math/reduce.h"
 #include "math/reduce_levels.h"
 #include "math_levels.h"
@@ -35,7 +35,7 @@ std::array<double, 3> products(Level level, Dtype dtype, const std::vector<doubl
   const auto right = as(dtype, b);
   const void* const sources[] = {left.data(), right.data()};
   double gram[4] = {};
-  add_gram_for_level(level, gram, dtype, sources, 2, a.size());
+  add_gram(*find_kernels(level), gram, dtype, sources, 2, a.size());
   return {gram[0], gram[1], gram[3]};
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("every source is multiplied with itself and each one behind it, howeve
         for (int k = 0; k < n; ++k) sources.push_back(as(dtype, std::vector<double>(1500, k + 1)));
         for (const auto& source : sources) pointers.push_back(source.data());
         std::vector<double> gram(static_cast<size_t>(n * n), 7);
-        add_gram_for_level(level, gram.data(), dtype, pointers.data(), n, 1500);
+        add_gram(*find_kernels(level), gram.data(), dtype, pointers.data(), n, 1500);
         for (int i = 0; i < n; ++i) {
           for (int j = 0; j < n; ++j) {
             const double expected = i <= j ? 7 + 1500 * (i + 1) * (j + 1) : 7;

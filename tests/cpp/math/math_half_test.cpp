@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "doctest/doctest.h"
-#include "math/half.h"
+#include "half_numbers.h"
 
 namespace sirtaki {
 namespace {

@@ -83,7 +83,7 @@ void check_against_reference(Level level, Dtype dtype, ReduceOp op, int n, size_
 
   Bytes dst(expected.size());
   Bytes copy(expected.size());
-  const ReduceFn reduce = reduce_fn_for_level(level, dtype, op);
+  const ReduceFn reduce = reduce_fn(*find_kernels(level), dtype, op);
   reduce(dst.data(), nullptr, pointers(sources).data(), n, count, scale);
   CHECK(dst == expected);
   dst.assign(dst.size(), 0xee);
@@ -131,8 +131,8 @@ TEST_CASE("all SIMD levels agree bit for bit on any bits, NaNs compared as one")
           CAPTURE(static_cast<int>(level));
           CAPTURE(static_cast<int>(op));
           Bytes dst(expected.size());
-          reduce_fn_for_level(level, dtype, op)(dst.data(), nullptr, pointers(sources).data(), 3,
-                                                kCount, scale);
+          reduce_fn(*find_kernels(level), dtype, op)(dst.data(), nullptr, pointers(sources).data(),
+                                                     3, kCount, scale);
           reference::unify_nans(dtype, dst);
           CHECK(dst == expected);
         }
@@ -154,9 +154,9 @@ TEST_CASE("the destination and the copy may be any of the sources") {
         for (size_t own = 0; own < n; ++own) {
           std::vector<Bytes> work = sources;
           const size_t other = (own + 1) % n;
-          reduce_fn_for_level(level, dtype, ReduceOp::kSum)(work[own].data(), work[other].data(),
-                                                            pointers(work).data(),
-                                                            static_cast<int>(n), kCount, {});
+          reduce_fn(*find_kernels(level), dtype, ReduceOp::kSum)(
+              work[own].data(), work[other].data(), pointers(work).data(), static_cast<int>(n),
+              kCount, {});
           CHECK(work[own] == expected);
           CHECK(work[other] == expected);
         }
@@ -184,7 +184,8 @@ TEST_CASE("buffers need no alignment and nothing beside them is written") {
         const void* const srcs[] = {first.data() + 1, sources[1].data()};
         Bytes dst(size + 2, 0xee);
         Bytes copy(size + 2, 0xee);
-        reduce_fn_for_level(level, dtype, op)(dst.data() + 1, copy.data() + 1, srcs, 2, count, {});
+        reduce_fn(*find_kernels(level), dtype, op)(dst.data() + 1, copy.data() + 1, srcs, 2, count,
+                                                   {});
         CHECK(dst == expected);
         CHECK(copy == expected);
       }
