@@ -25,7 +25,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     """
     settings = job.settings
     require_system()
-    if any(plan.argv is None for plan in job.plans):
+    if not all(plan.way for plan in job.plans):
         require_command(settings.command, {**os.environ, **settings.forwarded}.get("PATH"))
     outputs = Outputs(
         len(settings.slots),
@@ -37,11 +37,10 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     )
     outputs.prepare()
     if settings.verbose:
-        for line in describe(settings):
+        for line in describe(settings, os.environ):
             outputs.say(line)
-    hosts = job.hosts(os.environ)
     some_wait = partial(job.server.forms_world, Membership.of(0, range(len(settings.slots))))
-    with room_for(_open_files(job)):
+    with job.hosts(os.environ) as hosts, room_for(_open_files(job)):
         supervisor = Supervisor(
             hosts, outputs, signals, settings.start_timeout, some_wait, settings.verbose
         )
@@ -51,6 +50,6 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
 def _open_files(job: Job) -> int:
     """How many files we open: streams of the ranks here, of hosts, connections to the store."""
     settings = job.settings
-    here = sum(len(plan.slots) for plan in job.plans if plan.argv is None)
+    here = sum(len(plan.slots) for plan in job.plans if not plan.way)
     copies = 0 if settings.output_directory is None else STREAMS_OF_A_RANK * len(settings.slots)
     return STREAMS_OF_A_RANK * here + 3 * len(job.plans) + len(settings.slots) + copies

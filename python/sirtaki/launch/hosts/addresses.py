@@ -35,6 +35,18 @@ def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
     return sorted(leading)
 
 
+def all_addresses(chosen: Sequence[str]) -> list[str]:
+    """Return all addresses of this machine that other hosts may use, IPv4 and IPv6.
+
+    chosen: names of interfaces that alone count. Raises LaunchError when there is none.
+    """
+    present = _by_interface()
+    found = _of_interfaces(chosen) if chosen else [a for own in present.values() for a in own]
+    if not found:
+        raise LaunchError("this machine has no address that other hosts can reach")
+    return sorted(found)
+
+
 def require_interfaces(chosen: Sequence[str]) -> None:
     """Raise LaunchError when this machine has none of the interfaces that were chosen."""
     present = {interface.name: list(interface.addresses) for interface in _present()}

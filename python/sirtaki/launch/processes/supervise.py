@@ -9,6 +9,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
@@ -17,13 +18,14 @@ from sirtaki.launch.output.first_error import PATIENCE_SECONDS, Errors
 from sirtaki.launch.output.output import Outputs, RankStream
 from sirtaki.launch.processes.events import Event, HostProcesses
 from sirtaki.launch.processes.frames import STREAMS
-from sirtaki.launch.processes.outcome import Outcome, failure_of
+from sirtaki.launch.processes.outcome import Outcome, failure_of, signal_name
 from sirtaki.launch.processes.signals import SignalWatch, obey
 
 _READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
+_LATE_SECONDS = 0.5
 ABSENT_SECONDS = 2.0
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
@@ -56,7 +58,7 @@ class Supervisor:
         self._absent: list[HostProcesses] = []
         self._name_absent_at: float | None = None
         self._refusals: dict[str, Event] = {}
-        self._starting = {rank for host in hosts for rank in host.ranks}
+        self._starting = {process.id for host in hosts for process in host.planned}
         self._start_by = time.monotonic() + start_timeout
         self._start_timeout = start_timeout
         self._some_wait = some_wait
@@ -89,8 +91,13 @@ class Supervisor:
                 )
             self._connect()
             while self._open:
-                for key, _ in self._selector.select(self._patience()):
+                patience = self._patience()
+                began = time.monotonic()
+                for key, _ in self._selector.select(patience):
                     key.data()
+                if patience is not None and time.monotonic() - began > patience + _LATE_SECONDS:
+                    # We were stopped, and so may be other hosts, by a scheduler.
+                    self._resume()
                 self._check_time()
             self._drain()
             self._outcome.first_error = self._errors.first(self._failed, self._asked)
@@ -122,9 +129,9 @@ class Supervisor:
         if self._absent or self._ending or self._refusals:
             return
         # Rank 0 is on the first of the hosts.
-        master_port = self._hosts[0].free_port()
+        port = {"MASTER_PORT": str(self._hosts[0].free_port())}
         for host in self._hosts:
-            host.start(master_port)
+            host.start([replace(each, defaults={**each.defaults, **port}) for each in host.planned])
             if host not in self._open:
                 self._watch(host)
 
@@ -235,11 +242,7 @@ class Supervisor:
     def _take_trouble(self, host: HostProcesses, event: Event) -> None:
         """The host or a rank on it is no use to the job."""
         if event.kind == "failed":
-            self._break_off(
-                f"rank {event.rank} on {host.host}: cannot execute the command: "
-                f"{os.strerror(event.code)}",
-                CANNOT_EXECUTE,
-            )
+            self._break_off(f"rank {event.rank} on {host.host}: {event.text}", CANNOT_EXECUTE)
         elif event.kind == "refused":
             self._refusals[host.host] = event
             if host in self._absent:
@@ -247,11 +250,18 @@ class Supervisor:
             # Others may have the same reason; one list of all is more use than the first alone.
             soon = time.monotonic() + _LAST_CALL_SECONDS if self._absent else 0.0
             self._start_by = min(self._start_by, soon)
+        elif event.kind == "cancelled":
+            if not self._ending:
+                self._break_off(
+                    f"host {host.host} was told to end by {signal_name(event.code)}: the job was "
+                    "cancelled, its time was over, or a host of it failed"
+                )
         else:
-            ranks = ", ".join(map(str, host.ranks))
-            message = f"host {host.host} (ranks {ranks}) was lost: {event.text}"
-            self._running -= set(host.ranks)
-            if self._outcome.signal_number is not None or self._broken is not None:
+            ranks = [process.id for process in host.planned]
+            named = ", ".join(map(str, ranks))
+            message = f"host {host.host} (ranks {named}) was lost: {event.text}"
+            self._running -= set(ranks)
+            if self._outcome != Outcome() or self._broken is not None:
                 self._report(message)
             else:
                 self._break_off(message)
@@ -357,6 +367,9 @@ class Supervisor:
         for host in self._hosts:
             host.pause()
         os.kill(os.getpid(), signal.SIGSTOP)
+        self._resume()
+
+    def _resume(self) -> None:
         for host in self._hosts:
             host.resume()
 
@@ -368,7 +381,9 @@ class Supervisor:
     def pass_on(self, number: int) -> bool:
         """See `Signalled`."""
         for host in self._hosts:
-            host.pass_on(number)
+            for process in host.planned:
+                if process.id in self._running:
+                    host.signal(process.id, number)
         return bool(self._running)
 
     def end(self, number: int) -> None:

@@ -16,6 +16,8 @@ import pytest
 
 from sirtaki.launch.errors import JobError
 from sirtaki.launch.output.output import Outputs
+from sirtaki.launch.processes.channels import ProgramChannel
+from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.frames import SILENCE_SECONDS
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.remote import RemoteProcesses
@@ -38,18 +40,11 @@ class SlowReader(io.StringIO):
 def host(
     code: str, ranks: Mapping[int, Mapping[str, str]], bind_to: str | None = None
 ) -> RemoteProcesses:
-    job = {
-        "command": python(code),
-        "environment": {},
-        "ranks": ranks,
-        "defaults": {rank: {} for rank in ranks},
-        "bind_to": bind_to,
-        "folder": "/",
-        "secret": "00" * 32,
-        "grace": 0.3,
-    }
-    agent = [sys.executable, "-m", "sirtaki.launch.processes.agent"]
-    return RemoteProcesses("there", list(ranks), agent, job, lambda code, lines: f"{code} {lines}")
+    job = HostJob(python(code), {}, "/", len(ranks), bytes(32), 0.3, bind_to)
+    planned = [Process(rank, place, ranks[rank], {}) for place, rank in enumerate(ranks)]
+    argv = [sys.executable, "-m", "sirtaki.launch.processes.agent"]
+    channel = ProgramChannel(argv, lambda code, lines: f"{code} {lines}")
+    return RemoteProcesses("there", planned, channel, job)
 
 
 class PollFd(ctypes.Structure):
@@ -80,7 +75,9 @@ def test_a_host_is_not_given_up_because_the_reader_of_the_output_was_slow() -> N
 
 def test_a_host_that_does_not_answer_is_named_while_it_is_waited_for() -> None:
     shown = io.StringIO()
-    silent = RemoteProcesses("far", [1], ["sleep", "600"], {}, lambda code, lines: "")
+    channel = ProgramChannel(["sleep", "600"], lambda code, lines: "")
+    job = HostJob([], {}, "/", 1, bytes(32), 0.3)
+    silent = RemoteProcesses("far", [Process(1, 0, {}, {})], channel, job)
     hosts = [host("pass", {0: {}}), silent]
     late = ABSENT_SECONDS + 0.5
     with pytest.raises(JobError, match="no answer from far within"):
