@@ -78,6 +78,16 @@ def call(job: Mapping[str, Any], secret: bytes, number: int) -> socket.socket:
     return sock
 
 
+def _take_all_cores() -> None:
+    """Run on all CPUs of the step: Slurm may bind a task to as many as one task asks for.
+
+    srun can be told not to, and complains about that where it binds nothing. The step's cgroup, not
+    this, is what keeps us off other jobs' cores.
+    """
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
 def serve(job: Mapping[str, Any], secret: bytes, number: int) -> None:
     """Be the agent of a host until the job is over."""
     relay = secure(call(job, secret, number))
@@ -85,7 +95,10 @@ def serve(job: Mapping[str, Any], secret: bytes, number: int) -> None:
         # Nothing else may take what is for us.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         ours = relay.socket.fileno()
-        Agent(ours, os.dup(ours), signals, together=_STEP in os.environ).run()
+        together = _STEP in os.environ
+        if together:
+            _take_all_cores()
+        Agent(ours, os.dup(ours), signals, together).run()
         relay.finish(time.monotonic() + _FLUSH_SECONDS)
 
 

@@ -30,6 +30,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 _KILL_INTERVAL = 0.01
+_TOGETHER_SECONDS = 0.1
 # Processes that sit in the kernel do not even die of SIGKILL; do not wait for them for ever.
 _KILL_PATIENCE = 10.0
 # Scripts redirect descriptors of one digit, and shells keep theirs from 10 on.
@@ -203,11 +204,15 @@ class Guardian:
             self._start(processes)
         elif name == b"signal":
             self._signal(*map(int, arguments))
-        elif name == b"interrupt":
-            self._interrupt()
-        elif self._terminate_at is None:
-            # What was interrupted has its grace first.
-            self._terminate()
+        else:
+            if self._together:
+                # Who has told the launcher may be about to tell all of us.
+                time.sleep(_TOGETHER_SECONDS)
+            if name == b"interrupt":
+                self._interrupt()
+            elif self._terminate_at is None:
+                # What was interrupted has its grace first.
+                self._terminate()
         if name == b"kill":
             self._kill_at = time.monotonic()
         return bool(word)

@@ -18,7 +18,8 @@ from sirtaki.launch.output.first_error import PATIENCE_SECONDS, Errors
 from sirtaki.launch.output.output import Outputs, RankStream
 from sirtaki.launch.processes.events import Event, HostProcesses
 from sirtaki.launch.processes.frames import STREAMS
-from sirtaki.launch.processes.outcome import Outcome, failure_of, signal_name
+from sirtaki.launch.processes.outcome import Failure, Outcome, signal_name
+from sirtaki.launch.processes.policy import FirstFailureEnds, Policy, Verdict
 from sirtaki.launch.processes.signals import SignalWatch, obey
 
 _READ_BYTES = 1 << 16
@@ -26,6 +27,7 @@ _READ_BYTES = 1 << 16
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 _LATE_SECONDS = 0.5
+_CANCEL_SECONDS = 1.0
 ABSENT_SECONDS = 2.0
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
@@ -36,7 +38,8 @@ class Supervisor:
     hosts: at least one; no rank starts before all hosts are ready. outputs: for what ranks print,
     and sentences for the user. signals: None to leave signals to the caller. start_timeout: seconds
     for all processes to start. some_wait: whether ranks wait for others to join them. verbose: say
-    what each rank gets of its host.
+    what each rank gets of its host, and what is decided. policy: default, the first failure ends
+    the job.
     """
 
     def __init__(
@@ -47,8 +50,10 @@ class Supervisor:
         start_timeout: float,
         some_wait: Callable[[], bool],
         verbose: bool = False,
+        policy: Policy | None = None,
     ) -> None:
         self._hosts = hosts
+        self._policy = policy or FirstFailureEnds()
         self._outputs = outputs
         self._report = outputs.say
         self._signals = signals
@@ -76,6 +81,7 @@ class Supervisor:
         self._outcome = Outcome()
         self._broken: LaunchError | None = None
         self._ending = False
+        self._end_at: float | None = None
 
     def run(self) -> Outcome:
         """Watch to the end.
@@ -146,6 +152,8 @@ class Supervisor:
             deadlines.append(self._start_by)
         if self._ended and self._running and not self._ending:
             deadlines.append(time.monotonic() + _LOOK_SECONDS)
+        if self._end_at is not None:
+            deadlines.append(self._end_at)
         if self._absent and self._name_absent_at is not None:
             deadlines.append(self._name_absent_at)
         deadlines += self._held.values()
@@ -160,6 +168,9 @@ class Supervisor:
                 self._take_events(host)
         now = time.monotonic()
         self._settle(now)
+        if self._end_at is not None and now >= self._end_at:
+            self._end_at = None
+            self.end(signal.SIGTERM)
         if self._name_absent_at is not None and now > self._name_absent_at:
             self._name_absent()
         if self._starting and not self._ending and now > self._start_by:
@@ -229,8 +240,8 @@ class Supervisor:
                 if event.code != 0:
                     asked = self._ending and -event.code in _ASKING
                     (self._asked if asked else self._failed).append(event.rank)
-                    if not self._ending:
-                        self._fail(event)
+                if not self._ending:
+                    self._carry_out(self._policy.ended(event.rank, host.host, event.code))
             elif event.kind == "said":
                 self._report(f"{host.host}: {event.text}")
             elif event.kind == "done":
@@ -252,19 +263,17 @@ class Supervisor:
             self._start_by = min(self._start_by, soon)
         elif event.kind == "cancelled":
             if not self._ending:
-                self._break_off(
+                self._broken = JobError(
                     f"host {host.host} was told to end by {signal_name(event.code)}: the job was "
                     "cancelled, its time was over, or a host of it failed"
                 )
+                # The others are being told too, and are to have that once.
+                self._ending = True
+                self._end_at = time.monotonic() + _CANCEL_SECONDS
         else:
             ranks = [process.id for process in host.planned]
-            named = ", ".join(map(str, ranks))
-            message = f"host {host.host} (ranks {named}) was lost: {event.text}"
             self._running -= set(ranks)
-            if self._outcome != Outcome() or self._broken is not None:
-                self._report(message)
-            else:
-                self._break_off(message)
+            self._carry_out(self._policy.lost(host.host, ranks, event.text))
 
     def _open_output(self, event: Event) -> None:
         for name in STREAMS:
@@ -351,12 +360,26 @@ class Supervisor:
                 os.close(key.data.args[0])
         self._selector.close()
 
-    def _fail(self, event: Event) -> None:
-        failure = self._outcome.failure = failure_of(event.rank, event.code)
-        self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
-        if self._running:
-            self._report(f"Terminating remaining workers after failure of Process {failure.rank}.")
-        self.end(signal.SIGTERM)
+    def _carry_out(self, verdict: Verdict | None) -> None:
+        """End the job where the policy says so, unless it ends for another reason already."""
+        if verdict is None:
+            return
+        ends_already = self._outcome != Outcome() or self._broken is not None
+        if self._verbose and not ends_already:
+            self._report(f"decision: {verdict.symptom}, so the job is ended")
+        reason = verdict.reason
+        if isinstance(reason, Failure):
+            self._outcome.failure = reason
+            self._report(f"Process {reason.rank} exit with status code {reason.exit_code}.")
+            if self._running:
+                self._report(
+                    f"Terminating remaining workers after failure of Process {reason.rank}."
+                )
+            self.end(signal.SIGTERM)
+        elif ends_already:
+            self._report(verdict.symptom)
+        else:
+            self._break_off(str(reason))
 
     def _take_signal(self) -> None:
         assert self._signals is not None

@@ -151,13 +151,10 @@ def srun_command(job: str, hosts: int) -> list[str]:
         # One that is done with its work does not.
         "--wait=0",
         "--export=ALL",
-        # It complains about what follows where it binds nothing anyway.
-        "--quiet",
         "--input=none",
         # A plain sirtaki run may stand in a step of its own, as salloc can start one.
         "--overlap",
         # The ranks share out what the step has of each host, and are no tasks of an MPI.
-        "--cpu-bind=none",
         "--mem=0",
         "--mpi=none",
     ]

@@ -141,7 +141,7 @@ def test_only_a_step_of_several_tasks_is_parallel(variables: dict[str, str], is_
 def test_srun_starts_one_task_a_host_which_has_all_that_the_job_has_there() -> None:
     command = slurm.srun_command("7", 2)
     assert command[:4] == ["srun", "--jobid=7", "--ntasks=2", "--nodes=2"]
-    assert {"--kill-on-bad-exit=1", "--wait=0", "--cpu-bind=none", "--mem=0"} < set(command)
+    assert {"--kill-on-bad-exit=1", "--wait=0", "--mem=0"} < set(command)
     assert not [option for option in command if option.startswith("--cpus-per-task")]
 
 
