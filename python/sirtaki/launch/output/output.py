@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.output.destination import Destination, Wait, wait_until_writable
+from sirtaki.launch.output.destination import Destination, Wait
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.tracebacks import Traceback, TracebackFinder
 
@@ -164,7 +164,7 @@ class Outputs:
     """Makes the streams of all ranks of a job of `size` ranks.
 
     stdout, stderr: where lines go. directory: receives rank.<zero padded>/stdout and stderr.
-    timestamps: begin every line with the time. wait: see Destination. errors: see RankStream.
+    timestamps: begin every line with the time. errors: see RankStream.
     """
 
     def __init__(
@@ -174,12 +174,11 @@ class Outputs:
         stderr: TextIO,
         directory: str | None = None,
         timestamps: bool = False,
-        wait: Wait = wait_until_writable,
         errors: Errors | None = None,
     ) -> None:
         self.errors = errors
         self._digits = len(str(size - 1))
-        self._targets = {"stdout": Destination(stdout, wait), "stderr": Destination(stderr, wait)}
+        self._targets = {"stdout": Destination(stdout), "stderr": Destination(stderr)}
         self._directory = directory
         self._timestamps = timestamps
 

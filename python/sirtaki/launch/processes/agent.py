@@ -190,10 +190,7 @@ class Agent:
     def _take_signal(self) -> None:
         """Do as who has started us says: what asks to end is the end of the job."""
         assert self._signals is not None
-        try:
-            number = self._signals.reader.recv(1)[0]
-        except BlockingIOError:
-            return
+        number = self._signals.take()
         if number in PASSED_ON and self._processes is not None and not self._together:
             for process in self._processes.running():
                 self._processes.signal(process, number)

@@ -7,9 +7,8 @@ import functools
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from sirtaki.launch.processes.channels import READ_BYTES
 from sirtaki.launch.starters.starter import Starter
 from sirtaki.rendezvous.network import tcp_socket
 from sirtaki.rendezvous.network.serving import Peer, RejectionLog, Server
@@ -118,41 +117,18 @@ class CallChannel:
         self._socket = server.socket_of(number)
         self._number = number
         self._starter = starter
-        self._written = 0
 
-    def open(self, host: str) -> list[int]:
+    def open(self, host: str) -> socket.socket:
         """See `Channel`."""
         self._starter.begin(self._server.give_up, self._server.hang_up)
-        return [self._socket.fileno()]
+        return self._socket
 
-    def read(self, _descriptor: int) -> bytes:
-        """See `Channel`."""
-        try:
-            return self._socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
-        except ConnectionError:
-            return b""
-
-    def write(self, data: bytes) -> None:
-        """See `Channel`."""
-        self._socket.sendall(data)
-        self._written += len(data)
-
-    def flush(self, seconds: float) -> None:
+    def flush(self, sent: int, seconds: float) -> None:
         """See `Channel`."""
         relay = self._server.relays.get(self._number)
         give_up_at = time.monotonic() + seconds
-        while relay is not None and relay.passed < self._written:
-            if time.monotonic() > give_up_at:
-                return
+        while relay is not None and relay.passed < sent and time.monotonic() < give_up_at:
             time.sleep(_FLUSH_LOOK_SECONDS)
-
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """See `Channel`."""
-        try:
-            yield
-        finally:
-            self._shut(socket.SHUT_WR)
 
     def wait(self) -> int | None:
         """See `Channel`: the starter may go on for other hosts."""
@@ -173,12 +149,9 @@ class CallChannel:
     def cut(self) -> None:
         """See `Channel`."""
         self._server.give_up([self._number])
-        self._shut(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self, patiently: bool) -> None:
         """See `Channel`."""
         self._starter.release(patiently)
-
-    def _shut(self, how: int) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(how)

@@ -1,16 +1,15 @@
-"""Ways to an agent: bytes there and back, and whoever has started it."""
+"""Ways to an agent: a socket, and whoever has started it."""
 
 from __future__ import annotations
 
-import contextlib
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sirtaki.launch.errors import LaunchError
 
-READ_BYTES = 1 << 16
 _END_SECONDS = 5.0
 Explain = Callable[[int | None, Sequence[str]], str]
 
@@ -23,20 +22,11 @@ class Channel(Protocol):
 
     errors: int | None
 
-    def open(self, host: str) -> list[int]:
-        """Let the agent of a host be started; returns what to read. Raises LaunchError."""
+    def open(self, host: str) -> socket.socket:
+        """Let the agent of a host be started; returns where to talk to it. Raises LaunchError."""
 
-    def read(self, descriptor: int) -> bytes:
-        """Return what has arrived, nothing at the end. Raises BlockingIOError."""
-
-    def write(self, data: bytes) -> None:
-        """Send all of it, waiting for the other side. Raises OSError."""
-
-    def flush(self, seconds: float) -> None:
-        """Wait at most so long until what was written is out of this process."""
-
-    def writing(self) -> contextlib.AbstractContextManager[object]:
-        """End our direction, which the agent takes for the end of the job, when left."""
+    def flush(self, sent: int, seconds: float) -> None:
+        """Wait at most so long until all bytes sent so far are out of this process."""
 
     def wait(self) -> int | None:
         """Wait a little for the end of what has started the agent; returns its exit code."""
@@ -48,7 +38,7 @@ class Channel(Protocol):
         """Break it off at once."""
 
     def close(self, patiently: bool) -> None:
-        """Give everything back; patiently: let the agent end by itself."""
+        """Wait for the end of what has started the agent; patiently: let it end by itself."""
 
 
 class ProgramChannel:
@@ -63,47 +53,30 @@ class ProgramChannel:
         self.errors: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def open(self, host: str) -> list[int]:
+    def open(self, host: str) -> socket.socket:
         """Start the program, in a session of its own, out of Ctrl-C's reach."""
-        try:
-            self._process = subprocess.Popen(
-                self._argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise LaunchError(
-                f"host {host} cannot be reached: {self._argv[0]!r} here: {error.strerror}"
-            ) from None
-        assert self._process.stdout is not None
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    self._argv,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise LaunchError(
+                    f"host {host} cannot be reached: {self._argv[0]!r} here: {error.strerror}"
+                ) from None
         assert self._process.stderr is not None
         self.errors = self._process.stderr.fileno()
-        opened = [self._process.stdout.fileno(), self.errors]
-        for descriptor in opened:
-            os.set_blocking(descriptor, False)
-        return opened
+        os.set_blocking(self.errors, False)
+        return ours
 
-    def read(self, descriptor: int) -> bytes:
-        """See `Channel`."""
-        return os.read(descriptor, READ_BYTES)
-
-    def write(self, data: bytes) -> None:
-        """See `Channel`."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(data)
-        self._process.stdin.flush()
-
-    def flush(self, seconds: float) -> None:
+    def flush(self, sent: int, seconds: float) -> None:
         """See `Channel`: the program has it."""
-
-    def writing(self) -> contextlib.AbstractContextManager[object]:
-        """See `Channel`."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        return self._process.stdin
 
     def wait(self) -> int | None:
         """See `Channel`."""
@@ -121,11 +94,8 @@ class ProgramChannel:
 
     def close(self, patiently: bool) -> None:
         """See `Channel`."""
-        if self._process is None:
-            return
         if not patiently:
-            self._process.kill()
-        self.wait()
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+            self.cut()
+        if self._process is not None and self._process.stderr is not None:
+            self.wait()
+            self._process.stderr.close()

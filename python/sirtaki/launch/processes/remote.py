@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
 import queue
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,7 @@ from sirtaki.launch.processes.frames import (
     unpack_output,
 )
 
+_READ_BYTES = 1 << 16
 _KEPT_LINES = 5
 
 
@@ -37,9 +40,10 @@ class _Writer(threading.Thread):
     A thread, so that a terminal that takes no output does not make the agents believe us dead.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, sock: socket.socket) -> None:
         super().__init__(name="sirtaki-agent-writer", daemon=True)
         self._channel = channel
+        self._socket = sock
         self._frames: queue.Queue[bytes | None] = queue.Queue()
         self._silent = threading.Event()
         self._resumed = threading.Event()
@@ -63,17 +67,20 @@ class _Writer(threading.Thread):
 
     def run(self) -> None:
         # Whoever reads notices the end of the other side.
-        with contextlib.suppress(OSError, ValueError), self._channel.writing():
+        sent = 0
+        with contextlib.suppress(OSError):
             while True:
                 try:
                     frame = self._frames.get(timeout=PING_SECONDS)
                 except queue.Empty:
                     frame = pack(Kind.PING)
                 if frame is None:
+                    self._socket.shutdown(socket.SHUT_WR)
                     return
-                self._channel.write(frame)
+                self._socket.sendall(frame)
+                sent += len(frame)
                 if frame == pack(Kind.PAUSE):
-                    self._channel.flush(PING_SECONDS)
+                    self._channel.flush(sent, PING_SECONDS)
                     self._silent.set()
                     self._resumed.wait()
 
@@ -93,6 +100,7 @@ class RemoteProcesses:
         self._ranks = {process.id for process in planned}
         self._channel = channel
         self._job = job
+        self._socket: socket.socket | None = None
         self._writer: _Writer | None = None
         self._greeting: GreetingReader | None = GreetingReader()
         self._frames = FrameReader()
@@ -108,8 +116,11 @@ class RemoteProcesses:
 
     def connect(self) -> None:
         """Open the way to the agent. Raises LaunchError."""
-        self._open = self._channel.open(self.host)
-        self._writer = _Writer(self._channel)
+        self._socket = self._channel.open(self.host)
+        self._open = [self._socket.fileno()]
+        if self._channel.errors is not None:
+            self._open.append(self._channel.errors)
+        self._writer = _Writer(self._channel, self._socket)
         self._writer.start()
 
     def free_port(self) -> int:
@@ -140,7 +151,7 @@ class RemoteProcesses:
         events: list[Event] = []
         for descriptor in self.channels():
             try:
-                data = self._channel.read(descriptor)
+                data = self._read(descriptor)
             except BlockingIOError:
                 continue
             if descriptor == self._channel.errors:
@@ -150,6 +161,15 @@ class RemoteProcesses:
             if not data and descriptor in self._open:
                 self._open.remove(descriptor)
         return events
+
+    def _read(self, descriptor: int) -> bytes:
+        if descriptor == self._channel.errors:
+            return os.read(descriptor, _READ_BYTES)
+        assert self._socket is not None
+        try:
+            return self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+        except ConnectionError:
+            return b""
 
     def pause(self) -> None:
         """Let the agent not take our silence for our end."""
@@ -192,6 +212,8 @@ class RemoteProcesses:
             self._writer.put(None)
             self._channel.close(patiently=self._ready)
             self._writer.join()
+        if self._socket is not None:
+            self._socket.close()
         return True
 
     def _send(self, frame: bytes) -> None:
@@ -278,7 +300,7 @@ class RemoteProcesses:
         code = self._channel.wait()
         if self._channel.errors in self._open:
             with contextlib.suppress(BlockingIOError):
-                self._take_errors(self._channel.read(self._channel.errors))
+                self._take_errors(self._read(self._channel.errors))
         if not self._ready:
             noise = self._greeting.noise if self._greeting is not None else []
             why = self._channel.explain(code, [*noise[-_KEPT_LINES:], *self._lines])

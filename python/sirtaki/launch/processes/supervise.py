@@ -18,9 +18,9 @@ from sirtaki.launch.output.first_error import PATIENCE_SECONDS, Errors
 from sirtaki.launch.output.output import Outputs, RankStream
 from sirtaki.launch.processes.events import Event, HostProcesses
 from sirtaki.launch.processes.frames import STREAMS
-from sirtaki.launch.processes.outcome import Failure, Outcome, signal_name
+from sirtaki.launch.processes.outcome import PASSED_ON, Failure, Outcome, signal_name
 from sirtaki.launch.processes.policy import FirstFailureEnds, Policy, Verdict
-from sirtaki.launch.processes.signals import SignalWatch, obey
+from sirtaki.launch.processes.signals import SignalWatch
 
 _READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
@@ -109,7 +109,7 @@ class Supervisor:
             self._outcome.first_error = self._errors.first(self._failed, self._asked)
         except KeyboardInterrupt:
             # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
-            self.end(signal.SIGINT)
+            self._end(signal.SIGINT)
             raise
         finally:
             for host in self._hosts:
@@ -170,7 +170,7 @@ class Supervisor:
         self._settle(now)
         if self._end_at is not None and now >= self._end_at:
             self._end_at = None
-            self.end(signal.SIGTERM)
+            self._end(signal.SIGTERM)
         if self._name_absent_at is not None and now > self._name_absent_at:
             self._name_absent()
         if self._starting and not self._ending and now > self._start_by:
@@ -281,7 +281,7 @@ class Supervisor:
                 self._streams[event.rank, name] = self._outputs.open(event.rank, name)
             except LaunchError as error:
                 self._broken = self._broken or error
-                self.end(signal.SIGTERM)
+                self._end(signal.SIGTERM)
         for name, descriptor in zip(STREAMS, event.streams, strict=False):
             stream = self._streams.get((event.rank, name))
             if stream is None:
@@ -332,10 +332,10 @@ class Supervisor:
         except BrokenPipeError:
             # Nobody reads us any more: end as a program in a pipe does.
             self._outcome.signal_number = self._outcome.signal_number or signal.SIGPIPE
-            self.end(signal.SIGTERM)
+            self._end(signal.SIGTERM)
         except LaunchError as error:
             self._broken = self._broken or error
-            self.end(signal.SIGTERM)
+            self._end(signal.SIGTERM)
 
     def _wait_to_write(self, descriptor: int) -> bool:
         """Wait until output is taken, without counting that as time that processes need."""
@@ -375,17 +375,40 @@ class Supervisor:
                 self._report(
                     f"Terminating remaining workers after failure of Process {reason.rank}."
                 )
-            self.end(signal.SIGTERM)
+            self._end(signal.SIGTERM)
         elif ends_already:
             self._report(verdict.symptom)
         else:
             self._break_off(str(reason))
 
     def _take_signal(self) -> None:
-        assert self._signals is not None
-        obey(self._signals, self._outcome, self._waiter, self._report, self)
+        """Obey one signal, if there still is one: who waited to write may have taken it before.
 
-    def pause(self) -> None:
+        Ctrl-Z pauses, and what is for the ranks is passed on; the first of the others ends the job,
+        a second kills it.
+        """
+        assert self._signals is not None
+        number = self._signals.take()
+        if number is None:
+            return
+        name = signal_name(number)
+        if number == signal.SIGTSTP:
+            self._pause()
+        elif number in PASSED_ON and self._pass_on(number):
+            self._report(f"{name} received: passed on to the workers.")
+        elif number in (signal.SIGUSR1, signal.SIGUSR2):
+            self._report(f"{name} received: no worker runs yet that could take it.")
+        elif self._outcome.signal_number is None:
+            self._outcome.signal_number = number
+            self._waiter.hurry()
+            # First of all, because it may be that nobody reads what we say.
+            self._end(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+            self._report(f"{name} received: terminating all workers (once more to kill them).")
+        else:
+            for host in self._hosts:
+                host.kill()
+
+    def _pause(self) -> None:
         """Do as Ctrl-Z wants, but not before the other hosts have been told."""
         for host in self._hosts:
             host.pause()
@@ -399,29 +422,24 @@ class Supervisor:
     def _break_off(self, message: str, exit_code: int = FAILED) -> None:
         self._broken = self._broken or JobError(message, exit_code)
         self._starting.clear()
-        self.end(signal.SIGTERM)
+        self._end(signal.SIGTERM)
 
-    def pass_on(self, number: int) -> bool:
-        """See `Signalled`."""
+    def _pass_on(self, number: int) -> bool:
+        """Send a signal to the ranks; False when none runs yet."""
         for host in self._hosts:
             for process in host.planned:
                 if process.id in self._running:
                     host.signal(process.id, number)
         return bool(self._running)
 
-    def end(self, number: int) -> None:
-        """See `Signalled`."""
+    def _end(self, number: int) -> None:
+        """Let every rank end, with this signal first: SIGINT or SIGTERM."""
         self._ending = True
         for host in self._hosts:
             if number == signal.SIGINT:
                 host.interrupt()
             else:
                 host.terminate()
-
-    def kill(self) -> None:
-        """See `Signalled`."""
-        for host in self._hosts:
-            host.kill()
 
 
 def _is_overdue(host: HostProcesses) -> bool:
