@@ -31,6 +31,7 @@ from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.secret import read_secret
 
 _FLUSH_SECONDS = 5.0
+_READ_BYTES = 1 << 16
 # Slurm signals all processes of a step, the others those of the agent's session.
 _STEP = "SLURM_STEP_ID"
 
@@ -99,7 +100,13 @@ def serve(job: Mapping[str, Any], secret: bytes, number: int) -> None:
         if together:
             _take_all_cores()
         Agent(ours, os.dup(ours), signals, together).run()
-        relay.finish(time.monotonic() + _FLUSH_SECONDS)
+    # What is closed before the other side has hung up may lose what is on its way there.
+    deadline = time.monotonic() + _FLUSH_SECONDS
+    relay.socket.settimeout(_FLUSH_SECONDS)
+    with contextlib.suppress(OSError):
+        while relay.socket.recv(_READ_BYTES) and time.monotonic() < deadline:
+            pass
+    relay.finish(deadline)
 
 
 def main(arguments: list[str]) -> int:

@@ -208,13 +208,17 @@ class RemoteProcesses:
 
     def close(self) -> bool:
         """Hang up, which ends what still runs there, and wait for what has started the agent."""
+        self._hang_up()
         if self._writer is not None:
-            self._writer.put(None)
             self._channel.close(patiently=self._ready)
             self._writer.join()
         if self._socket is not None:
             self._socket.close()
         return True
+
+    def _hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.put(None)
 
     def _send(self, frame: bytes) -> None:
         if self._writer is not None:
@@ -285,6 +289,7 @@ class RemoteProcesses:
             return Event(kind)
         if kind == "done":
             self._over = True
+            self._hang_up()
             return Event("done")
         raise FrameError(f"there is no event {kind!r}")
 
