@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import secrets
+import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sirtaki.launch.errors import LaunchError
+import sirtaki
+from sirtaki.launch.errors import JobError, LaunchError
+from sirtaki.launch.output.output import Outputs
+from sirtaki.launch.processes import calling
 from sirtaki.launch.processes.calling import call, host_and_count
-from sirtaki.launch.processes.calls import AgentServer, secure
+from sirtaki.launch.processes.calls import AgentServer, CallChannel, secure
+from sirtaki.launch.processes.events import HostJob, Process
+from sirtaki.launch.processes.outcome import Outcome
+from sirtaki.launch.processes.remote import RemoteProcesses
+from sirtaki.launch.processes.supervise import Supervisor
+from sirtaki.launch.starters.shared_folder import JOB, create_folder, write_private
+from sirtaki.launch.starters.shared_folder import SECRET as SECRET_FILE
+from sirtaki.launch.starters.starter import Starter
 from sirtaki.rendezvous.trust import auth
+from tests.single.launching import Job, python
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -123,6 +141,49 @@ def test_an_agent_that_cannot_connect_names_what_it_tried_and_a_firewall() -> No
     for where in ("127.0.0.1", "[::1]"):
         assert f"{where}:{port}: [Errno " in str(refused.value)
     assert "a firewall lets no connection from this host in there" in str(refused.value)
+
+
+GOT = """
+import signal, time
+got = []
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, lambda *_: got.append(1))
+print("up", flush=True)
+while not got: time.sleep(0.01)
+time.sleep(0.3)
+print("got", len(got), flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_that_only_an_agent_gets_reaches_its_ranks(
+    office: Office, job: Job, tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = create_folder(tmp_path, "job")
+    write_private(folder / SECRET_FILE, SECRET)
+    told = {**office.job, "version": sirtaki.__version__, "hosts": 2}
+    write_private(folder / JOB, json.dumps(told).encode())
+    argv = [sys.executable, str(calling.__file__), str(folder), "0"]
+    channel = CallChannel(office.server, 0, Starter(argv, job.environment, [0]))
+    ranks = [Process(rank, rank, {}, {}) for rank in (0, 1)]
+    what = HostJob(python(GOT), {}, "/", 2, SECRET, 5.0)
+    shown = io.StringIO()
+
+    def send() -> None:
+        while shown.getvalue().count("up") < 2:
+            time.sleep(0.01)
+        (agent,) = [pid for pid, command in job.processes().items() if "calling.py" in command]
+        os.kill(agent, number)
+
+    threading.Thread(target=send, daemon=True).start()
+    hosts = [RemoteProcesses("a", ranks, channel, what)]
+    supervisor = Supervisor(hosts, Outputs(2, shown, shown), None, 30.0, lambda: False)
+    if number == signal.SIGUSR1:
+        assert supervisor.run() == Outcome()
+    else:
+        with pytest.raises(JobError, match="host a was told to end by SIGTERM: the job was"):
+            supervisor.run()
+    assert shown.getvalue().count("<stdout>:got 1\n") == 2, shown.getvalue()
 
 
 @pytest.mark.parametrize(
