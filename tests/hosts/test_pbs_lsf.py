@@ -194,5 +194,5 @@ def test_a_dry_run_shows_jsrun(allocation: Allocation) -> None:
     allocation.lsf([a, *[b] * 4, *[c] * 4], jsrun=True)
     allocation.variables["SIRTAKI_GPUS_PER_RANK"] = "2"
     done = allocation.run("--dry-run", "-np", "4", "true")
-    expected = "--nrs=4 --rs_per_host=2 --tasks_per_rs=1 --cpu_per_rs=2 --gpu_per_rs=2 "
+    expected = "--nrs=2 --rs_per_host=1 --tasks_per_rs=1 --cpu_per_rs=4 --bind=rs --gpu_per_rs=4 "
     assert f"start: jsrun {expected}" in done.stdout, done.stderr

@@ -199,14 +199,14 @@ def test_the_last_rank_that_fails_is_named_too(run: Run) -> None:
     assert "Process name: rank 1 on node2\nExit code: 5\n" in done.stderr
 
 
-def test_a_task_whose_runner_is_killed_is_named(run: Run) -> None:
-    """Nobody records the end of such a rank."""
+def test_a_host_whose_guardian_is_killed_is_named(run: Run) -> None:
+    """Nobody reports the end of such a rank."""
     what = "os.kill(os.getppid(), signal.SIGKILL)"
     (run.folder / "train.py").write_text(ONE.format(rank=1, what=what))
     done = run.salloc("-N2 --ntasks-per-node=2", f"{RUN} {sys.executable} train.py")
     assert done.returncode == 1
-    assert "rank 1 on node1" in done.stderr
-    assert "ended without a word" in done.stderr
+    lost = "host node1 (ranks 0, 1) was lost: the process that watches the workers was killed"
+    assert lost in done.stderr
     run.expect_nothing_left()
 
 
@@ -261,6 +261,29 @@ def test_a_signal_to_the_launcher_ends_everything(run: Run, number: signal.Signa
     run.slurm.do("kill", f"-{number.name.removeprefix('SIG')}", pid)
     run.wait_for(f"end: {128 + number}")
     run.marked.wait_until_gone()
+
+
+@pytest.mark.parametrize("name", ["USR1", "TERM", "INT"])
+def test_what_slurm_signals_reaches_each_rank_once(run: Run, name: str) -> None:
+    code = (
+        "import signal, time\n"
+        "got = []\n"
+        f"signal.signal(signal.SIG{name}, lambda *_: got.append(1))\n"
+        "print('ready', flush=True)\n"
+        "while not got: time.sleep(0.01)\n"
+        "time.sleep(0.5)\n"
+        "print('got', len(got), flush=True)\n"
+    )
+    (run.folder / "train.py").write_text(code)
+    command = f"{RUN} {sys.executable} train.py"
+    job = run.sbatch("-N2 --ntasks-per-node=2", command, "echo end: $?")
+    run.wait_for("(?s)(ready.*){4}")
+    run.slurm.do("scancel", f"--signal={name}", job)
+    text = run.wait_for(r"end: \d")
+    assert text.count("<stdout>:got 1\n") == 4, text
+    assert ("was cancelled" in text) == (name != "USR1")
+    assert f"end: {int(name != 'USR1')}\n" in text
+    run.expect_nothing_left()
 
 
 def test_ranks_may_save_something_when_they_are_to_end(run: Run) -> None:
@@ -318,7 +341,7 @@ def test_the_secret_is_seen_by_nobody(run: Run) -> None:
     )
     (run.folder / "train.py").write_text(code)
     done = run.salloc("-N2", f"{RUN} {sys.executable} train.py")
-    assert lines_of(done.stdout) == ["32 0o600 0o700 []"] * 2, done.stderr
+    assert lines_of(done.stdout) == ["32 0o600 0o500 []"] * 2, done.stderr
 
 
 def test_a_submitted_job_runs(run: Run) -> None:
@@ -389,5 +412,6 @@ def test_training_ends_when_a_host_is_cut_off(run: Run) -> None:
     run.wait_for("(?s)(sum 6.*){3}")
     run.slurm.cut(3)
     text = run.wait_for("the end: 1")
-    assert re.search(r"PeerLostError.*node3", text)
+    # Its peers notice, and so does the launcher, about as soon.
+    assert re.search(r"PeerLostError.*node3|host node3 \(ranks 2\) was lost", text)
     run.marked.wait_until_gone()

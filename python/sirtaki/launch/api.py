@@ -30,14 +30,14 @@ from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.output.tracebacks import shortened_text
 from sirtaki.launch.plan import Job
 from sirtaki.launch.processes.outcome import Failure
-from sirtaki.launch.scheduled.folder import (
+from sirtaki.launch.starters.allocation import as_flag, find_allocation
+from sirtaki.launch.starters.shared_folder import (
     SECRET,
     create_folder,
     remove_folder,
     shared_directory,
     write_private,
 )
-from sirtaki.launch.starters.allocation import as_flag, find_allocation
 from sirtaki.launch.starters.ssh import Ssh
 from sirtaki.rendezvous.stores.store import open_store
 

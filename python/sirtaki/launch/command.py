@@ -20,7 +20,7 @@ from sirtaki.launch.output.first_error import FirstError
 from sirtaki.launch.plan import Job, describe
 from sirtaki.launch.processes.outcome import Failure, Outcome
 from sirtaki.launch.processes.signals import SignalWatch
-from sirtaki.launch.starters.allocation import Allocation, take_allocation
+from sirtaki.launch.starters.allocation import take_allocation
 
 
 def run(arguments: Sequence[str], prog: str) -> int:
@@ -56,18 +56,16 @@ def run_parsed(args: argparse.Namespace, prog: str) -> int:
     """Start the job that the flags describe; see `run`. Raises LaunchError."""
     bring_in_config(args, lambda text: _say(f"{prog}: warning: {text}"))
     allocation = take_allocation(args, os.environ)
-    if allocation is not None:
-        return _launch_scheduled(allocation, args)
-    settings = make_settings(args, os.environ)
+    settings = make_settings(args, os.environ, allocation)
     if settings.mpi is not None:
         # Here, because other jobs start faster without it.
         from sirtaki.launch.starters import mpi
 
         return mpi.run(settings, os.environ)
-    if args.mpi_args or args.binding_args:
+    if allocation is None and (args.mpi_args or args.binding_args):
         _say(f"{prog}: --mpi-args and --binding-args have no effect here")
     if settings.dry_run:
-        _show("\n".join(describe(settings)))
+        _show("\n".join(describe(settings, os.environ)))
         return 0
     return _launch(settings)
 
@@ -92,20 +90,6 @@ def _launch(settings: Settings) -> int:
     job = Job(settings)
     with SignalWatch() as signals, job.server:
         outcome = run_job(job, sys.stdout, sys.stderr, signals)
-    return _exit_code(outcome, settings)
-
-
-def _launch_scheduled(allocation: Allocation, args: argparse.Namespace) -> int:
-    # Here, because jobs outside of allocations start faster without it.
-    from sirtaki.launch.scheduled import job as scheduled
-
-    settings = scheduled.scheduled_settings(allocation, args, os.environ)
-    if settings.dry_run:
-        _show("\n".join(scheduled.describe(allocation, settings, os.environ)))
-        return 0
-    with SignalWatch() as signals:
-        errors = Destination(sys.stderr)
-        outcome = scheduled.run_scheduled(allocation, settings, os.environ, errors, signals)
     return _exit_code(outcome, settings)
 
 

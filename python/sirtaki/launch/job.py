@@ -25,7 +25,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     """
     settings = job.settings
     require_system()
-    if any(plan.argv is None for plan in job.plans):
+    if not all(plan.way for plan in job.plans):
         require_command(settings.command, {**os.environ, **settings.forwarded}.get("PATH"))
     outputs = Outputs(
         len(settings.slots),
@@ -38,11 +38,10 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     )
     outputs.prepare()
     if settings.verbose:
-        for line in describe(settings):
+        for line in describe(settings, os.environ):
             outputs.say(line)
-    hosts = job.hosts(os.environ)
     some_wait = partial(job.server.forms_world, Membership.of(0, range(len(settings.slots))))
-    with room_for(_open_files(job)):
+    with job.hosts(os.environ) as hosts, room_for(_open_files(job)):
         supervisor = Supervisor(
             hosts, outputs, signals, settings.start_timeout, some_wait, settings.verbose
         )
@@ -52,7 +51,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
 def _open_files(job: Job) -> int:
     """How many files we open: streams of the ranks here, of hosts, connections to the store."""
     settings = job.settings
-    here = sum(len(plan.slots) for plan in job.plans if plan.argv is None)
+    here = sum(len(plan.slots) for plan in job.plans if not plan.way)
     directories = (settings.output_directory, settings.tee)
     kinds = sum(directory is not None for directory in directories)
     copies = kinds * STREAMS_OF_A_RANK * len(settings.slots)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +17,15 @@ from sirtaki.launch.cores.binding import describe_share, shares_here
 from sirtaki.launch.cores.shared_heap import described
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.settings import Settings, uses_tls
-from sirtaki.launch.hosts.addresses import own_addresses, require_interfaces
+from sirtaki.launch.hosts.addresses import all_addresses, own_addresses, require_interfaces
 from sirtaki.launch.hosts.environment import base_environment, rank_environment, sent_environment
 from sirtaki.launch.hosts.slots import Slot, is_local
 from sirtaki.launch.hosts.torch_variables import torch_environment
-from sirtaki.launch.processes.events import HostProcesses
+from sirtaki.launch.processes.channels import ProgramChannel
+from sirtaki.launch.processes.events import HostJob, HostProcesses, Process
 from sirtaki.launch.processes.local import LocalProcesses
 from sirtaki.launch.processes.remote import RemoteProcesses
+from sirtaki.launch.starters.shared_folder import shared_directory
 from sirtaki.launch.starters.ssh import explain_end, ssh_command
 from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY, UnixStoreServer
 
@@ -34,15 +37,20 @@ if TYPE_CHECKING:
     JobServer: TypeAlias = UnixStoreServer | TcpStoreServer
 
 _SECRET_BYTES = 32
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class HostPlan:
-    """The ranks of one host. argv: what reaches it, None for this machine."""
+    """The ranks of one host.
+
+    way: what reaches it, "" for this machine. argv: program and arguments for it alone.
+    """
 
     host: str
     slots: list[Slot]
-    argv: list[str] | None
+    way: str = ""
+    argv: list[str] | None = None
 
 
 def plan_hosts(settings: Settings) -> list[HostPlan]:
@@ -50,31 +58,42 @@ def plan_hosts(settings: Settings) -> list[HostPlan]:
     plans = []
     key = settings.ssh.identity_file
     for host, slots in settings.by_host().items():
-        argv = None
-        if not is_local(host):
-            if key is not None and not Path(key).is_file():
-                raise LaunchError(f"the key for ssh, {key!r}, is not a file here")
+        if settings.allocation is not None:
+            plans.append(HostPlan(host, slots, settings.allocation.starter))
+        elif is_local(host):
+            plans.append(HostPlan(host, slots))
+        elif key is not None and not Path(key).is_file():
+            raise LaunchError(f"the key for ssh, {key!r}, is not a file here")
+        else:
             argv = ssh_command(settings.ssh, host, settings.start_timeout)
-        plans.append(HostPlan(host, slots, argv))
+            plans.append(HostPlan(host, slots, "ssh", argv))
     return plans
 
 
 def store_addresses(settings: Settings, plans: Sequence[HostPlan]) -> list[str]:
-    """Where on this machine the ranks can meet; nowhere when all of them are here."""
-    remote = [plan.host for plan in plans if plan.argv is not None]
+    """Where on this machine the ranks can meet; nowhere when it is the only host and starts them.
+
+    A scheduler's ranks reach any address of their own host.
+    """
+    remote = [plan.host for plan in plans if plan.way]
+    if settings.allocation is not None:
+        # The own name often means loopback.
+        remote = [host for host in remote if not is_local(host)]
     if remote:
         return own_addresses(remote, settings.interfaces)
     if settings.interfaces:
         require_interfaces(settings.interfaces)
-    return []
+    return [] if settings.allocation is None else [_LOOPBACK]
 
 
-def master_address(first: HostPlan, addresses: Sequence[str]) -> str:
+def master_address(settings: Settings, first: HostPlan, addresses: Sequence[str]) -> str:
     """Return where the other ranks reach the host of rank 0. addresses: see `store_addresses`."""
-    if first.argv is not None:
+    if settings.allocation is not None and len(first.slots) == len(settings.slots):
+        return _LOOPBACK
+    if first.way:
         return first.host
     # Sooner one that every program understands.
-    return min(addresses, key=lambda address: ":" in address, default="127.0.0.1")
+    return min(addresses, key=lambda address: ":" in address, default=_LOOPBACK)
 
 
 class Job:
@@ -87,9 +106,9 @@ class Job:
         self.settings = settings
         self.plans = plan_hosts(settings)
         self.secret = secrets.token_bytes(_SECRET_BYTES)
-        addresses = store_addresses(settings, self.plans)
-        self._master = master_address(self.plans[0], addresses)
-        self.server = self._make_server(addresses)
+        self._addresses = store_addresses(settings, self.plans)
+        self._master = master_address(settings, self.plans[0], self._addresses)
+        self.server = self._make_server(self._addresses)
 
     def _make_server(self, addresses: list[str]) -> JobServer:
         if not addresses:
@@ -106,39 +125,69 @@ class Job:
         server.put(LAUNCHED_HOSTS_KEY, launched_hosts(self.settings))
         return server
 
-    def hosts(self, environ: Mapping[str, str]) -> list[HostProcesses]:
-        """Make the processes of all hosts. environ: what we have ourselves."""
-        return [self._processes(plan, environ) for plan in self.plans]
+    @contextlib.contextmanager
+    def hosts(self, environ: Mapping[str, str]) -> Iterator[list[HostProcesses]]:
+        """Be ready for the processes of all hosts. environ: what we have ourselves."""
+        allocation, settings = self.settings.allocation, self.settings
+        if allocation is None:
+            yield [self._processes(plan, environ) for plan in self.plans]
+            return
+        # Here, because jobs outside of allocations start faster without it.
+        from sirtaki.launch.starters import scheduler
+
+        addresses = self._addresses
+        if addresses != [_LOOPBACK]:
+            addresses = all_addresses(settings.interfaces)
+        variables = scheduler.environment_of_ranks(allocation, settings, environ)
+        by_host = settings.by_host()
+        with scheduler.called_agents(
+            allocation, settings, environ, self.secret, addresses
+        ) as channels:
+            hosts: list[HostProcesses] = []
+            for plan, channel in zip(self.plans, channels, strict=True):
+                cpus, gpus = scheduler.cpus_and_gpus(allocation, plan.host, environ)
+                own = [scheduler.variables_of_rank(allocation, s, by_host) for s in plan.slots]
+                job = replace(self._host_job(plan, variables), cpus=cpus, gpus=gpus)
+                hosts.append(RemoteProcesses(plan.host, self._planned(plan, own), channel, job))
+            yield hosts
 
     def _processes(self, plan: HostPlan, environ: Mapping[str, str]) -> HostProcesses:
         settings = self.settings
         variables = {**settings.variables, **settings.forwarded}
-        ranks = {slot.rank: rank_environment(slot, self.server.address) for slot in plan.slots}
-        defaults = {slot.rank: torch_environment(slot, self._master) for slot in plan.slots}
+        planned = self._planned(plan)
         if plan.argv is None:
-            base = base_environment(environ, variables)
-            return LocalProcesses(
-                plan.host,
-                settings.command,
-                base,
-                ranks,
-                defaults,
-                settings.bind_to,
-                self.secret,
-                settings.grace,
+            job = self._host_job(plan, base_environment(environ, variables))
+            return LocalProcesses(plan.host, planned, job)
+        channel = ProgramChannel(plan.argv, partial(explain_end, settings.ssh))
+        job = self._host_job(plan, sent_environment(environ, variables))
+        return RemoteProcesses(plan.host, planned, channel, job)
+
+    def _planned(
+        self, plan: HostPlan, more: Sequence[Mapping[str, str]] | None = None
+    ) -> list[Process]:
+        """The processes of a host. more: variables of each."""
+        address = self.server.address
+        return [
+            Process(
+                slot.rank,
+                slot.local_rank,
+                {**rank_environment(slot, address), **(more[slot.local_rank] if more else {})},
+                torch_environment(slot, self._master),
             )
-        job = {
-            "command": settings.command,
-            "environment": sent_environment(environ, variables),
-            "ranks": ranks,
-            "defaults": defaults,
-            "folder": working_folder(environ),
-            "bind_to": settings.bind_to,
-            "secret": self.secret.hex(),
-            "grace": settings.grace,
-        }
-        explain = partial(explain_end, settings.ssh)
-        return RemoteProcesses(plan.host, list(ranks), plan.argv, job, explain)
+            for slot in plan.slots
+        ]
+
+    def _host_job(self, plan: HostPlan, environment: Mapping[str, str]) -> HostJob:
+        settings = self.settings
+        return HostJob(
+            command=settings.command,
+            environment=environment,
+            folder=working_folder(os.environ),
+            places=len(plan.slots),
+            secret=self.secret,
+            grace=settings.grace,
+            bind_to=settings.bind_to,
+        )
 
 
 def _shares(plan: HostPlan, settings: Settings) -> list[str]:
@@ -172,24 +221,34 @@ def working_folder(environ: Mapping[str, str]) -> str:
     return str(Path.cwd())
 
 
-def describe(settings: Settings) -> list[str]:
-    """Say in lines what a dry run would have started."""
+def describe(settings: Settings, environ: Mapping[str, str]) -> list[str]:
+    """Say in lines what a dry run would have started. Raises LaunchError."""
     plans = plan_hosts(settings)
     addresses = store_addresses(settings, plans)
-    lines = []
+    allocation = settings.allocation
+    lines = [] if allocation is None else [f"{allocation.scheduler} job {allocation.job}"]
     for plan in plans:
         ranks = ", ".join(str(slot.rank) for slot in plan.slots)
-        way = "this machine" if plan.argv is None else "by ssh"
-        lines.append(f"host {plan.host}: ranks {ranks} ({way})")
-        if settings.dry_run and plan.argv is None:
+        where = f"by {plan.way}" if plan.way else "this machine"
+        if allocation is None:
+            lines.append(f"host {plan.host}: ranks {ranks} ({where})")
+        else:
+            lines.append(f"host {plan.host} ({where}): ranks {ranks}")
+        if settings.dry_run and not plan.way:
             lines += _shares(plan, settings)
     lines.append(f"interfaces: {', '.join(settings.interfaces) or 'those on the way to the hosts'}")
     where = f"tcp:{','.join(addresses)}, a free port" if addresses else "a Unix socket"
     lines.append(f"rendezvous: {where}")
     lines += [f"start: {shlex.join(plan.argv)}" for plan in plans if plan.argv is not None]
+    if allocation is not None:
+        from sirtaki.launch.starters import scheduler
+
+        folder = shared_directory(environ) / "<job>"
+        start = scheduler.plan_start(allocation, settings, environ, folder)
+        lines += [f"start: {shlex.join(command)}" for command in start.commands]
     lines += [f"variable {name}={value}" for name, value in sorted(settings.variables.items())]
     # Their values may be secrets.
     lines += [f"variable {name} (-x)" for name in sorted(settings.forwarded)]
-    lines.append(f"folder: {working_folder(os.environ)}")
+    lines.append(f"folder: {working_folder(environ)}")
     lines.append(f"command: {shlex.join(settings.command)}")
     return lines

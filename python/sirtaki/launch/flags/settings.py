@@ -14,6 +14,8 @@ from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.options import KNOBS, LOG_TIME, SWITCHES, decimal
 from sirtaki.launch.hosts.environment import forwarded_variables, take_assignments
 from sirtaki.launch.hosts.slots import Host, Slot, allocate, join_local, parse_hosts, read_hostfile
+from sirtaki.launch.starters import lsf
+from sirtaki.launch.starters.allocation import Allocation
 from sirtaki.launch.starters.ssh import Ssh
 
 DEFAULT_START_TIMEOUT = 30.0
@@ -47,7 +49,8 @@ class Settings:
     reached. interfaces: the network interfaces to use, none for those on the way to the hosts.
     bind_to: as --bind-to says, None when it was not given. start_timeout, grace: seconds.
     output_directory, tee: where copies of the output go. dry_run: only say what would be done. mpi:
-    mpirun starts the job.
+    mpirun starts the job. allocation: of the scheduler whose program starts agents on the hosts,
+    None where ssh does.
     """
 
     slots: list[Slot]
@@ -65,6 +68,7 @@ class Settings:
     verbose: bool = False
     dry_run: bool = False
     mpi: MpiArguments | None = None
+    allocation: Allocation | None = None
 
     def by_host(self) -> dict[str, list[Slot]]:
         """The slots of each host, hosts in the order of their ranks."""
@@ -89,9 +93,13 @@ def bring_in_config(args: argparse.Namespace, warn: Callable[[str], object]) -> 
             setattr(args, name, value)
 
 
-def make_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
-    """Check the parsed flags. Raises LaunchError."""
+def make_settings(
+    args: argparse.Namespace, environ: Mapping[str, str], allocation: Allocation | None = None
+) -> Settings:
+    """Check the parsed flags. allocation: in which the job runs. Raises LaunchError."""
     values = vars(args)
+    if allocation is not None and args.controller == "jsrun":
+        values = {**values, "controller": None}
     refuse_elastic(values)
     mpi = mpi_arguments(values)
     command = list(args.command)
@@ -107,7 +115,7 @@ def make_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Setti
     variables.update(network_variables(interfaces, args.tcp, args.tls))
     if args.start_timeout is not None:
         variables["HOROVOD_START_TIMEOUT"] = f"{args.start_timeout:g}"
-    slots = place(args.num_proc, args.hosts, args.hostfile)
+    slots = place(args.num_proc, args.hosts, args.hostfile, allocation)
     return Settings(
         slots=slots,
         command=command,
@@ -124,6 +132,7 @@ def make_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> Setti
         verbose=args.verbose,
         dry_run=args.dry_run,
         mpi=mpi,
+        allocation=allocation,
     )
 
 
@@ -175,8 +184,16 @@ def _words(flag: str, text: object) -> tuple[str, ...]:
         raise LaunchError(f"{flag}={text!r}: {error}") from None
 
 
-def place(size: int, hosts: str | None, hostfile: str | None) -> list[Slot]:
-    """Give every rank its place, on localhost unless told otherwise. Raises LaunchError."""
+def place(
+    size: int, hosts: str | None, hostfile: str | None, allocation: Allocation | None = None
+) -> list[Slot]:
+    """Give every rank its place, on localhost unless told otherwise. Raises LaunchError.
+
+    allocation: in which the job runs; what was given has narrowed it.
+    """
+    if allocation is not None:
+        spread = lsf.jsrun_slots if allocation.starter == "jsrun" else allocate
+        return spread(allocation.hosts, size)
     if hosts is not None:
         listed = parse_hosts(hosts)
     elif hostfile is not None:

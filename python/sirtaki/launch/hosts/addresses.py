@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.rendezvous.network.interfaces import Interface, interfaces
+from sirtaki.rendezvous.network.tcp_socket import listen
 
 # Nothing is sent to it: connecting a datagram socket only asks the system for the route.
 _ANY_PORT = 9
@@ -33,6 +34,28 @@ def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
     if not leading:
         raise LaunchError("this machine has no address that other hosts can reach")
     return sorted(leading)
+
+
+def all_addresses(chosen: Sequence[str]) -> list[str]:
+    """Return all addresses of this machine that other hosts may use now, IPv4 and IPv6.
+
+    chosen: names of interfaces that alone count. Raises LaunchError when there is none.
+    """
+    present = _by_interface()
+    found = _of_interfaces(chosen) if chosen else [a for own in present.values() for a in own]
+    usable = [address for address in sorted(set(found)) if _can_listen(address)]
+    if not usable:
+        raise LaunchError("this machine has no address that other hosts can reach")
+    return usable
+
+
+def _can_listen(address: str) -> bool:
+    # One that has just been given to the interface may still be checked by the system.
+    try:
+        listen(address).close()
+    except OSError:
+        return False
+    return True
 
 
 def require_interfaces(chosen: Sequence[str]) -> None:

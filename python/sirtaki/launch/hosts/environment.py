@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.slots import Slot
@@ -51,12 +51,17 @@ def base_environment(environ: Mapping[str, str], variables: Mapping[str, str]) -
 
 def sent_environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """Return what all workers of another host get: of our environment only what is listed."""
-    allowed = {
-        name: value
-        for name, value in environ.items()
-        if (name.startswith(_SENT_PREFIXES) or name in _SENT_NAMES) and not _SECRET.search(name)
-    }
+    allowed = {name: value for name, value in environ.items() if _is_sent(name)}
     return base_environment(allowed, variables)
+
+
+def _is_sent(name: str) -> bool:
+    return (name.startswith(_SENT_PREFIXES) or name in _SENT_NAMES) and not _SECRET.search(name)
+
+
+def is_private(name: str, forwarded: Container[str]) -> bool:
+    """Tell whether a variable may be a secret, by its name or because -x has named it."""
+    return bool(_SECRET.search(name)) or (name in forwarded and not _is_sent(name))
 
 
 def forwarded_variables(requests: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:

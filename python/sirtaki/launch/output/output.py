@@ -11,7 +11,7 @@ from typing import BinaryIO, TextIO, cast
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.output.colours import in_colour_of_rank
-from sirtaki.launch.output.destination import Destination, Wait, wait_until_writable
+from sirtaki.launch.output.destination import Destination, Wait
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.tracebacks import Traceback, TracebackFinder
 
@@ -170,7 +170,7 @@ class Outputs:
 
     stdout, stderr: where lines go. directory: receives rank.<zero padded>/stdout and stderr. tee:
     another, which receives rank.<zero padded>.log with both streams. timestamps: begin every line
-    with the time. wait: see Destination. errors: see RankStream.
+    with the time. errors: see RankStream.
     """
 
     def __init__(
@@ -180,13 +180,12 @@ class Outputs:
         stderr: TextIO,
         directory: str | None = None,
         timestamps: bool = False,
-        wait: Wait = wait_until_writable,
         errors: Errors | None = None,
         tee: str | None = None,
     ) -> None:
         self.errors = errors
         self._digits = len(str(size - 1))
-        self._targets = {"stdout": Destination(stdout, wait), "stderr": Destination(stderr, wait)}
+        self._targets = {"stdout": Destination(stdout), "stderr": Destination(stderr)}
         self._directory = directory
         self._tee = tee
         self._timestamps = timestamps

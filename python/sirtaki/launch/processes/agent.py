@@ -1,10 +1,9 @@
 """Starts and ends the ranks of a host for a launcher on another.
 
-Run as `python -m sirtaki.launch.processes.agent`.
-
-The launcher is at the other end of standard input and output. The job comes in as a frame, with
-the secret; after that standard input is the lifeline: when it ends, or nothing comes through it for
-some seconds, the ranks are ended.
+The launcher is at the other end of two descriptors: those of ssh where the launcher reaches this
+host with `python -m sirtaki.launch.processes.agent`, else of a connection that `calling` has made.
+The job comes in as a frame, with the secret; after that the descriptor is the lifeline: when it
+ends, or nothing comes through it for some seconds, the ranks are ended.
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ import contextlib
 import math
 import os
 import selectors
+import signal
 import sys
 import time
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import sirtaki
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.torch_variables import free_port
-from sirtaki.launch.processes.events import Event
+from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.launch.processes.frames import (
     PING_SECONDS,
     SILENCE_SECONDS,
@@ -33,7 +33,9 @@ from sirtaki.launch.processes.frames import (
     pack,
     pack_json,
     pack_output,
-    unpack_json,
+    unpack_job,
+    unpack_signal,
+    unpack_start,
 )
 from sirtaki.launch.processes.local import (
     LocalProcesses,
@@ -42,22 +44,32 @@ from sirtaki.launch.processes.local import (
     require_system,
 )
 from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
-from sirtaki.launch.processes.outcome import PASSED_ON
+from sirtaki.launch.processes.outcome import PASSED_ON, signal_name
+from sirtaki.launch.processes.signals import SignalWatch
 
 _READ_BYTES = 1 << 16
 # More is not taken from the ranks until the launcher has read some: they wait, as at a full pipe.
 _MOST_UNSENT_BYTES = 1 << 20
+# A scheduler may have signalled a rank before us.
+_LATE_SECONDS = 0.1
+_ENDING = {signal.SIGINT: Kind.INTERRUPT, signal.SIGTERM: Kind.TERMINATE}
 
 
 class Agent:
     """One job on this host, from the greeting to the last process.
 
-    reader, writer: descriptors towards the launcher, which the agent sets to non-blocking.
+    reader, writer: descriptors towards the launcher, which the agent sets to non-blocking. signals:
+    those that who has started us sends, None where that is nobody's business. together: it sends
+    them to the ranks too.
     """
 
-    def __init__(self, reader: int, writer: int) -> None:
+    def __init__(
+        self, reader: int, writer: int, signals: SignalWatch | None = None, together: bool = False
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._signals = signals
+        self._together = together
         self._frames = FrameReader()
         self._selector = selectors.DefaultSelector()
         self._processes: LocalProcesses | None = None
@@ -76,11 +88,17 @@ class Agent:
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
         self._selector.register(self._reader, selectors.EVENT_READ, self._listen)
+        if self._signals is not None:
+            self._selector.register(self._signals.reader, selectors.EVENT_READ, self._take_signal)
         try:
             while not self._done or self._outgoing:
                 self._arrange()
+                began = time.monotonic()
                 for key, _ in self._selector.select(PING_SECONDS / 2):
                     key.data()
+                if time.monotonic() - began > 2 * PING_SECONDS and self._last_heard < began:
+                    # We were stopped, and so may be the launcher, by a scheduler.
+                    self._last_heard = time.monotonic()
                 self._keep_alive()
         finally:
             if self._processes is not None:
@@ -129,7 +147,9 @@ class Agent:
 
     def _obey(self, kind: Kind, payload: bytes) -> None:
         if kind == Kind.JOB and self._processes is None:
-            self._start(unpack_json(payload))
+            self._take_job(unpack_job(payload))
+        elif kind == Kind.START:
+            self._start(unpack_start(payload))
         elif kind in (Kind.SIGNAL, Kind.INTERRUPT, Kind.TERMINATE, Kind.KILL):
             # A job that was refused has no processes.
             if self._processes is not None:
@@ -139,38 +159,48 @@ class Agent:
         elif kind != Kind.PING:
             raise FrameError(f"{kind.name} is not expected now")
 
-    def _start(self, job: dict[str, Any]) -> None:
+    def _take_job(self, job: HostJob) -> None:
+        """Check what can be checked before the start."""
         try:
-            self._processes = self._prepare(job)
+            require_system()
+            enter_folder(job.folder)
+            base = {**os.environ, **job.environment, "PWD": job.folder}
+            require_command(job.command, path=base.get("PATH"))
+            host, whole = sirtaki.__name__, replace(job, environment=base)
+            processes = LocalProcesses(host, [], whole, self._together)
+            self._limits.enter_context(room_for(STREAMS_OF_A_RANK * job.places))
+            self._processes = processes
         except LaunchError as error:
             self._tell("refused", text=str(error), code=error.exit_code)
             self._finish()
-            return
-        self._processes.start(job["master_port"])
-        (control,) = self._processes.channels()
-        self._selector.register(control, selectors.EVENT_READ, self._take_events)
 
-    def _prepare(self, job: dict[str, Any]) -> LocalProcesses:
-        """Check what can be checked before the start. Raises LaunchError."""
-        require_system()
-        enter_folder(job["folder"])
-        base = {**os.environ, **job["environment"], "PWD": job["folder"]}
-        require_command(job["command"], path=base.get("PATH"))
-        environments = {int(rank): variables for rank, variables in job["ranks"].items()}
-        defaults = {int(rank): variables for rank, variables in job["defaults"].items()}
-        secret = bytes.fromhex(job["secret"])
-        processes = LocalProcesses(
-            sirtaki.__name__,
-            job["command"],
-            base,
-            environments,
-            defaults,
-            job["bind_to"],
-            secret,
-            job["grace"],
-        )
-        self._limits.enter_context(room_for(STREAMS_OF_A_RANK * len(environments)))
-        return processes
+    def _start(self, processes: list[Process]) -> None:
+        if self._processes is None:
+            return  # the job was refused
+        running = self._processes.channels()
+        try:
+            self._processes.start(processes)
+        except LaunchError as error:
+            for process in processes:
+                self._tell("failed", rank=process.id, text=str(error))
+        for control in self._processes.channels():
+            if control not in running:
+                self._selector.register(control, selectors.EVENT_READ, self._take_events)
+
+    def _take_signal(self) -> None:
+        """Do as who has started us says: what asks to end is the end of the job."""
+        assert self._signals is not None
+        number = self._signals.take()
+        if number in PASSED_ON and self._processes is not None and not self._together:
+            for process in self._processes.running():
+                self._processes.signal(process, number)
+        elif number in _ENDING:
+            if self._processes is None or not self._processes.channels():
+                self._abandon(f"{signal_name(number)} received before the job had begun")
+                return
+            self._tell("cancelled", code=number)
+            if not self._together:
+                _signal(self._processes, _ENDING[signal.Signals(number)], b"")
 
     def _take_events(self) -> None:
         assert self._processes is not None
@@ -186,6 +216,9 @@ class Agent:
                 self._take_event(event)
 
     def _take_event(self, event: Event) -> None:
+        if self._together and event.kind == "exited" and -event.code in _ENDING:
+            time.sleep(_LATE_SECONDS)
+            self._take_signal()
         for name, descriptor in zip(STREAMS, event.streams, strict=False):
             os.set_blocking(descriptor, False)
             self._streams[descriptor] = (event.rank, name)
@@ -236,7 +269,7 @@ class Agent:
         self._outgoing.clear()
         with contextlib.suppress(KeyError):
             self._selector.unregister(self._reader)
-        if self._processes is None:
+        if self._processes is None or not self._processes.channels():
             self._finish()
         else:
             self._processes.terminate()
@@ -272,10 +305,8 @@ def _signal(processes: LocalProcesses, kind: Kind, payload: bytes) -> None:
         processes.terminate()
     elif kind == Kind.KILL:
         processes.kill()
-    elif payload and payload[0] in PASSED_ON:
-        processes.pass_on(payload[0])
     else:
-        raise FrameError(f"signal {payload.hex()} is none that is passed on")
+        processes.signal(*unpack_signal(payload))
 
 
 def main() -> int:

@@ -1,10 +1,46 @@
-"""What the supervisor sees of a host's processes, whether they are here or elsewhere."""
+"""What the supervisor and the hosts of a job tell each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process to be started.
+
+    id: its rank. place: which of the shares of its host's cores and GPUs is its own. environment:
+    what it has besides that of all. defaults: what it has unless one of these sets it.
+    """
+
+    id: int
+    place: int
+    environment: Mapping[str, str]
+    defaults: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class HostJob:
+    """What the processes of a job on one host have in common.
+
+    command: program and arguments, executed without a shell. environment: what all have, on other
+    hosts besides what the agent has. folder: where they work. places: how many share out the cores.
+    secret: the job's. grace: seconds from one signal that asks to end to the next. bind_to: as
+    --bind-to says, None where it says nothing. cpus: how many CPUs of the host a scheduler has
+    given to the job, None where nobody has said. gpus: of each place, None for all to all.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str
+    places: int
+    secret: bytes
+    grace: float
+    bind_to: str | None = None
+    cpus: int | None = None
+    gpus: int | None = None
 
 
 @dataclass(frozen=True)
@@ -13,11 +49,12 @@ class Event:
 
     kind: "ready" (the host can take the job), "started" (of one rank; `text` says which CPUs it
     has, `streams` are the read ends of stdout and stderr where the rank is local, owned by the
-    receiver), "output" (`stream` and
-    `data`, of a remote rank), "failed" (the command could not be executed, code is the errno),
+    receiver), "output" (`stream` and `data`, of a remote rank), "failed" (the rank could not be
+    started: `text` says why, or the command could not be executed and code is the errno),
     "exited" (code is the exit code, or minus the signal's number), "said" (a line in `text` for
     the user), "refused" (the host cannot take the job, `text` says why, code is the launcher's exit
-    code), "lost" (the host was cut off, `text` says how), or "done" (nothing is left of the job).
+    code), "cancelled" (who has started the agent ends all there, with the signal `code`), "lost"
+    (the host was cut off, `text` says how), or "done" (nothing is left of the job).
     """
 
     kind: str
@@ -31,15 +68,15 @@ class Event:
 
 
 class HostProcesses(Protocol):
-    """The ranks of one host."""
+    """The processes of a job on one host."""
 
     @property
     def host(self) -> str:
         """The name for messages."""
 
     @property
-    def ranks(self) -> Sequence[int]:
-        """Which ranks these are."""
+    def planned(self) -> Sequence[Process]:
+        """What is to run here."""
 
     def connect(self) -> None:
         """Begin to reach the host; "ready" or "refused" follows."""
@@ -47,8 +84,8 @@ class HostProcesses(Protocol):
     def free_port(self) -> int:
         """Return a port of a host that is ready, for a program of the ranks to listen on."""
 
-    def start(self, master_port: int) -> None:
-        """Start the ranks of a host that is ready. master_port: free on the host of rank 0."""
+    def start(self, processes: Sequence[Process]) -> None:
+        """Start processes on a host that is ready, of those planned; the job may run already."""
 
     def channels(self) -> list[int]:
         """The descriptors that are readable when there are events."""
@@ -68,8 +105,8 @@ class HostProcesses(Protocol):
     def resume(self) -> None:
         """Go on after `pause`."""
 
-    def pass_on(self, number: int) -> None:
-        """Send a signal to each rank that runs."""
+    def signal(self, rank: int, number: int) -> None:
+        """Send a signal to one process: one for ranks to those of its tree that await it."""
 
     def interrupt(self) -> None:
         """Ask all processes to end: SIGINT, after the grace SIGTERM and so on; "done" follows."""

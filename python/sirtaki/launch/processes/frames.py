@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import enum
 import json
+import signal
 import struct
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
+
+from sirtaki.launch.processes.events import HostJob, Process
+from sirtaki.launch.processes.outcome import PASSED_ON
 
 _HEADER = struct.Struct("!BI")  # kind, bytes that follow
 _OUTPUT = struct.Struct("!IB")  # rank, 0 for stdout and 1 for stderr; what was printed follows
+_SIGNAL = struct.Struct("!BI")  # number, rank
 _GREETING = b"sirtaki-agent "
 # Start-up files of a shell may print before the agent does; a stream of that is a wrong program.
 _MAX_NOISE_BYTES = 1 << 20
@@ -26,8 +33,8 @@ class FrameError(ValueError):
 class Kind(enum.IntEnum):
     """What a frame says: EVENT and OUTPUT the agent, PING both, all else the launcher.
 
-    PAUSE announces a silence that means nothing; whatever comes next ends it. SIGNAL is for the
-    ranks, one byte with its number.
+    JOB says what the processes of the host have in common, START which of them to start now; PAUSE
+    announces a silence that means nothing, whatever comes next ends it. SIGNAL is for one process.
     """
 
     JOB = 1
@@ -39,6 +46,7 @@ class Kind(enum.IntEnum):
     PAUSE = 7
     INTERRUPT = 8
     SIGNAL = 9
+    START = 10
 
 
 # The most bytes of each kind, so that a wrong length is found before it is waited for.
@@ -51,7 +59,8 @@ _LIMITS = {
     Kind.OUTPUT: 1 << 20,
     Kind.PAUSE: 0,
     Kind.INTERRUPT: 0,
-    Kind.SIGNAL: 1,
+    Kind.SIGNAL: _SIGNAL.size,
+    Kind.START: 64 << 20,
 }
 
 
@@ -91,6 +100,47 @@ def unpack_output(payload: bytes) -> tuple[int, str, bytes]:
     if stream >= len(STREAMS):
         raise FrameError(f"there is no stream {stream}")
     return rank, STREAMS[stream], payload[_OUTPUT.size :]
+
+
+def pack_job(job: HostJob) -> bytes:
+    """Write what the processes of a host have in common."""
+    return pack_json(Kind.JOB, {**asdict(job), "secret": job.secret.hex()})
+
+
+def unpack_job(payload: bytes) -> HostJob:
+    """Read what `pack_job` has written. Raises FrameError."""
+    try:
+        content = unpack_json(payload)
+        return HostJob(**{**content, "secret": bytes.fromhex(content["secret"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameError(f"not a job: {error!r}") from None
+
+
+def pack_start(processes: Sequence[Process]) -> bytes:
+    """Write which processes are to be started."""
+    return pack_json(Kind.START, {"processes": [asdict(process) for process in processes]})
+
+
+def unpack_start(payload: bytes) -> list[Process]:
+    """Read what `pack_start` has written. Raises FrameError."""
+    try:
+        return [Process(**each) for each in unpack_json(payload)["processes"]]
+    except (KeyError, TypeError) as error:
+        raise FrameError(f"not processes: {error!r}") from None
+
+
+def pack_signal(rank: int, number: int) -> bytes:
+    """Write which signal a process is to get."""
+    return pack(Kind.SIGNAL, _SIGNAL.pack(number, rank))
+
+
+def unpack_signal(payload: bytes) -> tuple[int, int]:
+    """Read rank and number. Raises FrameError for a signal that no process is sent."""
+    if len(payload) == _SIGNAL.size:
+        number, rank = _SIGNAL.unpack(payload)
+        if number in (*PASSED_ON, signal.SIGTERM, signal.SIGKILL):
+            return rank, number
+    raise FrameError(f"signal {payload.hex()} is none that is passed on")
 
 
 class FrameReader:

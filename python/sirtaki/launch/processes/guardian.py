@@ -4,10 +4,11 @@ A program of its own that imports nothing but a few standard modules, so that it
 milliseconds and outlives the launcher's memory, threads and death. It is the subreaper of all
 workers: a process that a worker leaves behind becomes its child, in whatever session it is. Run as
 `guardian.py <fd> <secret>` with the job as JSON on standard input; the first descriptor is a
-SOCK_SEQPACKET socket on which it reports events as JSON and takes the words "interrupt",
-"terminate", "kill" and "signal <number>". Its end of file means that the launcher is gone. The
-second is the job's secret, in a file in memory that the workers inherit, and open through /proc
-where a program between has closed what it inherited: it is on no disk, and gone with the job.
+SOCK_SEQPACKET socket on which it reports events as JSON and takes the words "start" (with a file
+that holds, as JSON, which workers), "signal <number> <rank>", "interrupt", "terminate" and "kill".
+Its end of file means that the launcher is gone. The second is the job's secret, in a file in memory
+that the workers inherit, and open through /proc where a program between has closed what it
+inherited: it is on no disk, and gone with the job.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ import signal
 import socket
 import sys
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 _KILL_INTERVAL = 0.01
+_TOGETHER_SECONDS = 0.1
 # Processes that sit in the kernel do not even die of SIGKILL; do not wait for them for ever.
 _KILL_PATIENCE = 10.0
 # Scripts redirect descriptors of one digit, and shells keep theirs from 10 on.
@@ -103,12 +105,16 @@ def _awaits(pid: int, number: int) -> bool:
 class Guardian:
     """The workers, from the first fork to the last grave."""
 
-    def __init__(self, control: socket.socket, grace: float, open_files: int) -> None:
+    def __init__(self, control: socket.socket, job: dict[str, Any]) -> None:
         self._control = control
-        self._grace = grace
-        self._open_files = open_files
+        self._command: list[str] = job["command"]
+        self._grace: float = job["grace"]
+        self._open_files: int = job["open_files"]
+        # Whether who signals us has signalled the workers too, as a scheduler does.
+        self._together: bool = job["together"]
         self._ranks: dict[int, int] = {}  # of the running workers, by process id
-        self._has_children = True
+        self._has_started = False
+        self._has_children = False
         self._terminate_at: float | None = None
         self._kill_at: float | None = None
         self._killing_since: float | None = None
@@ -121,19 +127,21 @@ class Guardian:
         for number in (signal.SIGCHLD, *_FOR_WORKERS):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self._terminate())
+        signal.signal(signal.SIGTERM, lambda *_: self._terminate(sent=self._together))
+        if self._together:
+            signal.signal(signal.SIGINT, lambda *_: self._interrupt(sent=True))
 
-    def start(
-        self, command: list[str], environments: list[dict[str, str]], cpus: list[list[int]]
-    ) -> None:
-        """Start one process a rank and report each, with the read ends of its output.
+    def _start(self, processes: list[dict[str, Any]]) -> None:
+        """Start workers and report each, with the read ends of its output.
 
-        cpus: to which each is bound, none for those that are not.
+        Each has a rank, variables, and the CPUs to which it is bound, none where it is not.
         """
+        self._has_started = self._has_children = True
         outcomes = []
-        for rank, environment in enumerate(environments):
-            variables = {**os.environ, **environment}
-            pid, streams, outcome = self._spawn(command, variables, cpus[rank])
+        for process in processes:
+            rank: int = process["rank"]
+            variables = {**os.environ, **process["environment"]}
+            pid, streams, outcome = self._spawn(variables, process["cpus"])
             self._ranks[pid] = rank
             outcomes.append((rank, outcome))
             self._tell({"event": "started", "rank": rank, "pid": pid}, streams)
@@ -146,15 +154,15 @@ class Guardian:
                 self._tell({"event": "failed", "rank": rank, "errno": int(error)})
 
     def watch(self) -> None:
-        """Report exits and obey the launcher until no process is left."""
+        """Start workers, report exits and obey the launcher until no process is left."""
         poll = select.poll()
         poll.register(self._wake_reader, select.POLLIN)
         poll.register(self._control, select.POLLIN)
         while True:
             self._reap()
-            if not self._has_children:
+            if not self._has_children and (self._has_started or self._kill_at is not None):
                 return
-            if not self._ranks:
+            if self._has_started and not self._ranks:
                 # The job is over; what its processes left running goes with it.
                 self._terminate()
             if not self._hurry():
@@ -166,9 +174,7 @@ class Guardian:
                 elif not self._obey():
                     poll.unregister(self._control)
 
-    def _spawn(
-        self, command: list[str], environment: dict[str, str], cpus: list[int]
-    ) -> tuple[int, list[int], int]:
+    def _spawn(self, environment: dict[str, str], cpus: list[int]) -> tuple[int, list[int], int]:
         """Fork and execute; returns the process id, read ends of its output, and of its error."""
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
@@ -177,7 +183,7 @@ class Guardian:
         pid = os.fork()
         if pid == 0:
             writers = (out_writer, err_writer, outcome_writer)
-            _become(command, environment, cpus, guardian, writers, self._open_files)
+            _become(self._command, environment, cpus, guardian, writers, self._open_files)
         for descriptor in (out_writer, err_writer, outcome_writer):
             os.close(descriptor)
         return pid, [out_reader, err_reader], outcome_reader
@@ -188,22 +194,32 @@ class Guardian:
 
     def _obey(self) -> bool:
         """Do as the launcher says; False when it is gone."""
-        try:
-            word = self._control.recv(64)
-        except ConnectionError:
-            word = b""
-        name, _, argument = word.partition(b" ")
-        if name == b"signal":
-            for pid in self._ranks:
-                pass_on(int(argument), pid)
-        elif name == b"interrupt":
-            self._interrupt()
-        elif self._terminate_at is None:
-            # What was interrupted has its grace first.
-            self._terminate()
+        word, files = b"", list[int]()
+        with contextlib.suppress(ConnectionError):
+            word, files, _, _ = socket.recv_fds(self._control, 64, 1)
+        name, *arguments = word.split() or [b""]
+        if name == b"start":
+            with open(files[0], "rb") as file:  # noqa: PTH123
+                processes = json.load(file)
+            self._start(processes)
+        elif name == b"signal":
+            self._signal(*map(int, arguments))
+        else:
+            if self._together:
+                # Who has told the launcher may be about to tell all of us.
+                time.sleep(_TOGETHER_SECONDS)
+            if name == b"interrupt":
+                self._interrupt()
+            elif self._terminate_at is None:
+                # What was interrupted has its grace first.
+                self._terminate()
         if name == b"kill":
             self._kill_at = time.monotonic()
         return bool(word)
+
+    def _signal(self, number: int, rank: int) -> None:
+        for pid in [pid for pid, its in self._ranks.items() if its == rank]:
+            pass_on(number, pid)
 
     def _reap(self) -> None:
         ended = []
@@ -221,16 +237,17 @@ class Guardian:
         for rank, code in sorted(ended, key=lambda end: end[1] >= 0):
             self._tell({"event": "exited", "rank": rank, "code": code})
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, sent: bool = False) -> None:
+        """Begin with SIGINT; sent: they have it."""
         if self._terminate_at is None and self._kill_at is None:
             self._terminate_at = time.monotonic() + self._grace
-            _signal_all(signal.SIGINT, signal.SIGCONT)
+            _signal_all(*[] if sent else [signal.SIGINT], signal.SIGCONT)
 
-    def _terminate(self) -> None:
+    def _terminate(self, sent: bool = False) -> None:
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace
             # A stopped process takes SIGTERM only once it continues.
-            _signal_all(signal.SIGTERM, signal.SIGCONT)
+            _signal_all(*[] if sent else [signal.SIGTERM], signal.SIGCONT)
 
     def _hurry(self) -> bool:
         """End more firmly what has outlived its grace; False when even SIGKILL does not help."""
@@ -316,9 +333,7 @@ def main() -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ["SIRTAKI_SECRET_FILE"] = _keep_secret(int(sys.argv[2]))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    guardian = Guardian(control, job["grace"], job["open_files"])
-    guardian.start(job["command"], job["environments"], job["cpus"])
-    guardian.watch()
+    Guardian(control, job).watch()
     return 0
 
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,13 +19,14 @@ from sirtaki.launch.cores.binding import (
     bound_neighbours,
     default_threads,
     describe_share,
+    gpu_share,
     shares_here,
 )
 from sirtaki.launch.cores.shared_heap import described, with_heap
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.hosts.torch_variables import complete, free_port
 from sirtaki.launch.processes import open_files
-from sirtaki.launch.processes.events import Event
+from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.trust.secret import sealed_secret
@@ -98,44 +99,26 @@ def _file(content: bytes) -> BinaryIO:
 class LocalProcesses:
     """Some ranks on this machine, one process group each, in the session of a guardian.
 
-    host: the name for messages. command: program and arguments, executed without a shell. base: the
-    environment of all. environments: what each of the ranks has in addition. defaults: what each
-    has where neither sets it. bind_to: as --bind-to says, None where it says nothing. secret: the
-    job's. grace: seconds from one signal that asks to end to the next. The guardian ends everything
-    when this process dies, even by SIGKILL. Raises LaunchError for CPUs that are not there, and a
-    SIRTAKI_SHARED_HEAP that is no value of it.
+    host: the name for messages. planned: which. job: `environment` is all that they have in common,
+    and they work where we do. together: whether who signals the guardian has signalled the ranks
+    too. The guardian ends everything when this process dies, even by SIGKILL. Raises LaunchError
+    for CPUs that are not there, and a SIRTAKI_SHARED_HEAP that is no value of it.
     """
 
     def __init__(
-        self,
-        host: str,
-        command: Sequence[str],
-        base: Mapping[str, str],
-        environments: Mapping[int, Mapping[str, str]],
-        defaults: Mapping[int, Mapping[str, str]],
-        bind_to: str | None,
-        secret: bytes,
-        grace: float,
+        self, host: str, planned: Sequence[Process], job: HostJob, together: bool = False
     ) -> None:
         self.host = host
-        self.ranks = list(environments)
-        self._base = dict(base)
-        self._environments = environments
-        self._defaults = defaults
-        shares = shares_here(len(self.ranks), bind_to, self._base)
-        self._shares = dict(zip(self.ranks, shares, strict=True))
-        self._job = {
-            "command": list(command),
-            "cpus": [share.cpus for share in shares],
-            "grace": grace,
-            # That of the ranks: ours may be raised before they start.
-            "open_files": open_files.limit(),
-        }
-        for own in environments.values():
-            # What is wrong with it is said before anything is started.
-            with_heap({**base, **own})
-        self._secret = secret
-        self._grace = grace
+        self.planned = planned
+        self._job = job
+        self._base = dict(job.environment)
+        self._together = together
+        self._shares = shares_here(job.places, job.bind_to, self._base, job.cpus)
+        # What is wrong with it is said before anything is started.
+        with_heap(self._base)
+        self._processes: dict[int, Process] = {}
+        # That of the ranks: ours may be raised before they start.
+        self._open_files = open_files.limit()
         self._groups: set[int] = set()
         self._control: socket.socket | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -147,12 +130,39 @@ class LocalProcesses:
         """Return a port of this machine."""
         return free_port()
 
-    def start(self, master_port: int) -> None:
-        """Start the guardian, and it the ranks."""
-        job = {**self._job, "environments": self._complete_environments(master_port)}
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def start(self, processes: Sequence[Process]) -> None:
+        """Start processes. Raises LaunchError when one of them runs already."""
+        for process in processes:
+            if process.id in self._processes:
+                raise LaunchError(f"rank {process.id} runs already", FAILED)
+        if self._control is None:
+            self._control = self._start_guardian()
+        self._processes |= {process.id: process for process in processes}
+        told = [
+            {
+                "rank": process.id,
+                "environment": self._complete_environment(process),
+                "cpus": self._shares[process.place].cpus,
+            }
+            for process in processes
+        ]
+        with _file(json.dumps(told).encode()) as file:
+            socket.send_fds(self._control, [b"start"], [file.fileno()])
+
+    def _start_guardian(self) -> socket.socket:
+        job = {
+            "command": list(self._job.command),
+            "grace": self._job.grace,
+            "open_files": self._open_files,
+            "together": self._together,
+        }
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Through files in memory: an environment on a command line would be visible to everybody.
-        with theirs, _file(json.dumps(job).encode()) as file, sealed_secret(self._secret) as secret:
+        with (
+            theirs,
+            _file(json.dumps(job).encode()) as file,
+            sealed_secret(self._job.secret) as secret,
+        ):
             passed = [theirs.fileno(), secret.fileno()]
             self._guardian = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_GUARDIAN), *map(str, passed)],
@@ -162,20 +172,15 @@ class LocalProcesses:
                 pass_fds=passed,
                 start_new_session=True,
             )
+        return ours
 
-    def _complete_environments(self, master_port: int) -> list[dict[str, str]]:
-        port = {"MASTER_PORT": str(master_port)}
-        return [
-            {
-                **complete(
-                    self._base,
-                    own,
-                    {**self._defaults[rank], **port, **default_threads(self._shares[rank])},
-                ),
-                **with_heap({**self._base, **own}),
-            }
-            for rank, own in self._environments.items()
-        ]
+    def _complete_environment(self, process: Process) -> dict[str, str]:
+        own = {
+            **process.environment,
+            **gpu_share(process.place, self._job.gpus, self._base),
+        }
+        defaults = {**process.defaults, **default_threads(self._shares[process.place])}
+        return {**complete(self._base, own, defaults), **with_heap({**self._base, **own})}
 
     def channels(self) -> list[int]:
         """The guardian's socket once it is started."""
@@ -211,20 +216,24 @@ class LocalProcesses:
             for at in range(0, len(payload) // 4 * 4, 4)
         ]
         message: dict[str, Any] = json.loads(data)
-        kind, rank = message["event"], self.ranks[message["rank"]]
+        kind, rank = message["event"], message["rank"]
         if kind == "started":
+            first = not self._groups
             self._groups.add(message["pid"])
-            share = describe_share(self._shares[rank], self._base)
-            share += described({**self._base, **self._environments[rank]})
+            process = self._processes[rank]
+            share = describe_share(self._shares[process.place], self._base)
+            share += described({**self._base, **process.environment})
             started = Event(kind, rank, pid=message["pid"], streams=streams, text=share)
-            return [*self._neighbours(rank), started]
-        return [Event(kind, rank, code=message["errno"] if kind == "failed" else message["code"])]
+            return [started, *(self._neighbours() if first else [])]
+        if kind == "failed":
+            why = f"cannot execute the command: {os.strerror(message['errno'])}"
+            return [Event(kind, rank, code=message["errno"], text=why)]
+        del self._processes[rank]
+        return [Event(kind, rank, code=message["code"])]
 
-    def _neighbours(self, rank: int) -> list[Event]:
-        """Say, with the first rank, which of the user's jobs are bound to the same CPUs."""
-        if rank != self.ranks[0]:
-            return []
-        cpus = {cpu for share in self._shares.values() for cpu in share.cpus}
+    def _neighbours(self) -> list[Event]:
+        """Say which of the user's jobs are bound to the same CPUs."""
+        cpus = {cpu for share in self._shares for cpu in share.cpus}
         return [Event("said", text=line) for line in bound_neighbours(cpus)]
 
     def _receive_message(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
@@ -232,9 +241,13 @@ class LocalProcesses:
         space = socket.CMSG_SPACE(open_files.STREAMS_OF_A_RANK * 4)
         return self._control.recvmsg(_EVENT_BYTES, space, socket.MSG_CMSG_CLOEXEC)[:2]
 
-    def pass_on(self, number: int) -> None:
-        """Send a signal to each rank, to those of its processes that await it."""
-        self._say(b"signal %d" % number)
+    def signal(self, rank: int, number: int) -> None:
+        """Send a signal to a rank, to those of its processes that await it."""
+        self._say(b"signal %d %d" % (number, rank))
+
+    def running(self) -> list[int]:
+        """Return which ranks run here now."""
+        return list(self._processes)
 
     def interrupt(self) -> None:
         """Ask all processes to end: SIGINT, SIGTERM after the grace, SIGKILL after another."""
@@ -255,7 +268,7 @@ class LocalProcesses:
         self._control.close()
         self._control = None
         try:
-            healthy = self._guardian.wait(2 * self._grace + _ENDING_MARGIN) == 0
+            healthy = self._guardian.wait(2 * self._job.grace + _ENDING_MARGIN) == 0
         except subprocess.TimeoutExpired:
             self._guardian.kill()
             self._guardian.wait()

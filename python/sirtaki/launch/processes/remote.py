@@ -1,4 +1,4 @@
-"""The ranks of another host: an agent there, reached through a program such as ssh."""
+"""The ranks of another host: an agent there, over whatever way leads to it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import collections
 import contextlib
 import os
 import queue
-import subprocess
+import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sirtaki
-from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.processes.events import Event
+from sirtaki.launch.processes.channels import Channel
+from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.launch.processes.frames import (
     PING_SECONDS,
     SILENCE_SECONDS,
@@ -23,15 +23,15 @@ from sirtaki.launch.processes.frames import (
     GreetingReader,
     Kind,
     pack,
-    pack_json,
+    pack_job,
+    pack_signal,
+    pack_start,
     unpack_json,
     unpack_output,
 )
 
 _READ_BYTES = 1 << 16
 _KEPT_LINES = 5
-_END_SECONDS = 5.0
-Explain = Callable[[int, Sequence[str]], str]
 
 
 class _Writer(threading.Thread):
@@ -40,15 +40,16 @@ class _Writer(threading.Thread):
     A thread, so that a terminal that takes no output does not make the agents believe us dead.
     """
 
-    def __init__(self, pipe: IO[bytes]) -> None:
+    def __init__(self, channel: Channel, sock: socket.socket) -> None:
         super().__init__(name="sirtaki-agent-writer", daemon=True)
-        self._pipe = pipe
+        self._channel = channel
+        self._socket = sock
         self._frames: queue.Queue[bytes | None] = queue.Queue()
         self._silent = threading.Event()
         self._resumed = threading.Event()
 
     def put(self, frame: bytes | None) -> None:
-        """Send a frame; None closes the pipe, which ends the agent."""
+        """Send a frame; None closes our direction, which ends the agent."""
         self._frames.put(frame)
 
     def pause(self) -> None:
@@ -65,18 +66,21 @@ class _Writer(threading.Thread):
         self._frames.put(pack(Kind.PING))
 
     def run(self) -> None:
-        # Whoever reads the other pipe notices the end of the program behind both.
-        with contextlib.suppress(OSError, ValueError), self._pipe:
+        # Whoever reads notices the end of the other side.
+        sent = 0
+        with contextlib.suppress(OSError):
             while True:
                 try:
                     frame = self._frames.get(timeout=PING_SECONDS)
                 except queue.Empty:
                     frame = pack(Kind.PING)
                 if frame is None:
+                    self._socket.shutdown(socket.SHUT_WR)
                     return
-                self._pipe.write(frame)
-                self._pipe.flush()
+                self._socket.sendall(frame)
+                sent += len(frame)
                 if frame == pack(Kind.PAUSE):
+                    self._channel.flush(sent, PING_SECONDS)
                     self._silent.set()
                     self._resumed.wait()
 
@@ -84,25 +88,19 @@ class _Writer(threading.Thread):
 class RemoteProcesses:
     """Some ranks on another host.
 
-    host: the name for messages. ranks: which. argv: program and arguments that run the agent there,
-    with its standard streams. job: what the agent is told once all hosts are ready. explain: says
-    why the program ended before the agent was ready, from its exit code and last lines.
+    host: the name for messages. planned: which. channel: leads to the agent there. job: what it is
+    told with the first start, when it has proved to be our agent.
     """
 
     def __init__(
-        self,
-        host: str,
-        ranks: Sequence[int],
-        argv: Sequence[str],
-        job: Mapping[str, Any],
-        explain: Explain,
+        self, host: str, planned: Sequence[Process], channel: Channel, job: HostJob
     ) -> None:
         self.host = host
-        self.ranks = list(ranks)
-        self._argv = list(argv)
-        self._job = dict(job)
-        self._explain = explain
-        self._process: subprocess.Popen[bytes] | None = None
+        self.planned = planned
+        self._ranks = {process.id for process in planned}
+        self._channel = channel
+        self._job = job
+        self._socket: socket.socket | None = None
         self._writer: _Writer | None = None
         self._greeting: GreetingReader | None = GreetingReader()
         self._frames = FrameReader()
@@ -117,40 +115,27 @@ class RemoteProcesses:
         self._over = False
 
     def connect(self) -> None:
-        """Start the program, in a session of its own, out of Ctrl-C's reach. Raises LaunchError."""
-        try:
-            process = subprocess.Popen(
-                self._argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise LaunchError(
-                f"host {self.host} cannot be reached: {self._argv[0]!r} here: {error.strerror}"
-            ) from None
-        self._process = process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for pipe in (process.stdout, process.stderr):
-            os.set_blocking(pipe.fileno(), False)
-            self._open.append(pipe.fileno())
-        self._writer = _Writer(process.stdin)
+        """Open the way to the agent. Raises LaunchError."""
+        self._socket = self._channel.open(self.host)
+        self._open = [self._socket.fileno()]
+        if self._channel.errors is not None:
+            self._open.append(self._channel.errors)
+        self._writer = _Writer(self._channel, self._socket)
         self._writer.start()
 
     def free_port(self) -> int:
         """Return the port that the agent has found."""
         return self._free_port
 
-    def start(self, master_port: int) -> None:
-        """Send the job; only now that the other end has proved to be our agent."""
-        self._started = True
-        self._send(pack_json(Kind.JOB, {**self._job, "master_port": master_port}))
+    def start(self, processes: Sequence[Process]) -> None:
+        """Send what to start."""
+        if not self._started:
+            self._started = True
+            self._send(pack_job(self._job))
+        self._send(pack_start(processes))
 
     def channels(self) -> list[int]:
-        """Standard output and error of the program, as long as they are open."""
+        """Where the agent speaks, and what has started it, as long as they are open."""
         return list(self._open)
 
     def deadline(self) -> float | None:
@@ -165,18 +150,26 @@ class RemoteProcesses:
         """Return what the agent reports and what the program says."""
         events: list[Event] = []
         for descriptor in self.channels():
-            assert self._process is not None
             try:
-                data = os.read(descriptor, _READ_BYTES)
+                data = self._read(descriptor)
             except BlockingIOError:
                 continue
-            if self._process.stderr is not None and descriptor == self._process.stderr.fileno():
+            if descriptor == self._channel.errors:
                 events += self._take_errors(data)
             else:
                 events += self._take_data(data)
             if not data and descriptor in self._open:
                 self._open.remove(descriptor)
         return events
+
+    def _read(self, descriptor: int) -> bytes:
+        if descriptor == self._channel.errors:
+            return os.read(descriptor, _READ_BYTES)
+        assert self._socket is not None
+        try:
+            return self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+        except ConnectionError:
+            return b""
 
     def pause(self) -> None:
         """Let the agent not take our silence for our end."""
@@ -189,10 +182,9 @@ class RemoteProcesses:
         if self._writer is not None:
             self._writer.resume()
 
-    def pass_on(self, number: int) -> None:
-        """Send a signal to each rank that runs."""
-        if self._started:
-            self._send(pack(Kind.SIGNAL, bytes([number])))
+    def signal(self, rank: int, number: int) -> None:
+        """See HostProcesses."""
+        self._send(pack_signal(rank, number))
 
     def interrupt(self) -> None:
         """See HostProcesses."""
@@ -206,30 +198,27 @@ class RemoteProcesses:
         self._ending = True
         if self._started:
             self._send(pack(how))
-        elif self._process is not None:
+        else:
             # Before the start there is nothing to end but the connection.
-            self._process.kill()
+            self._channel.cut()
 
     def kill(self) -> None:
         """Kill all processes at once."""
         self._send(pack(Kind.KILL))
 
     def close(self) -> bool:
-        """Hang up, which ends what still runs there, and wait for the program."""
-        process, writer = self._process, self._writer
-        if process is None or writer is None:
-            return True
-        writer.put(None)
-        try:
-            process.wait(_END_SECONDS if self._ready else 0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        writer.join()
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+        """Hang up, which ends what still runs there, and wait for what has started the agent."""
+        self._hang_up()
+        if self._writer is not None:
+            self._channel.close(patiently=self._ready)
+            self._writer.join()
+        if self._socket is not None:
+            self._socket.close()
         return True
+
+    def _hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.put(None)
 
     def _send(self, frame: bytes) -> None:
         if self._writer is not None:
@@ -290,7 +279,7 @@ class RemoteProcesses:
             raise FrameError(f"an event with rank {rank!r} and code {code!r}")
         if kind in ("started", "failed", "exited"):
             return Event(kind, self._own(rank), code, text=str(message.get("text", "")))
-        if kind in ("refused", "lost"):
+        if kind in ("refused", "cancelled", "lost"):
             return Event(kind, code=code, text=str(message.get("text", "")))
         if kind == "ready" and not self._free_port:
             port = message.get("port")
@@ -300,11 +289,12 @@ class RemoteProcesses:
             return Event(kind)
         if kind == "done":
             self._over = True
+            self._hang_up()
             return Event("done")
         raise FrameError(f"there is no event {kind!r}")
 
     def _own(self, rank: int) -> int:
-        if rank not in self.ranks:
+        if rank not in self._ranks:
             raise FrameError(f"rank {rank} is not on this host")
         return rank
 
@@ -312,18 +302,14 @@ class RemoteProcesses:
         """The program's standard output has ended: the agent is gone, well or not."""
         if self._over:
             return []
-        assert self._process is not None
-        try:
-            code = self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        if self._process.stderr is not None and self._process.stderr.fileno() in self._open:
+        code = self._channel.wait()
+        if self._channel.errors in self._open:
             with contextlib.suppress(BlockingIOError):
-                self._take_errors(os.read(self._process.stderr.fileno(), _READ_BYTES))
+                self._take_errors(self._read(self._channel.errors))
         if not self._ready:
             noise = self._greeting.noise if self._greeting is not None else []
-            return self._give_up(self._explain(code, [*noise[-_KEPT_LINES:], *self._lines]))
+            why = self._channel.explain(code, [*noise[-_KEPT_LINES:], *self._lines])
+            return self._give_up(why)
         said = f": {'; '.join(self._lines)}" if self._lines else ""
         return self._lose(f"the connection has ended{said}")
 
@@ -342,5 +328,4 @@ class RemoteProcesses:
 
     def _finish(self) -> None:
         self._over = True
-        if self._process is not None:
-            self._process.kill()
+        self._channel.cut()

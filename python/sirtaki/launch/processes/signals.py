@@ -1,15 +1,13 @@
-"""Signals to the launcher: how it hears of them, and what it does."""
+"""How launcher and agents hear of signals."""
 
 from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
-from sirtaki.launch.output.destination import Waiter
-from sirtaki.launch.processes.outcome import PASSED_ON, Outcome, signal_name
+from sirtaki.launch.processes.outcome import PASSED_ON
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, *PASSED_ON)
 
@@ -45,50 +43,9 @@ class SignalWatch:
         self.reader.close()
         self._writer.close()
 
-
-class Signalled(Protocol):
-    """A job that can be signalled."""
-
-    def pause(self) -> None:
-        """Stop for a while, as for Ctrl-Z."""
-
-    def pass_on(self, number: int) -> bool:
-        """Send a signal to the ranks; False when none runs yet."""
-
-    def end(self, number: int) -> None:
-        """Let every rank end, with this signal first: SIGINT or SIGTERM."""
-
-    def kill(self) -> None:
-        """End every rank at once."""
-
-
-def obey(
-    signals: SignalWatch,
-    outcome: Outcome,
-    waiter: Waiter,
-    report: Callable[[str], None],
-    job: Signalled,
-) -> None:
-    """Take one signal, if there still is one: who waited to write may have taken it before.
-
-    Ctrl-Z pauses, and what is for the ranks is passed on; the first of the others ends the job, a
-    second kills it.
-    """
-    try:
-        number = signals.reader.recv(1)[0]
-    except BlockingIOError:
-        return
-    if number == signal.SIGTSTP:
-        job.pause()
-    elif number in PASSED_ON and job.pass_on(number):
-        report(f"{signal_name(number)} received: passed on to the workers.")
-    elif number in (signal.SIGUSR1, signal.SIGUSR2):
-        report(f"{signal_name(number)} received: no worker runs yet that could take it.")
-    elif outcome.signal_number is None:
-        outcome.signal_number = number
-        waiter.hurry()
-        # First of all, because it may be that nobody reads what we say.
-        job.end(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
-        report(f"{signal_name(number)} received: terminating all workers (once more to kill them).")
-    else:
-        job.kill()
+    def take(self) -> int | None:
+        """Return the next signal, None where it has been taken meanwhile."""
+        try:
+            return self.reader.recv(1)[0]
+        except BlockingIOError:
+            return None

@@ -9,6 +9,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
@@ -17,13 +18,16 @@ from sirtaki.launch.output.first_error import PATIENCE_SECONDS, Errors
 from sirtaki.launch.output.output import Outputs, RankStream
 from sirtaki.launch.processes.events import Event, HostProcesses
 from sirtaki.launch.processes.frames import STREAMS
-from sirtaki.launch.processes.outcome import Outcome, failure_of
-from sirtaki.launch.processes.signals import SignalWatch, obey
+from sirtaki.launch.processes.outcome import PASSED_ON, Failure, Outcome, signal_name
+from sirtaki.launch.processes.policy import FirstFailureEnds, Policy, Verdict
+from sirtaki.launch.processes.signals import SignalWatch
 
 _READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
+_LATE_SECONDS = 0.5
+_CANCEL_SECONDS = 1.0
 ABSENT_SECONDS = 2.0
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
@@ -34,7 +38,8 @@ class Supervisor:
     hosts: at least one; no rank starts before all hosts are ready. outputs: for what ranks print,
     and sentences for the user. signals: None to leave signals to the caller. start_timeout: seconds
     for all processes to start. some_wait: whether ranks wait for others to join them. verbose: say
-    what each rank gets of its host.
+    what each rank gets of its host, and what is decided. policy: default, the first failure ends
+    the job.
     """
 
     def __init__(
@@ -45,8 +50,10 @@ class Supervisor:
         start_timeout: float,
         some_wait: Callable[[], bool],
         verbose: bool = False,
+        policy: Policy | None = None,
     ) -> None:
         self._hosts = hosts
+        self._policy = policy or FirstFailureEnds()
         self._outputs = outputs
         self._report = outputs.say
         self._signals = signals
@@ -56,7 +63,7 @@ class Supervisor:
         self._absent: list[HostProcesses] = []
         self._name_absent_at: float | None = None
         self._refusals: dict[str, Event] = {}
-        self._starting = {rank for host in hosts for rank in host.ranks}
+        self._starting = {process.id for host in hosts for process in host.planned}
         self._start_by = time.monotonic() + start_timeout
         self._start_timeout = start_timeout
         self._some_wait = some_wait
@@ -74,6 +81,7 @@ class Supervisor:
         self._outcome = Outcome()
         self._broken: LaunchError | None = None
         self._ending = False
+        self._end_at: float | None = None
 
     def run(self) -> Outcome:
         """Watch to the end.
@@ -89,14 +97,19 @@ class Supervisor:
                 )
             self._connect()
             while self._open:
-                for key, _ in self._selector.select(self._patience()):
+                patience = self._patience()
+                began = time.monotonic()
+                for key, _ in self._selector.select(patience):
                     key.data()
+                if patience is not None and time.monotonic() - began > patience + _LATE_SECONDS:
+                    # We were stopped, and so may be other hosts, by a scheduler.
+                    self._resume()
                 self._check_time()
             self._drain()
             self._outcome.first_error = self._errors.first(self._failed, self._asked)
         except KeyboardInterrupt:
             # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
-            self.end(signal.SIGINT)
+            self._end(signal.SIGINT)
             raise
         finally:
             for host in self._hosts:
@@ -122,9 +135,9 @@ class Supervisor:
         if self._absent or self._ending or self._refusals:
             return
         # Rank 0 is on the first of the hosts.
-        master_port = self._hosts[0].free_port()
+        port = {"MASTER_PORT": str(self._hosts[0].free_port())}
         for host in self._hosts:
-            host.start(master_port)
+            host.start([replace(each, defaults={**each.defaults, **port}) for each in host.planned])
             if host not in self._open:
                 self._watch(host)
 
@@ -139,6 +152,8 @@ class Supervisor:
             deadlines.append(self._start_by)
         if self._ended and self._running and not self._ending:
             deadlines.append(time.monotonic() + _LOOK_SECONDS)
+        if self._end_at is not None:
+            deadlines.append(self._end_at)
         if self._absent and self._name_absent_at is not None:
             deadlines.append(self._name_absent_at)
         deadlines += self._held.values()
@@ -153,6 +168,9 @@ class Supervisor:
                 self._take_events(host)
         now = time.monotonic()
         self._settle(now)
+        if self._end_at is not None and now >= self._end_at:
+            self._end_at = None
+            self._end(signal.SIGTERM)
         if self._name_absent_at is not None and now > self._name_absent_at:
             self._name_absent()
         if self._starting and not self._ending and now > self._start_by:
@@ -222,8 +240,8 @@ class Supervisor:
                 if event.code != 0:
                     asked = self._ending and -event.code in _ASKING
                     (self._asked if asked else self._failed).append(event.rank)
-                    if not self._ending:
-                        self._fail(event)
+                if not self._ending:
+                    self._carry_out(self._policy.ended(event.rank, host.host, event.code))
             elif event.kind == "said":
                 self._report(f"{host.host}: {event.text}")
             elif event.kind == "done":
@@ -235,11 +253,7 @@ class Supervisor:
     def _take_trouble(self, host: HostProcesses, event: Event) -> None:
         """The host or a rank on it is no use to the job."""
         if event.kind == "failed":
-            self._break_off(
-                f"rank {event.rank} on {host.host}: cannot execute the command: "
-                f"{os.strerror(event.code)}",
-                CANNOT_EXECUTE,
-            )
+            self._break_off(f"rank {event.rank} on {host.host}: {event.text}", CANNOT_EXECUTE)
         elif event.kind == "refused":
             self._refusals[host.host] = event
             if host in self._absent:
@@ -247,14 +261,19 @@ class Supervisor:
             # Others may have the same reason; one list of all is more use than the first alone.
             soon = time.monotonic() + _LAST_CALL_SECONDS if self._absent else 0.0
             self._start_by = min(self._start_by, soon)
+        elif event.kind == "cancelled":
+            if not self._ending:
+                self._broken = JobError(
+                    f"host {host.host} was told to end by {signal_name(event.code)}: the job was "
+                    "cancelled, its time was over, or a host of it failed"
+                )
+                # The others are being told too, and are to have that once.
+                self._ending = True
+                self._end_at = time.monotonic() + _CANCEL_SECONDS
         else:
-            ranks = ", ".join(map(str, host.ranks))
-            message = f"host {host.host} (ranks {ranks}) was lost: {event.text}"
-            self._running -= set(host.ranks)
-            if self._outcome.signal_number is not None or self._broken is not None:
-                self._report(message)
-            else:
-                self._break_off(message)
+            ranks = [process.id for process in host.planned]
+            self._running -= set(ranks)
+            self._carry_out(self._policy.lost(host.host, ranks, event.text))
 
     def _open_output(self, event: Event) -> None:
         for name in STREAMS:
@@ -262,7 +281,7 @@ class Supervisor:
                 self._streams[event.rank, name] = self._outputs.open(event.rank, name)
             except LaunchError as error:
                 self._broken = self._broken or error
-                self.end(signal.SIGTERM)
+                self._end(signal.SIGTERM)
         for name, descriptor in zip(STREAMS, event.streams, strict=False):
             stream = self._streams.get((event.rank, name))
             if stream is None:
@@ -313,10 +332,10 @@ class Supervisor:
         except BrokenPipeError:
             # Nobody reads us any more: end as a program in a pipe does.
             self._outcome.signal_number = self._outcome.signal_number or signal.SIGPIPE
-            self.end(signal.SIGTERM)
+            self._end(signal.SIGTERM)
         except LaunchError as error:
             self._broken = self._broken or error
-            self.end(signal.SIGTERM)
+            self._end(signal.SIGTERM)
 
     def _wait_to_write(self, descriptor: int) -> bool:
         """Wait until output is taken, without counting that as time that processes need."""
@@ -341,49 +360,86 @@ class Supervisor:
                 os.close(key.data.args[0])
         self._selector.close()
 
-    def _fail(self, event: Event) -> None:
-        failure = self._outcome.failure = failure_of(event.rank, event.code)
-        self._report(f"Process {failure.rank} exit with status code {failure.exit_code}.")
-        if self._running:
-            self._report(f"Terminating remaining workers after failure of Process {failure.rank}.")
-        self.end(signal.SIGTERM)
+    def _carry_out(self, verdict: Verdict | None) -> None:
+        """End the job where the policy says so, unless it ends for another reason already."""
+        if verdict is None:
+            return
+        ends_already = self._outcome != Outcome() or self._broken is not None
+        if self._verbose and not ends_already:
+            self._report(f"decision: {verdict.symptom}, so the job is ended")
+        reason = verdict.reason
+        if isinstance(reason, Failure):
+            self._outcome.failure = reason
+            self._report(f"Process {reason.rank} exit with status code {reason.exit_code}.")
+            if self._running:
+                self._report(
+                    f"Terminating remaining workers after failure of Process {reason.rank}."
+                )
+            self._end(signal.SIGTERM)
+        elif ends_already:
+            self._report(verdict.symptom)
+        else:
+            self._break_off(str(reason))
 
     def _take_signal(self) -> None:
-        assert self._signals is not None
-        obey(self._signals, self._outcome, self._waiter, self._report, self)
+        """Obey one signal, if there still is one: who waited to write may have taken it before.
 
-    def pause(self) -> None:
+        Ctrl-Z pauses, and what is for the ranks is passed on; the first of the others ends the job,
+        a second kills it.
+        """
+        assert self._signals is not None
+        number = self._signals.take()
+        if number is None:
+            return
+        name = signal_name(number)
+        if number == signal.SIGTSTP:
+            self._pause()
+        elif number in PASSED_ON and self._pass_on(number):
+            self._report(f"{name} received: passed on to the workers.")
+        elif number in (signal.SIGUSR1, signal.SIGUSR2):
+            self._report(f"{name} received: no worker runs yet that could take it.")
+        elif self._outcome.signal_number is None:
+            self._outcome.signal_number = number
+            self._waiter.hurry()
+            # First of all, because it may be that nobody reads what we say.
+            self._end(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+            self._report(f"{name} received: terminating all workers (once more to kill them).")
+        else:
+            for host in self._hosts:
+                host.kill()
+
+    def _pause(self) -> None:
         """Do as Ctrl-Z wants, but not before the other hosts have been told."""
         for host in self._hosts:
             host.pause()
         os.kill(os.getpid(), signal.SIGSTOP)
+        self._resume()
+
+    def _resume(self) -> None:
         for host in self._hosts:
             host.resume()
 
     def _break_off(self, message: str, exit_code: int = FAILED) -> None:
         self._broken = self._broken or JobError(message, exit_code)
         self._starting.clear()
-        self.end(signal.SIGTERM)
+        self._end(signal.SIGTERM)
 
-    def pass_on(self, number: int) -> bool:
-        """See `Signalled`."""
+    def _pass_on(self, number: int) -> bool:
+        """Send a signal to the ranks; False when none runs yet."""
         for host in self._hosts:
-            host.pass_on(number)
+            for process in host.planned:
+                if process.id in self._running:
+                    host.signal(process.id, number)
         return bool(self._running)
 
-    def end(self, number: int) -> None:
-        """See `Signalled`."""
+    def _end(self, number: int) -> None:
+        """Let every rank end, with this signal first: SIGINT or SIGTERM."""
         self._ending = True
         for host in self._hosts:
             if number == signal.SIGINT:
                 host.interrupt()
             else:
                 host.terminate()
-
-    def kill(self) -> None:
-        """See `Signalled`."""
-        for host in self._hosts:
-            host.kill()
 
 
 def _is_overdue(host: HostProcesses) -> bool:

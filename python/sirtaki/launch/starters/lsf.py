@@ -79,19 +79,35 @@ def jsrun_slots(hosts: Sequence[Host], size: int) -> list[Slot]:
     return allocate([Host(host.name, each) for host in hosts], size)
 
 
-def jsrun_command(hosts: Sequence[Host], slots: Sequence[Slot], gpus: int) -> list[str]:
-    """Return jsrun with its options for one task a slot; the program is to be appended.
+def jsrun_command(hosts: Sequence[Host], used: int, gpus: int) -> list[str]:
+    """Return jsrun with its options for one task a host; the program is to be appended.
 
-    hosts: with all slots of the job, which are cores. slots: as `jsrun_slots` gives them. gpus: of
-    each rank.
+    hosts: with all slots of the job, which are cores. used: how many of the hosts have ranks. gpus:
+    of each host.
     """
-    each = slots[0].local_size
-    cores = max(1, min(host.slots for host in hosts) // each)
     command = [
         "jsrun",
-        f"--nrs={len(slots)}",
-        f"--rs_per_host={each}",
+        f"--nrs={used}",
+        "--rs_per_host=1",
         "--tasks_per_rs=1",
-        f"--cpu_per_rs={cores}",
+        f"--cpu_per_rs={min(host.slots for host in hosts)}",
+        # The ranks share out the cores of the resource set.
+        "--bind=rs",
     ]
     return [*command, f"--gpu_per_rs={gpus}"] if gpus else command
+
+
+def gpus_per_rank(environ: Mapping[str, str]) -> int | None:
+    """Return how many GPUs jsrun is to hand out for each rank, None where nobody says."""
+    count = environ.get("SIRTAKI_GPUS_PER_RANK", "")
+    return int(count) if count.isdecimal() else None
+
+
+def variables_of_rank(slot: Slot) -> dict[str, str]:
+    """Return what a rank would have as a task of jsrun, for programs that read it."""
+    return {
+        "JSM_NAMESPACE_RANK": str(slot.rank),
+        "JSM_NAMESPACE_SIZE": str(slot.size),
+        "JSM_NAMESPACE_LOCAL_RANK": str(slot.local_rank),
+        "JSM_NAMESPACE_LOCAL_SIZE": str(slot.local_size),
+    }

@@ -30,20 +30,17 @@ def read_node_lines(environ: Mapping[str, str]) -> list[str]:
     return read_lines(environ["PBS_NODEFILE"], "PBS_NODEFILE")
 
 
-def lines_of_ranks(lines: Sequence[str], hosts_of_ranks: Sequence[str]) -> list[int]:
-    """Return which line of the node file each rank takes: the first free one of its host.
+def line_of(lines: Sequence[str], host: str) -> int:
+    """Return which line of the node file is the first to name a host. Raises LaunchError."""
+    if host not in lines:
+        raise LaunchError(f"$PBS_NODEFILE has no line for {host}")
+    return lines.index(host)
 
-    Raises LaunchError when a host has no line left.
-    """
-    free: dict[str, list[int]] = {}
-    for number, host in reversed(list(enumerate(lines))):
-        free.setdefault(host, []).append(number)
-    chosen = []
-    for host in hosts_of_ranks:
-        if not free.get(host):
-            raise LaunchError(f"$PBS_NODEFILE has too few lines for the ranks on {host}")
-        chosen.append(free[host].pop())
-    return chosen
+
+def cpus_per_host(environ: Mapping[str, str]) -> int | None:
+    """Return how many CPUs the job has on each host, None where PBS does not say."""
+    count = environ.get("NCPUS", "")
+    return int(count) if count.isdecimal() and int(count) else None
 
 
 def pbsdsh_command(line: int) -> list[str]:

@@ -13,20 +13,19 @@ from sirtaki.rendezvous.world.started_by import expand_counts
 _MAX_NODES = 1 << 20
 _PIECE = re.compile(r"([A-Za-z0-9_.-]+)|\[([0-9,-]+)\]")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-# srun takes these for options of its own; what we say about the step must not meet them.
+# srun takes these for options of its own; what we say about the step must not meet them, and the
+# one task of a host is to have all that the job has there.
 _OPTIONS = (
-    "SLURM_DISTRIBUTION",
-    "SLURM_EXPORT_ENV",
-    "SLURM_HOSTFILE",
-    "SLURM_JOB_NUM_NODES",
-    "SLURM_KILL_BAD_EXIT",
-    "SLURM_LABELIO",
-    "SLURM_NNODES",
-    "SLURM_NPROCS",
-    "SLURM_NTASKS",
-    "SLURM_NTASKS_PER_NODE",
-    "SLURM_WAIT",
+    *("SLURM_DISTRIBUTION", "SLURM_EXPORT_ENV", "SLURM_HOSTFILE", "SLURM_JOB_NUM_NODES"),
+    *("SLURM_KILL_BAD_EXIT", "SLURM_LABELIO", "SLURM_NNODES", "SLURM_NPROCS", "SLURM_NTASKS"),
+    *("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_SOCKET"),
+    *("SLURM_NTASKS_PER_GPU", "SLURM_WAIT", "SLURM_EXACT", "SLURM_CORE_SPEC", "SLURM_THREAD_SPEC"),
+    *("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_CPU_BIND", "SLURM_CPUS_PER_GPU"),
+    *("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK", "SLURM_TRES_BIND"),
+    *("SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE", "SLURM_MPI_TYPE"),
 )
+# Of these a rank gets the job's value all the same.
+_FOR_RANKS = ("SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_TASK")
 
 
 def expand_nodes(text: str) -> list[str]:
@@ -119,44 +118,68 @@ def hosts_of(environ: Mapping[str, str]) -> list[Host]:
     return [Host(node, count) for node, count in zip(nodes, counts, strict=True)]
 
 
-def srun_command(job: str, slots: Sequence[Slot], environ: Mapping[str, str]) -> list[str]:
-    """Return srun with its options for one task a slot; the program is to be appended.
+def cpus_of(environ: Mapping[str, str]) -> dict[str, int]:
+    """Return how many CPUs the job has on each of its hosts; nothing where Slurm does not say."""
+    try:
+        nodes = expand_nodes(environ.get("SLURM_JOB_NODELIST", ""))
+        counts = expand_counts(environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    except ValueError:
+        return {}
+    return dict(zip(nodes, counts, strict=False))
 
-    job: the id of the job. The places come from the file that SLURM_HOSTFILE names, see
+
+def gpus_per_rank(environ: Mapping[str, str]) -> int | None:
+    """Return how many GPUs the job asked for for each task, None where it did not."""
+    count = environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2]
+    return int(count) if count.isdecimal() else None
+
+
+def srun_command(job: str, hosts: int) -> list[str]:
+    """Return srun with its options for one task a host; the program is to be appended.
+
+    job: the id of the job. hosts: how many; they stand in the file that SLURM_HOSTFILE names, see
     `srun_environment`.
     """
-    command = [
+    return [
         "srun",
         f"--jobid={job}",
-        f"--ntasks={len(slots)}",
-        f"--nodes={len({slot.host for slot in slots})}",
+        f"--ntasks={hosts}",
+        f"--nodes={hosts}",
         "--distribution=arbitrary",
-        # One dead task ends the step, with SIGTERM first.
+        # One agent that cannot do its work ends the step, with SIGTERM first.
         "--kill-on-bad-exit=1",
+        # One that is done with its work does not.
+        "--wait=0",
         "--export=ALL",
         "--input=none",
         # A plain sirtaki run may stand in a step of its own, as salloc can start one.
         "--overlap",
+        # The ranks share out what the step has of each host, and are no tasks of an MPI.
+        "--mem=0",
+        "--mpi=none",
     ]
-    threads = environ.get("SLURM_CPUS_PER_TASK", "")
-    if threads.isdecimal():
-        command.append(f"--cpus-per-task={threads}")  # srun no longer takes it from the job
-    return command
 
 
 def srun_environment(environ: Mapping[str, str], hostfile: str) -> dict[str, str]:
     """Return the variables for srun: `environ` less what srun would take for options.
 
-    hostfile: a file with the host of each rank on a line, in rank order.
+    hostfile: a file with the name of each host on a line.
     """
     kept = {name: value for name, value in environ.items() if name not in _OPTIONS}
     return {**kept, "SLURM_HOSTFILE": hostfile}
 
 
-def scancel_command(step: str, signal_name: str | None) -> list[str]:
-    """Return the command that signals the tasks of a step, or kills them when None is given.
+def variables_of_job(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a rank has that srun must not see."""
+    return {name: environ[name] for name in _FOR_RANKS if name in environ}
 
-    step: "<job>.<step>".
-    """
-    sending = [] if signal_name is None else [f"--signal={signal_name}"]
-    return ["scancel", *sending, step]
+
+def variables_of_rank(slot: Slot, hosts: Mapping[str, Sequence[Slot]]) -> dict[str, str]:
+    """Return what a rank would have as a task of srun, for programs that read it."""
+    counts = ",".join(str(len(slots)) for slots in hosts.values())
+    return {
+        "SLURM_PROCID": str(slot.rank),
+        "SLURM_LOCALID": str(slot.local_rank),
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"), str(slot.size)),
+        **dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), counts),
+    }

@@ -53,7 +53,7 @@ def ssh_command(ssh: Ssh, host: str, connect_seconds: float) -> list[str]:
     return [*command, "--", host, f"exec {shlex.quote(ssh.remote_python)} -u -m {AGENT}"]
 
 
-def explain_end(ssh: Ssh, exit_code: int, lines: Sequence[str]) -> str:
+def explain_end(ssh: Ssh, exit_code: int | None, lines: Sequence[str]) -> str:
     """Say in one sentence why ssh ended before the agent was there.
 
     lines: what ssh and the remote shell have printed on standard error.

@@ -27,6 +27,7 @@ class _Direction:
         self.waiting = bytearray()
         self.ended = False
         self.sent = False
+        self.passed = 0
         self.reason = ""
 
     def room(self) -> bool:
@@ -49,6 +50,7 @@ class _Direction:
                 with memoryview(self.waiting)[:_CHUNK_BYTES] as chunk:
                     sent = self.target.send(chunk)
                 del self.waiting[:sent]
+                self.passed += sent
                 self.sent = True
         except BlockingIOError:
             pass
@@ -62,13 +64,17 @@ class Relay:
 
     socket: the plain one's other end, for the caller. However one side ends, the other sees the end
     of its stream; `reason` says why where it is not because somebody has closed it. silent_seconds:
-    see `tcp_socket.is_silent`.
+    see `tcp_socket.is_silent`. pair: of the plain socket and its other end, where the caller has
+    made it.
     """
 
     def __init__(
-        self, secure: TlsSocket, silent_seconds: float = tcp_socket.SILENT_SECONDS
+        self,
+        secure: TlsSocket,
+        silent_seconds: float = tcp_socket.SILENT_SECONDS,
+        pair: tuple[socket.socket, socket.socket] | None = None,
     ) -> None:
-        self.socket, self._plain = socket.socketpair()
+        self._plain, self.socket = pair or socket.socketpair()
         self.reason = ""
         self._secure = secure
         self._silent = silent_seconds
@@ -76,6 +82,11 @@ class Relay:
         self._directions = (_Direction(secure, self._plain), _Direction(self._plain, secure))
         self._thread = threading.Thread(target=self._run, name="sirtaki-tls", daemon=True)
         self._thread.start()
+
+    @property
+    def passed(self) -> int:
+        """How many of the caller's bytes have left this process."""
+        return self._directions[1].passed
 
     def finish(self, deadline: float) -> None:
         """Pass on what the caller has sent, as far as that is possible by then, and hang up.

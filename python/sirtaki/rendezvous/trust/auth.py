@@ -24,6 +24,7 @@ SECONDS = 3.0
 
 STORE = 1
 RANK = 2
+AGENT = 3
 
 _MAGIC = b"SIRTAKI\n"
 # Raised when what follows the greeting changes; the greeting itself keeps its size and first fields

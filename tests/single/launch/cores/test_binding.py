@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import sirtaki
-from sirtaki.launch.cores.binding import own_processors
+from sirtaki.launch.cores.binding import gpu_share, own_processors, shares_here
 from sirtaki.launch.cores.processors import format_cpus
-from sirtaki.launch.cores.shares import share_out
+from sirtaki.launch.cores.shares import Share, share_out
 from tests import needs
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
@@ -116,6 +116,30 @@ def test_a_function_that_is_run_on_ranks_finds_them_bound(monkeypatch: pytest.Mo
         return sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS")
 
     assert sirtaki.run(tell, num_proc=2) == expected(2)
+
+
+@needs_two_cores
+def test_where_a_scheduler_lets_a_job_run_on_more_cores_than_it_has_nothing_is_bound() -> None:
+    one_core = shares_here(2, None, {}, cpus=1)
+    assert one_core == [Share((), 1), Share((), 1)]
+    cores = len(own_processors().cores)
+    assert shares_here(2, None, {}, cpus=cores) == shares_here(2, None, {})
+
+
+@pytest.mark.parametrize(
+    ("place", "gpus", "visible", "share"),
+    [
+        (0, None, "4,5,6,7", None),
+        (1, 2, "4,5,6,7", "6,7"),
+        (1, 2, "", "2,3"),
+        (1, 1, "GPU-a,GPU-b", "GPU-b"),
+    ],
+)
+def test_a_rank_sees_its_own_gpus_where_each_has_some(
+    place: int, gpus: int | None, visible: str, share: str | None
+) -> None:
+    expected = {} if share is None else {"CUDA_VISIBLE_DEVICES": share}
+    assert gpu_share(place, gpus, {"CUDA_VISIBLE_DEVICES": visible}) == expected
 
 
 def bound_by_user(cpus: Iterable[int], *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +11,19 @@ from pathlib import Path
 import pytest
 
 import sirtaki
+from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.frames import (
     FrameReader,
     Kind,
     greeting,
     pack,
+    pack_job,
     pack_json,
+    pack_signal,
+    pack_start,
     unpack_json,
 )
-from tests.single.launching import LIMIT, Job
+from tests.single.launching import LIMIT, Job, python
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -45,21 +50,13 @@ def start(job: Job) -> subprocess.Popen[bytes]:
 
 
 def order(code: str, folder: str = "/", bind_to: str | None = None) -> bytes:
-    """The frame that makes ranks 4 and 5 run `code`."""
-    return pack_json(
-        Kind.JOB,
-        {
-            "command": [sys.executable, "-c", code],
-            "environment": {"GIVEN": "value"},
-            "ranks": {"4": {"HOROVOD_RANK": "4"}, "5": {"HOROVOD_RANK": "5"}},
-            "defaults": {"4": {}, "5": {}},
-            "bind_to": bind_to,
-            "master_port": 1,
-            "folder": folder,
-            "secret": SECRET.hex(),
-            "grace": 0.3,
-        },
-    )
+    """The frames that make ranks 4 and 5 run `code`."""
+    job = HostJob(python(code), {"GIVEN": "value"}, folder, 2, SECRET, 0.3, bind_to)
+    return pack_job(job) + pack_start([process(4, 0), process(5, 1)])
+
+
+def process(rank: int, place: int) -> Process:
+    return Process(rank, place, {"HOROVOD_RANK": str(rank)}, {})
 
 
 def finish(agent: subprocess.Popen[bytes], *frames: bytes) -> tuple[list[tuple[Kind, bytes]], str]:
@@ -145,6 +142,82 @@ def test_a_cpu_that_this_host_does_not_have_is_refused(job: Job) -> None:
     assert (refusal["event"], refusal["code"]) == ("refused", 2)
     assert "--bind-to 0:9999: local rank 1 is to have CPU 9999" in refusal["text"]
     assert done == {"event": "done"}
+
+
+class Talk:
+    """What an agent says, frame by frame, while its job goes on."""
+
+    def __init__(self, agent: subprocess.Popen[bytes]) -> None:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        self._out, self._in = agent.stdout.fileno(), agent.stdin.fileno()
+        self._reader = FrameReader()
+        self._frames: list[tuple[Kind, bytes]] = []
+
+    def say(self, *frames: bytes) -> None:
+        os.write(self._in, b"".join(frames))
+
+    def next_event(self, *kinds: str) -> dict[str, object]:
+        """The next event of these kinds; others and output are passed over."""
+        while True:
+            while self._frames:
+                kind, payload = self._frames.pop(0)
+                if kind == Kind.EVENT and unpack_json(payload)["event"] in kinds:
+                    return unpack_json(payload)
+            data = os.read(self._out, 65536)
+            assert data, f"the agent ended before it said one of {kinds}"
+            self._frames += self._reader.feed(data)
+
+
+SLEEP = "import time; time.sleep(600)"
+
+
+def test_a_process_is_started_in_a_job_that_runs(job: Job) -> None:
+    both = HostJob(python(SLEEP), {}, "/", 2, SECRET, 0.3)
+    with start(job) as agent:
+        talk = Talk(agent)
+        talk.say(pack_job(both), pack_start([process(4, 0)]))
+        assert talk.next_event("started")["rank"] == 4
+        talk.say(pack_start([process(5, 1)]))
+        assert talk.next_event("started")["rank"] == 5
+        talk.say(pack(Kind.TERMINATE))
+        ended = [talk.next_event("exited") for _ in range(2)]
+        assert sorted((e["rank"], e["code"]) for e in ended) == [(4, -15), (5, -15)]
+        assert talk.next_event("done") == {"event": "done"}
+
+
+def test_one_process_is_signalled_or_ended_while_the_others_go_on(job: Job) -> None:
+    with start(job) as agent:
+        talk = Talk(agent)
+        talk.say(order(SLEEP))
+        for _ in range(2):
+            talk.next_event("started")
+        talk.say(pack_signal(5, signal.SIGTERM))
+        ended = talk.next_event("exited", "done")
+        assert (ended["rank"], ended["code"]) == (5, -signal.SIGTERM)
+        talk.say(pack_start([process(5, 1)]))
+        assert talk.next_event("started", "exited", "done")["rank"] == 5
+        talk.say(pack_signal(4, signal.SIGUSR1))
+        ended = talk.next_event("exited", "done")
+        assert (ended["rank"], ended["code"]) == (4, -signal.SIGUSR1)
+        talk.say(pack(Kind.KILL))
+        assert talk.next_event("done") == {"event": "done"}
+
+
+def test_a_start_of_a_process_that_runs_is_refused_and_disturbs_nobody(job: Job) -> None:
+    with start(job) as agent:
+        talk = Talk(agent)
+        talk.say(order(SLEEP))
+        for _ in range(2):
+            talk.next_event("started")
+        talk.say(pack_start([process(5, 1)]))
+        failed = talk.next_event("failed", "exited", "started")
+        assert (failed["event"], failed["rank"]) == ("failed", 5)
+        assert failed["text"] == "rank 5 runs already"
+        talk.say(pack_signal(5, signal.SIGKILL))
+        assert talk.next_event("exited")["code"] == -signal.SIGKILL
+        talk.say(pack(Kind.KILL))
+        talk.next_event("done")
 
 
 @pytest.mark.parametrize(

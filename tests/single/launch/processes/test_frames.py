@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.frames import (
     FrameError,
     FrameReader,
@@ -15,10 +17,16 @@ from sirtaki.launch.processes.frames import (
     Kind,
     greeting,
     pack,
+    pack_job,
     pack_json,
     pack_output,
+    pack_signal,
+    pack_start,
+    unpack_job,
     unpack_json,
     unpack_output,
+    unpack_signal,
+    unpack_start,
 )
 
 outputs = st.builds(
@@ -90,6 +98,47 @@ def test_output_is_read_as_it_was_written(rank: int, stream: str, data: bytes) -
 def test_json_that_is_no_object_is_refused(payload: bytes) -> None:
     with pytest.raises(FrameError):
         unpack_json(payload)
+
+
+texts = st.dictionaries(st.text(), st.text(), max_size=3)
+
+
+@given(texts, st.binary(max_size=40), st.none() | st.integers(0, 99))
+def test_a_job_is_read_as_it_was_written(
+    variables: dict[str, str], secret: bytes, cpus: int | None
+) -> None:
+    job = HostJob(["a", "b"], variables, "/", 2, secret, 0.5, "core", cpus)
+    ((kind, payload),) = FrameReader().feed(pack_job(job))
+    assert (kind, unpack_job(payload)) == (Kind.JOB, job)
+
+
+@given(st.lists(st.builds(Process, st.integers(0), st.integers(0), texts, texts), max_size=3))
+def test_processes_are_read_as_they_were_written(processes: list[Process]) -> None:
+    ((kind, payload),) = FrameReader().feed(pack_start(processes))
+    assert (kind, unpack_start(payload)) == (Kind.START, processes)
+
+
+@pytest.mark.parametrize("payload", [b"{}", b"[]", b'{"secret": "x"}', b'{"secret": ""}'])
+def test_a_job_that_lacks_something_is_refused(payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        unpack_job(payload)
+
+
+@pytest.mark.parametrize("payload", [b"{}", b'{"processes": 1}', b'{"processes": [{"id": 1}]}'])
+def test_processes_that_lack_something_are_refused(payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        unpack_start(payload)
+
+
+def test_a_signal_is_for_one_process() -> None:
+    ((kind, payload),) = FrameReader().feed(pack_signal(70000, signal.SIGUSR1))
+    assert (kind, unpack_signal(payload)) == (Kind.SIGNAL, (70000, signal.SIGUSR1))
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x0a", struct.pack("!BI", signal.SIGSTOP, 1)])
+def test_a_signal_that_no_process_is_sent_is_refused(payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        unpack_signal(payload)
 
 
 @given(st.binary(max_size=100).filter(lambda noise: b"sirtaki-agent " not in noise), cuts)

@@ -10,14 +10,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from sirtaki.launch.errors import JobError
 from sirtaki.launch.output.output import Outputs
+from sirtaki.launch.processes.channels import ProgramChannel
+from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.frames import SILENCE_SECONDS
-from sirtaki.launch.processes.outcome import Outcome
+from sirtaki.launch.processes.outcome import Failure, Outcome
+from sirtaki.launch.processes.policy import Verdict
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import ABSENT_SECONDS, Supervisor
@@ -38,18 +41,52 @@ class SlowReader(io.StringIO):
 def host(
     code: str, ranks: Mapping[int, Mapping[str, str]], bind_to: str | None = None
 ) -> RemoteProcesses:
-    job = {
-        "command": python(code),
-        "environment": {},
-        "ranks": ranks,
-        "defaults": {rank: {} for rank in ranks},
-        "bind_to": bind_to,
-        "folder": "/",
-        "secret": "00" * 32,
-        "grace": 0.3,
-    }
-    agent = [sys.executable, "-m", "sirtaki.launch.processes.agent"]
-    return RemoteProcesses("there", list(ranks), agent, job, lambda code, lines: f"{code} {lines}")
+    job = HostJob(python(code), {}, "/", len(ranks), bytes(32), 0.3, bind_to)
+    planned = [Process(rank, place, ranks[rank], {}) for place, rank in enumerate(ranks)]
+    argv = [sys.executable, "-m", "sirtaki.launch.processes.agent"]
+    channel = ProgramChannel(argv, lambda code, lines: f"{code} {lines}")
+    return RemoteProcesses("there", planned, channel, job)
+
+
+class OthersGoOn:
+    """A policy that lets a job go on without the ranks that have failed, and keeps what it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, str, int]] = []
+
+    def ended(self, rank: int, host: str, code: int) -> Verdict | None:
+        self.seen.append((rank, host, code))
+        return None
+
+    def lost(self, host: str, ranks: Sequence[int], how: str) -> Verdict | None:
+        raise AssertionError(f"{host} was lost: {how}")
+
+
+FAIL_SOON = """
+import os, sys, time
+if os.environ["HOROVOD_RANK"] == "0": sys.exit(3)
+time.sleep(1)
+print("done")
+"""
+RANKS = {0: {"HOROVOD_RANK": "0"}, 1: {"HOROVOD_RANK": "1"}}
+
+
+def test_another_policy_lets_a_job_go_on_after_a_failure() -> None:
+    shown, policy = io.StringIO(), OthersGoOn()
+    outputs = Outputs(2, shown, shown)
+    hosts = [host(FAIL_SOON, RANKS)]
+    outcome = Supervisor(hosts, outputs, None, 30.0, lambda: False, policy=policy).run()
+    assert (outcome, shown.getvalue()) == (Outcome(), "[1]<stdout>:done\n")
+    assert policy.seen == [(0, "there", 3), (1, "there", 0)]
+
+
+def test_a_verbose_run_says_what_was_decided_and_why() -> None:
+    shown, errors = io.StringIO(), io.StringIO()
+    hosts = [host(FAIL_SOON, RANKS)]
+    outcome = Supervisor(hosts, Outputs(2, shown, errors), None, 30.0, lambda: False, True).run()
+    assert outcome.failure == Failure(0, 3)
+    said = "decision: rank 0 on there ended with code 3, so the job is ended"
+    assert said in errors.getvalue().splitlines()
 
 
 class PollFd(ctypes.Structure):
@@ -80,7 +117,9 @@ def test_a_host_is_not_given_up_because_the_reader_of_the_output_was_slow() -> N
 
 def test_a_host_that_does_not_answer_is_named_while_it_is_waited_for() -> None:
     shown = io.StringIO()
-    silent = RemoteProcesses("far", [1], ["sleep", "600"], {}, lambda code, lines: "")
+    channel = ProgramChannel(["sleep", "600"], lambda code, lines: "")
+    job = HostJob([], {}, "/", 1, bytes(32), 0.3)
+    silent = RemoteProcesses("far", [Process(1, 0, {}, {})], channel, job)
     hosts = [host("pass", {0: {}}), silent]
     late = ABSENT_SECONDS + 0.5
     with pytest.raises(JobError, match="no answer from far within"):

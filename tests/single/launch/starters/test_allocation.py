@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.parser import make_parser
-from sirtaki.launch.flags.settings import bring_in_config
+from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
 from sirtaki.launch.hosts.slots import Host, allocate
-from sirtaki.launch.scheduled.job import scheduled_settings
-from sirtaki.launch.starters import lsf, pbs, slurm
-from sirtaki.launch.starters.allocation import find_allocation, is_part, narrow, take_allocation
+from sirtaki.launch.starters import lsf, pbs, scheduler, slurm
+from sirtaki.launch.starters.allocation import (
+    Allocation,
+    find_allocation,
+    is_part,
+    narrow,
+    take_allocation,
+)
 from sirtaki.rendezvous.world.started_by import expand_counts
 
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,5}[a-z]", fullmatch=True)
@@ -133,14 +138,50 @@ def test_only_a_step_of_several_tasks_is_parallel(variables: dict[str, str], is_
     assert slurm.is_task_of_many(variables) is is_one
 
 
-def test_srun_is_told_the_places_and_nothing_of_the_jobs_options_contradicts() -> None:
-    slots = allocate([Host("n1", 2), Host("n2", 1)], 3)
-    command = slurm.srun_command("7", slots, {"SLURM_CPUS_PER_TASK": "2"})
-    assert command[:4] == ["srun", "--jobid=7", "--ntasks=3", "--nodes=2"]
-    assert "--kill-on-bad-exit=1" in command
-    assert command[-1] == "--cpus-per-task=2"
-    environment = {"SLURM_NTASKS_PER_NODE": "2", "SLURM_EXPORT_ENV": "NONE", "A": "1"}
+def test_srun_starts_one_task_a_host_which_has_all_that_the_job_has_there() -> None:
+    command = slurm.srun_command("7", 2)
+    assert command[:4] == ["srun", "--jobid=7", "--ntasks=2", "--nodes=2"]
+    assert {"--kill-on-bad-exit=1", "--wait=0", "--mem=0"} < set(command)
+    assert not [option for option in command if option.startswith("--cpus-per-task")]
+
+
+def test_nothing_of_the_jobs_options_contradicts_what_srun_is_told() -> None:
+    environment = {
+        "SLURM_NTASKS_PER_NODE": "2",
+        "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_GPUS_PER_TASK": "1",
+        "SLURM_MEM_PER_CPU": "1000",
+        "SLURM_EXPORT_ENV": "NONE",
+        "A": "1",
+    }
     assert slurm.srun_environment(environment, "/f") == {"A": "1", "SLURM_HOSTFILE": "/f"}
+    of_job = slurm.variables_of_job(environment)
+    assert of_job == {"SLURM_CPUS_PER_TASK": "8", "SLURM_GPUS_PER_TASK": "1"}
+
+
+def test_a_rank_has_the_variables_of_a_task_of_srun() -> None:
+    slots = allocate([Host("n1", 2), Host("n2", 1)], 3)
+    hosts = {"n1": slots[:2], "n2": slots[2:]}
+    variables = slurm.variables_of_rank(slots[1], hosts)
+    assert (variables["SLURM_PROCID"], variables["SLURM_LOCALID"]) == ("1", "1")
+    assert variables["SLURM_NTASKS"] == variables["SLURM_STEP_NUM_TASKS"] == "3"
+    assert variables["SLURM_STEP_TASKS_PER_NODE"] == "2,1"
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [("8(x2),4", {"n1": 8, "n2": 8, "n3": 4}), ("", {}), ("x", {})],
+)
+def test_slurm_says_how_many_cpus_the_job_has_on_each_host(
+    text: str, counts: dict[str, int]
+) -> None:
+    environ = {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_CPUS_PER_NODE": text}
+    assert slurm.cpus_of(environ) == counts
+
+
+@pytest.mark.parametrize(("text", "count"), [("2", 2), ("a100:4", 4), ("", None), ("x", None)])
+def test_slurm_says_how_many_gpus_a_task_has(text: str, count: int | None) -> None:
+    assert slurm.gpus_per_rank({"SLURM_GPUS_PER_TASK": text}) == count
 
 
 # ---- PBS ----
@@ -158,16 +199,10 @@ def test_a_pbs_job_has_a_slot_for_every_line(tmp_path: Path) -> None:
     assert found.hosts == [Host("n002", 3), Host("n001", 2)]
 
 
-@given(st.lists(st.sampled_from(["a", "b.example.org", "c-1"]), min_size=1))
-def test_places_of_the_node_file_are_taken_once_each(lines: list[str]) -> None:
-    chosen = pbs.lines_of_ranks(lines, sorted(lines))
-    assert [lines[number] for number in chosen] == sorted(lines)
-    assert sorted(chosen) == list(range(len(lines)))
-
-
-def test_more_ranks_on_a_host_than_lines_are_refused() -> None:
-    with pytest.raises(LaunchError, match="too few lines for the ranks on a"):
-        pbs.lines_of_ranks(["a", "b"], ["a", "a"])
+def test_the_agent_of_a_host_takes_its_first_line() -> None:
+    assert pbs.line_of(["a", "b", "a", "b"], "b") == 1
+    with pytest.raises(LaunchError, match="has no line for c"):
+        pbs.line_of(["a", "b"], "c")
 
 
 def test_a_node_file_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -244,14 +279,14 @@ def test_jsrun_lays_out_the_same_number_on_every_host() -> None:
     hosts = [Host("a", 42), Host("b", 42)]
     slots = lsf.jsrun_slots(hosts, 12)
     assert [slot.host for slot in slots] == ["a"] * 6 + ["b"] * 6
-    command = lsf.jsrun_command(hosts, slots, gpus=1)
-    assert command == [
+    assert lsf.jsrun_command(hosts, 2, gpus=6) == [
         "jsrun",
-        "--nrs=12",
-        "--rs_per_host=6",
+        "--nrs=2",
+        "--rs_per_host=1",
         "--tasks_per_rs=1",
-        "--cpu_per_rs=7",
-        "--gpu_per_rs=1",
+        "--cpu_per_rs=42",
+        "--bind=rs",
+        "--gpu_per_rs=6",
     ]
     with pytest.raises(LaunchError, match="do not divide among 2 hosts"):
         lsf.jsrun_slots(hosts, 3)
@@ -289,12 +324,29 @@ def test_jsrun_may_be_asked_for_where_it_is_the_default(tmp_path: Path) -> None:
 # ---- The part that is used ----
 
 
-def test_what_a_schedulers_program_starts_is_bound_by_it() -> None:
+def scheduled(allocation: Allocation, *flags: str) -> Settings:
+    args = make_parser("sirtaki run").parse_args([*flags, "-np", "3", "true"])
+    return make_settings(args, {}, allocation)
+
+
+def test_the_ranks_of_a_job_are_bound_as_elsewhere() -> None:
     allocation = find_allocation(SLURM)
     assert allocation is not None
-    args = make_parser("sirtaki run").parse_args(["-np", "2", "--bind-to", "numa", "true"])
-    with pytest.raises(LaunchError, match=r"--bind-to numa: in a job of slurm .* own srun does"):
-        scheduled_settings(allocation, args, {})
+    assert scheduled(allocation, "--bind-to", "numa").bind_to == "numa"
+
+
+@pytest.mark.parametrize("starter", ["srun", "jsrun"])
+def test_what_may_be_a_secret_is_not_shown_to_the_scheduler(starter: str) -> None:
+    allocation = Allocation("x", "7", [Host("n1", 3)], starter)
+    settings = scheduled(allocation, "-x", "MINE=a", "-x", "OMP_PLACES=b")
+    mine = {"MINE": "before", "OMP_PLACES": "c", "MY_TOKEN": "d", "PATH": "/bin", "OTHER": "e"}
+    start = scheduler.plan_start(allocation, settings, mine, Path("/f"))
+    kept = {name: value for name, value in start.environ.items() if not name.startswith("SLURM")}
+    shown = {"PATH": "/bin", "OTHER": "e", "PYTHONUNBUFFERED": "1", "OMP_PLACES": "c"}
+    assert kept == shown
+    sent = scheduler.environment_of_ranks(allocation, settings, mine)
+    assert {**shown, **sent} == {**shown, "MINE": "a", "OMP_PLACES": "b", "MY_TOKEN": "d"}
+    assert not {"a", "d"} & {*start.commands[0], *start.environ.values()}
 
 
 def test_hosts_narrow_an_allocation_and_keep_its_names() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.settings import Settings, place
+from sirtaki.launch.hosts import addresses
 from sirtaki.launch.hosts.addresses import own_addresses
 from sirtaki.launch.hosts.environment import forwarded_variables, sent_environment
 from sirtaki.launch.starters.ssh import Ssh, explain_end, ssh_command
@@ -176,6 +177,23 @@ def test_a_host_that_only_ssh_knows_gets_all_addresses_of_this_machine() -> None
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))
+
+
+def test_agents_that_call_are_given_all_addresses_that_can_be_used_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    present = [
+        addresses.Interface("lo", ("127.0.0.1", "::1")),
+        # Of other machines: nobody can listen there, as while the system still checks one.
+        addresses.Interface("eth0", ("192.0.2.7", "2001:db8::7")),
+    ]
+    monkeypatch.setattr(addresses, "interfaces", lambda: present)
+    with pytest.raises(LaunchError, match="no address that other hosts can reach"):
+        addresses.all_addresses(())
+    monkeypatch.setattr(addresses, "_is_of_use", lambda address: True)
+    assert "127.0.0.1" in addresses.all_addresses(())
+    assert not {"192.0.2.7", "2001:db8::7"} & set(addresses.all_addresses(()))
+    assert addresses.all_addresses(["lo"])[0] == "127.0.0.1"
 
 
 def test_an_interface_that_is_not_there_is_refused_by_name() -> None:

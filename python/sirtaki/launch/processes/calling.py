@@ -1,0 +1,141 @@
+"""What a scheduler starts on each host: an agent that calls the launcher.
+
+Run as `calling.py FOLDER [HOST]`, see `shared_folder`. Without HOST, a number, the variables of the
+step say which host of the job this is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    # The folder of this file gives way to that of the package, wherever it is on this host.
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+
+import sirtaki
+from sirtaki.launch.errors import FAILED, LaunchError
+from sirtaki.launch.processes.agent import Agent
+from sirtaki.launch.processes.calls import secure
+from sirtaki.launch.processes.signals import SignalWatch
+from sirtaki.launch.starters.shared_folder import SECRET, read_job
+from sirtaki.rendezvous.network.dial import dial
+from sirtaki.rendezvous.stores.tcp_store import endpoints_of
+from sirtaki.rendezvous.trust import auth
+from sirtaki.rendezvous.trust.secret import read_secret
+
+_FLUSH_SECONDS = 5.0
+_READ_BYTES = 1 << 16
+# Slurm signals all processes of a step, the others those of the agent's session.
+_STEP = "SLURM_STEP_ID"
+
+
+def host_and_count(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return the number of this host and how many there are, from a step's own variables only.
+
+    Raises LaunchError when this is no task of a step.
+    """
+    for needed, number, count in (
+        ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+        (_STEP, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ):
+        if needed in environ:
+            with contextlib.suppress(KeyError, ValueError):
+                return int(environ[number]), int(environ[count])
+    raise LaunchError(
+        "this agent was started neither by srun nor by jsrun: which host it is for is unknown"
+    )
+
+
+def call(job: Mapping[str, Any], secret: bytes, number: int) -> socket.socket:
+    """Connect to the launcher as the agent of a host. Raises LaunchError, with the reason.
+
+    job: as `read_job` returns it.
+    """
+    claim = number.to_bytes(auth.CLAIM_BYTES, "big")
+    try:
+        sock, _ = dial(
+            endpoints_of(job["address"]),
+            lambda: auth.Dialer(secret, auth.AGENT, auth.own_identity(), claim),
+            "the launcher",
+            time.monotonic() + job["seconds"],
+            tls=True,
+        )
+    except auth.AuthenticationError as error:
+        raise LaunchError(str(error), FAILED) from None
+    except OSError as error:
+        raise LaunchError(
+            f"{error}. The launcher may have ended, or a firewall lets no connection from this "
+            "host in there: open it for the hosts of the job, or choose another network with "
+            "--network-interfaces",
+            FAILED,
+        ) from None
+    return sock
+
+
+def _take_all_cores() -> None:
+    """Run on all CPUs of the step: Slurm may bind a task to as many as one task asks for.
+
+    srun can be told not to, and complains about that where it binds nothing. The step's cgroup, not
+    this, is what keeps us off other jobs' cores.
+    """
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+def serve(job: Mapping[str, Any], secret: bytes, number: int) -> None:
+    """Be the agent of a host until the job is over."""
+    relay = secure(call(job, secret, number))
+    with SignalWatch() as signals:
+        # Nothing else may take what is for us.
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        ours = relay.socket.fileno()
+        together = _STEP in os.environ
+        if together:
+            _take_all_cores()
+        Agent(ours, os.dup(ours), signals, together).run()
+    # What is closed before the other side has hung up may lose what is on its way there.
+    deadline = time.monotonic() + _FLUSH_SECONDS
+    relay.socket.settimeout(_FLUSH_SECONDS)
+    with contextlib.suppress(OSError):
+        while relay.socket.recv(_READ_BYTES) and time.monotonic() < deadline:
+            pass
+    relay.finish(deadline)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the launcher that the folder names; returns the exit code."""
+    who = f"sirtaki agent on {socket.gethostname()}"
+    # The working folder of the job will be ours too.
+    folder = Path(arguments[0]).absolute()
+    try:
+        job, secret = read_job(folder), read_secret(str(folder / SECRET))
+    except OSError as error:
+        hint = "every host of the job must see that folder: set SIRTAKI_SHARED_DIR to one on a file"
+        print(f"{who}: {error}; {hint} system that they share", file=sys.stderr)
+        return FAILED
+    try:
+        if job["version"] != sirtaki.__version__:
+            raise LaunchError(
+                f"Sirtaki {sirtaki.__version__} is installed here, {job['version']} has started "
+                "the job; install the same version on all hosts"
+            )
+        count = job["hosts"]
+        number, found = (int(arguments[1]), count) if arguments[1:] else host_and_count(os.environ)
+        if found != count or not 0 <= number < count:
+            raise LaunchError(f"host {number} of {found} was started in a job of {count} hosts")
+        serve(job, secret, number)
+    except LaunchError as error:
+        print(f"{who}: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,157 @@
+"""Agents that a scheduler's program starts: they call the launcher, one for each host."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from sirtaki.launch.starters.starter import Starter
+from sirtaki.rendezvous.network import tcp_socket
+from sirtaki.rendezvous.network.serving import Peer, RejectionLog, Server
+from sirtaki.rendezvous.network.tls_relay import Relay
+from sirtaki.rendezvous.stores.tcp_store import TLS_SCHEME, listener_claim
+from sirtaki.rendezvous.trust import auth
+from sirtaki.rendezvous.trust.tls import TlsSocket
+
+_FLUSH_LOOK_SECONDS = 0.002
+
+
+def secure(sock: socket.socket, pair: tuple[socket.socket, socket.socket] | None = None) -> Relay:
+    """Put a plain socket before a proved connection of launcher and agent; see `Relay`."""
+    assert isinstance(sock, TlsSocket)
+    # Both send signs of life, so their silence says more than that of the network.
+    tcp_socket.tune(sock, unsent_seconds=0, silent_seconds=0)
+    return Relay(sock, silent_seconds=0, pair=pair)
+
+
+class AgentServer(Server):
+    """Takes the calls of agents, by TLS alone, once they have proved to know the job's secret.
+
+    addresses: numeric ones, to listen on. hosts: the names of those that have agents; an agent
+    claims the number of its host. complete: called, in the server's thread, when all have called.
+    log: see `RejectionLog`. `address` is what agents need, valid from construction on. `relays`:
+    of the hosts whose agents have called. Raises OSError when it cannot listen.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        secret: bytes,
+        hosts: Sequence[str],
+        complete: Callable[[], object],
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        guard = functools.partial(
+            auth.Listener, secret, auth.AGENT, auth.own_identity(), listener_claim(tls=True)
+        )
+        listeners, port = tcp_socket.listen_together(addresses)
+        super().__init__(listeners, "the launcher", guard, RejectionLog(log), tls=True)
+        self.address = TLS_SCHEME + tcp_socket.format_endpoints(addresses, port)
+        self._hosts = hosts
+        self._complete = complete
+        self._lock = threading.Lock()
+        self.relays: dict[int, Relay] = {}
+        self._ours: list[socket.socket] = []
+        self._awaited: dict[int, tuple[socket.socket, socket.socket]] = {}
+        for number in range(len(hosts)):
+            ours, theirs = socket.socketpair()
+            self._ours.append(ours)
+            self._awaited[number] = (theirs, ours)
+
+    def __enter__(self) -> AgentServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self.give_up(range(len(self._hosts)))
+        for ours in self._ours:
+            ours.close()
+
+    def socket_of(self, number: int) -> socket.socket:
+        """Return the plain end of the connection to a host's agent, which may be still to come."""
+        return self._ours[number]
+
+    def give_up(self, numbers: Iterable[int]) -> None:
+        """Wait no longer for the agents of these hosts: their sockets end."""
+        with self._lock:
+            for number in numbers:
+                if number in self._awaited:
+                    self._awaited.pop(number)[0].close()
+
+    def hang_up(self, numbers: Iterable[int]) -> None:
+        """Send the agents of these hosts nothing more, which ends them."""
+        for number in numbers:
+            with contextlib.suppress(OSError):
+                self._ours[number].shutdown(socket.SHUT_WR)
+
+    def handle(self, peer: Peer) -> bool:
+        """See `Server.handle`: an agent has proved itself."""
+        number = int.from_bytes(peer.claim, "big")
+        if number >= len(self._hosts):
+            raise ValueError(f"host {number} of {len(self._hosts)} is none of this job's")
+        with self._lock:
+            pair = self._awaited.pop(number, None)
+        if pair is None:
+            raise ValueError(f"host {self._hosts[number]} has joined already")
+        if not self._awaited:
+            self._complete()
+        self.relays[number] = secure(self.release(peer), pair)
+        return True
+
+
+class CallChannel:
+    """The connection that an agent makes; see `Channel`.
+
+    server: takes it. number: of the host. starter: starts the agent.
+    """
+
+    errors: int | None = None
+
+    def __init__(self, server: AgentServer, number: int, starter: Starter) -> None:
+        self._server = server
+        self._socket = server.socket_of(number)
+        self._number = number
+        self._starter = starter
+
+    def open(self, host: str) -> socket.socket:
+        """See `Channel`."""
+        self._starter.begin(self._server.give_up, self._server.hang_up)
+        return self._socket
+
+    def flush(self, sent: int, seconds: float) -> None:
+        """See `Channel`."""
+        relay = self._server.relays.get(self._number)
+        give_up_at = time.monotonic() + seconds
+        while relay is not None and relay.passed < sent and time.monotonic() < give_up_at:
+            time.sleep(_FLUSH_LOOK_SECONDS)
+
+    def wait(self) -> int | None:
+        """See `Channel`: the starter may go on for other hosts."""
+        return self._starter.code
+
+    def explain(self, code: int | None, _lines: Sequence[str]) -> str:
+        """See `Channel`."""
+        program = self._starter.argv[0]
+        if code is None:
+            return (
+                f"the agent that {program} has started there has ended; what it said stands above"
+            )
+        return (
+            f"{program} ended (code {code}) before its agent there had called the launcher at "
+            f"{self._server.address}; what it said stands above"
+        )
+
+    def cut(self) -> None:
+        """See `Channel`."""
+        self._server.give_up([self._number])
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self, patiently: bool) -> None:
+        """See `Channel`."""
+        self._starter.release(patiently)

@@ -1,1 +1,0 @@
-"""Jobs whose ranks a scheduler's own program starts."""
