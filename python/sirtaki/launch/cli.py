@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import sirtaki
+from sirtaki.launch.errors import ONLY_LINUX, USAGE
 
 # Name: what it does, the module that does it, and its function of the remaining arguments.
 _SUBCOMMANDS = {
@@ -72,6 +73,9 @@ def _horovodrun(arguments: Sequence[str]) -> int:
 
 def _exit_code(module: str, function: str, arguments: Sequence[str]) -> int:
     """Call the function; argparse's way of leaving becomes an exit code too."""
+    if sys.platform != "linux" and module.startswith("sirtaki."):
+        print(f"sirtaki: error: {ONLY_LINUX}", file=sys.stderr)
+        return USAGE
     try:
         return int(getattr(importlib.import_module(module), function)(arguments))
     except ModuleNotFoundError as error:
