@@ -76,9 +76,11 @@ def torch_training() -> None:
 def what_is_refused() -> None:
     with pytest.raises(AttributeError, match="which has no Completions: use Linux"):
         _ = _core.Completions
-    with pytest.raises(ValueError, match="writes no timeline"):
-        hvd.start_timeline("timeline.json")
     hvd.shutdown()
+    os.environ["HOROVOD_TIMELINE"] = "timeline.json"
+    with pytest.raises(ValueError, match="writes no timeline"):
+        hvd.init()
+    del os.environ["HOROVOD_TIMELINE"]
     os.environ |= {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "none"}
     with pytest.raises(ValueError, match="a world of one rank, and 2 are asked for"):
