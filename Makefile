@@ -13,6 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel heap \
   faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries caffe) \
+  wheels test-wheels \
   fuzz fuzz-python fuzz-cpp simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
 
 help:
@@ -25,6 +26,7 @@ help:
 	@echo "make bench    measure against the peers"
 	@echo "make lint     ruff, mypy, clang-format, cross-compilation for aarch64"
 	@echo "make format   rewrite the code as lint wants it"
+	@echo "make wheels   what is published, in wheelhouse"
 	@echo "make docs     this project's pages, in docs/_build/html; make docs-check looks at them in a browser"
 	@echo "make clean    remove what was built (.venv stays)"
 
@@ -298,6 +300,16 @@ test-install: $(WHEELS)
 	$(PLAIN)/bin/pip check
 	test ! -e $(PLAIN)/bin/caffe
 
+# ---- Release ----
+
+# By every Python that is here, or those that PYTHONS names.
+PYTHONS ?=
+wheels: $(VENV)/.requirements-wheels
+	$(BIN)/python -m tools.wheels $(if $(PYTHONS),--python $(PYTHONS))
+
+test-wheels: $(INSTALLED) wheels
+	$(PYTEST) tests/wheels
+
 FUZZ_SECONDS ?= 60
 fuzz: fuzz-python fuzz-cpp
 
@@ -354,5 +366,5 @@ format: $(REQUIREMENTS)
 	$(BIN)/clang-format -i $(CPP_FILES)
 
 clean:
-	rm -rf build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist wheelhouse docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(INSTALLED)

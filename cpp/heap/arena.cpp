@@ -1,9 +1,11 @@
 #include "heap/arena.h"
 
 #include <fcntl.h>
+#include <linux/memfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,12 +46,17 @@ bool has_huge_pages() {
          std::strstr(text.data(), "[deny]") == nullptr;
 }
 
+/// glibc has had the function since 2.27 only.
+int memory_file(unsigned flags) {
+  return static_cast<int>(syscall(SYS_memfd_create, "sirtaki-heap", flags));
+}
+
 /// A file whose size nobody can change: no other process can take pages away from under ours.
 int make_file(uint64_t span) {
-  int file = memfd_create("sirtaki-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+  int file = memory_file(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   // Kernels before 6.3 do not know that flag.
   if (file < 0 && errno == EINVAL) {
-    file = memfd_create("sirtaki-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    file = memory_file(MFD_CLOEXEC | MFD_ALLOW_SEALING);
   }
   if (file < 0) return -1;
   if (ftruncate(file, static_cast<off_t>(span)) == 0 &&

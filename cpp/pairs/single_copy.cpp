@@ -1,6 +1,6 @@
 #include "pairs/single_copy.h"
 
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -18,8 +18,8 @@ SingleCopy::SingleCopy(std::shared_ptr<Region> region, int place)
       cookie_(std::make_unique<Cookie>()),
       known_(static_cast<size_t>(region_->ranks())) {
   PairBlock& own = region_->pair_block(place);
-  // Without a random cookie nobody is to read here.
-  if (getrandom(cookie_->data(), sizeof(Cookie), 0) != sizeof(Cookie)) return;
+  // Without a random cookie nobody is to read here. glibc has had the function since 2.25 only.
+  if (syscall(SYS_getrandom, cookie_->data(), sizeof(Cookie), 0) != sizeof(Cookie)) return;
   own.cookie = *cookie_;
   own.cookie_address = reinterpret_cast<uint64_t>(cookie_.get());
   own.process = getpid();

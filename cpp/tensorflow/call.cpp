@@ -44,8 +44,8 @@ Tensor input_of(TF_OpKernelContext* context, int index, TF_Status* status) {
 const sirtaki_table* engine_table = nullptr;
 
 void Call::start(TF_OpKernelContext* context, const Attributes& attributes, int tickets,
-                 std::function<void()> done) {
-  auto* call = new Call(context, attributes, std::move(done));
+                 const Callback& done) {
+  auto* call = new Call(context, attributes, done);
   const Status status;
   if (engine_table == nullptr) {
     call->fail(kFailedPrecondition, "import sirtaki.tensorflow before a graph that uses it runs");
@@ -175,7 +175,7 @@ void Call::fail(int code, const std::string& message) {
 }
 
 void Call::end() {
-  const auto done = std::move(done_);
+  const Callback done = done_;
   delete this;
   done();
 }

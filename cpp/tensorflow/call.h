@@ -1,12 +1,12 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ffi/sirtaki.h"
 #include "tensorflow/api.h"
+#include "tensorflow/callback.h"
 
 namespace sirtaki::tf {
 
@@ -31,15 +31,15 @@ class Call {
   /// Starts the operation that the attributes tell, of all inputs but the last `tickets`. `done` is
   /// called once, at the end, from any thread, maybe before this returns.
   static void start(TF_OpKernelContext* context, const Attributes& attributes, int tickets,
-                    std::function<void()> done);
+                    const Callback& done);
 
   /// For the engine alone.
   void* allocate(size_t tensor, const int64_t* shape, size_t dimensions, size_t bytes);
   void finish(const sirtaki_operation* operation);
 
  private:
-  Call(TF_OpKernelContext* context, const Attributes& attributes, std::function<void()> done)
-      : context_(context), attributes_(attributes), done_(std::move(done)) {}
+  Call(TF_OpKernelContext* context, const Attributes& attributes, const Callback& done)
+      : context_(context), attributes_(attributes), done_(done) {}
 
   /// Takes inputs, and outputs where their shapes are known; false: `status` says why not.
   bool take(int inputs, TF_Status* status);
@@ -56,7 +56,7 @@ class Call {
 
   TF_OpKernelContext* context_;
   const Attributes& attributes_;
-  std::function<void()> done_;
+  Callback done_;
   std::vector<Tensor> held_{};
   std::vector<std::vector<int64_t>> shapes_{};
   std::vector<sirtaki_tensor> tensors_{};

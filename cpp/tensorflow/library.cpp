@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -137,13 +136,13 @@ void* create(TF_OpKernelConstruction* node) {
 
 void destroy(void* kernel) { delete static_cast<Attributes*>(kernel); }
 
-/// Says whether TensorFlow's callback is the std::function that we take it for: its last two words
-/// then point to functions of TensorFlow's.
+/// Says whether TensorFlow's callback is what we take it for: two of its words then point to
+/// functions of TensorFlow's.
 bool is_function(const TF_AsyncOpKernelDoneCallback* callback) {
-  const auto* words = reinterpret_cast<void* const*>(callback);
-  for (const int word : {2, 3}) {
+  const Callback& taken = Callback::at(callback);
+  for (const void* word : {taken.manager(), taken.caller()}) {
     Dl_info found{};
-    if (dladdr(words[word], &found) == 0) return false;
+    if (dladdr(word, &found) == 0) return false;
     if (std::strstr(found.dli_fname, "tensorflow") == nullptr) return false;
   }
   return true;
@@ -157,12 +156,10 @@ bool calls_back_as_known(const TF_AsyncOpKernelDoneCallback* callback) {
 
 template <bool kStateful>
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
-  static_assert(sizeof(std::function<void()>) == 4 * sizeof(void*));
   const auto& attributes = *static_cast<Attributes*>(kernel);
   if (calls_back_as_known(callback)) {
     // It lies on TensorFlow's stack, and is gone when this returns.
-    Call::start(context, attributes, kStateful ? 0 : 1,
-                *reinterpret_cast<std::function<void()>*>(callback));
+    Call::start(context, attributes, kStateful ? 0 : 1, Callback::at(callback));
   } else {
     const Status status;
     TF_SetStatus(status, kFailedPrecondition,

@@ -109,6 +109,7 @@ _NIGHTLY = (
     Stage("frameworks", ("test-frameworks",), 12, after=BUILD),
     Stage("mpi", ("test-mpi",), 6, after=BUILD),
     Stage("install", ("test-install", "FROM=. ./compat/horovod"), 3, after=BUILD),
+    Stage("wheels", ("test-wheels",), 25, cores=2, after=BUILD),
 )  # fmt: skip
 TIERS = {
     "check": _CHECK,

@@ -21,6 +21,10 @@ _DEFAULT_STALL_WARNING_SECONDS = 10.0
 _CPU_OPERATIONS = ("native", "gloo", "mpi", "ccl")
 _GPU_OPERATIONS = ("nccl", "host", "mpi", "ddl")
 _DEVICE_OPERATIONS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
+# Linux has real-time signals; elsewhere nobody asks for stacks.
+_FIRST_SIGNAL: int = getattr(signal, "SIGRTMIN", 0)
+_LAST_SIGNAL: int = getattr(signal, "SIGRTMAX", 0)
+_STACKS_SIGNAL = max(0, _LAST_SIGNAL - 4)
 _LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 
 
@@ -81,7 +85,7 @@ class Config:
     keep_memory: bool = True
     shared_heap: bool = True
     malloc_settings: tuple[str, ...] = ()
-    stacks_signal: int = signal.SIGRTMAX - 4
+    stacks_signal: int = _STACKS_SIGNAL
 
     @property
     def membership(self) -> Membership:
@@ -273,11 +277,11 @@ def _read_autotune(env: _Reader) -> Autotune:
 
 
 def _read_stacks_signal(env: _Reader) -> int:
-    number = env.integer("STACKS_SIGNAL", signal.SIGRTMAX - 4)
-    if number and not signal.SIGRTMIN <= number <= signal.SIGRTMAX:
+    number = env.integer("STACKS_SIGNAL", _STACKS_SIGNAL)
+    if number and not _FIRST_SIGNAL <= number <= _LAST_SIGNAL:
         raise ValueError(
             f"{env.found(('STACKS_SIGNAL',))} must be 0, for none, or the number of a real-time "
-            f"signal: {int(signal.SIGRTMIN)} to {int(signal.SIGRTMAX)}"
+            f"signal: {int(_FIRST_SIGNAL)} to {int(_LAST_SIGNAL)}"
         )
     return number
 

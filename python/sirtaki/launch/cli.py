@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sirtaki
+from sirtaki.launch.errors import ONLY_LINUX, USAGE
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,9 @@ def _horovodrun(arguments: Sequence[str]) -> int:
 
 def _exit_code(module: str, function: str, arguments: Sequence[str]) -> int:
     """Call the function; argparse's way of leaving becomes an exit code too."""
+    if sys.platform != "linux" and module.startswith("sirtaki."):
+        print(f"sirtaki: error: {ONLY_LINUX}", file=sys.stderr)
+        return USAGE
     try:
         return int(getattr(importlib.import_module(module), function)(arguments))
     except ModuleNotFoundError as error:

@@ -7,6 +7,11 @@ USAGE = 2
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 
+ONLY_LINUX = (
+    "sirtaki starts and watches processes on Linux only (WSL2 is Linux); elsewhere a script runs "
+    "as a world of one, started with python"
+)
+
 
 class LaunchError(ValueError):
     """The job cannot be started as asked; `exit_code` is what the command line program returns."""

@@ -7,6 +7,11 @@ import os
 from collections.abc import Iterator, Sequence
 
 
+def own_cpus() -> set[int]:
+    """Return the CPUs that this process may run on, none where the system does not say."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
 @contextlib.contextmanager
 def engine_bound(cpus: Sequence[int], local_rank: int) -> Iterator[None]:
     """Bind the threads that are started meanwhile to this local rank's CPU, if it has one.

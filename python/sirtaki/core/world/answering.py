@@ -107,7 +107,8 @@ def _leave_to_parent() -> None:
     _Dump.descriptor = -1
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def answer_for(

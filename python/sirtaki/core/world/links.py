@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 from sirtaki import _core
+from sirtaki.core.world.affinity import own_cpus
 from sirtaki.rendezvous.host.heaps import HeapMemory
 from sirtaki.rendezvous.world.join import Joined, JoinSettings, join_world
 from sirtaki.rendezvous.world.start import Meeting
@@ -29,7 +30,7 @@ class Links:
         self.joined = joined
         self._settings = settings
         self._process = os.getpid()
-        self._cores = os.sched_getaffinity(0)
+        self._cores = own_cpus()
         self._heap = own_heap()
         self._generation = 1
         self.core = _core.Links(
@@ -71,7 +72,7 @@ class Links:
             return False  # what a forked child has of them is its parent's
         if not (
             self._settings == replace(settings, timeout=self._settings.timeout)
-            and self._cores == os.sched_getaffinity(0)
+            and self._cores == own_cpus()
             and self._heap == own_heap()
         ):
             self.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 
 from sirtaki.core.config import Config
 
@@ -64,6 +65,8 @@ def _c_library() -> ctypes.CDLL:
 @functools.cache
 def _other_allocator() -> str | None:
     """What else than glibc gives this process its memory, as a reason; None if nothing."""
+    if sys.platform != "linux":
+        return "the C library, which is not glibc"
     library = _c_library()
     if not hasattr(library, "gnu_get_libc_version"):
         return "the C library, which is not glibc"

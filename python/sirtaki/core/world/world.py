@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from typing import Any
@@ -184,7 +185,9 @@ class World:
         return None
 
     def _answer(self) -> None:
-        """Answer questions of other programs from now on."""
+        """Answer questions of other programs from now on; they find ranks by what Linux has."""
+        if sys.platform != "linux":
+            return
         if self.topology.local_rank == 0:
             presence.sweep()
         self._answering = answering.answer_for(
@@ -248,6 +251,8 @@ class Entered:
 
 def meet(config: Config) -> Meeting:
     """Return where all ranks of this start meet. Raises as `rendezvous.world.start.meet`."""
+    # A core for one rank alone refuses more, before they wait for one another.
+    _core.region_bytes(config.topology.size)
     place = start.Place(
         start=config.start,
         rendezvous=config.rendezvous,

@@ -5,10 +5,13 @@ Such a Python has no `os.memfd_create`, though the kernel and the C library that
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import fcntl
 import os
 import socket
+
+with contextlib.suppress(ImportError):  # a world of one needs none of this
+    import fcntl
 
 # Linux's own numbers: the modules of such a Python have no names for them.
 SEAL, SHRINK, GROW, WRITE = 1, 2, 4, 8
