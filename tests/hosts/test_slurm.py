@@ -354,6 +354,18 @@ def test_a_submitted_job_runs(run: Run) -> None:
     assert lines_of(text) == [f"2 node{rank // 2 + 1} {rank} 4 {rank % 2} 2" for rank in range(4)]
 
 
+def test_a_function_is_called_on_the_hosts_of_the_job(run: Run) -> None:
+    (run.folder / "places.py").write_text(
+        "import socket, sirtaki\n"
+        "def place(): return socket.gethostname()\n"
+        "print('hosts:', *sirtaki.run(place, num_proc=4), *sirtaki.run(place))\n"
+    )
+    done = run.salloc("-N2 --ntasks-per-node=2", f"{sys.executable} places.py")
+    assert done.returncode == 0, done.stderr
+    assert "hosts: node1 node1 node2 node2 node1\n" in done.stdout
+    run.expect_nothing_left()
+
+
 def test_output_goes_to_files_as_well(run: Run) -> None:
     code = "import sys; print('out'); print('err', file=sys.stderr)"
     done = run.salloc("-N2", f'{RUN} --output-filename logs {sys.executable} -c "{code}"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shlex
@@ -30,7 +31,12 @@ from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.output.tracebacks import shortened_text
 from sirtaki.launch.plan import Job
 from sirtaki.launch.processes.outcome import Failure
-from sirtaki.launch.starters.allocation import as_flag, find_allocation
+from sirtaki.launch.starters.allocation import (
+    Allocation,
+    as_flag,
+    find_allocation,
+    take_allocation,
+)
 from sirtaki.launch.starters.shared_folder import (
     SECRET,
     create_folder,
@@ -83,10 +89,11 @@ def run(
 
     Function, arguments and results travel by cloudpickle, so functions of a script or notebook
     work too. executable: the Python of the workers, default this one. The other arguments are
-    those of the flags of `horovodrun`. Returns the results in rank order. Raises RuntimeError
-    naming the rank when a worker fails, from the exception that its function raised, or naming the
-    host that cannot be reached or is lost; ValueError for arguments that contradict each other or
-    ask for something this version does not have.
+    those of the flags of `horovodrun`. In a job of Slurm, PBS or LSF the processes start on its
+    hosts. Returns the results in rank order. Raises RuntimeError naming the rank when a worker
+    fails, from the exception that its function raised, or naming the host that cannot be reached or
+    is lost; ValueError for arguments that contradict each other or ask for something this version
+    does not have.
     """
     num_proc = _renamed("np", np, "num_proc", num_proc)
     min_num_proc = _renamed("min_np", min_np, "min_num_proc", min_num_proc)
@@ -106,10 +113,16 @@ def run(
         }
     )
     interfaces = [names for names in (network_interface, network_interfaces) if names]
-    where = (hosts, hostfile)
+    size = 1 if num_proc is None else num_proc
+    allocation = None
+    if use_mpi:
+        where = _where_mpirun_starts(hosts, hostfile)
+    else:
+        allocation, where = _allocation(size, hosts, hostfile)
     settings = _settings(
-        1 if num_proc is None else num_proc,
-        _where_mpirun_starts(*where) if use_mpi else where,
+        size,
+        where,
+        allocation,
         interface_names(interfaces),
         Ssh(ssh_port, ssh_identity_file, executable or sys.executable),
         start_timeout,
@@ -144,9 +157,26 @@ def _where_mpirun_starts(hosts: str | None, hostfile: str | None) -> tuple[str |
     return hosts, hostfile
 
 
+def _allocation(
+    size: int, hosts: str | None, hostfile: str | None
+) -> tuple[Allocation | None, tuple[str | None, str | None]]:
+    """Return the scheduler's allocation to run in, if any, and the hosts given or found.
+
+    A rank of a job that calls `run` starts its processes on its own host.
+    """
+    if "HOROVOD_RANK" in os.environ:
+        return None, (hosts, hostfile)
+    asked = argparse.Namespace(
+        num_proc=size, hosts=hosts, hostfile=hostfile, controller=None, host_discovery_script=None
+    )
+    allocation = take_allocation(asked, os.environ)
+    return allocation, (asked.hosts, asked.hostfile)
+
+
 def _settings(
     size: int,
     where: tuple[str | None, str | None],
+    allocation: Allocation | None,
     interfaces: tuple[str, ...],
     ssh: Ssh,
     timeout: float | None,
@@ -161,7 +191,7 @@ def _settings(
     if timeout is not None:
         variables["HOROVOD_START_TIMEOUT"] = f"{timeout:g}"
     return Settings(
-        slots=place(size, *where),
+        slots=place(size, *where, allocation),
         command=[executable or sys.executable, "-m", task.__name__],
         variables=variables,
         ssh=ssh,
@@ -170,6 +200,7 @@ def _settings(
         output_directory=directory,
         verbose=verbose,
         mpi=mpi,
+        allocation=allocation,
     )
 
 
