@@ -16,7 +16,7 @@ from sirtaki.launch.errors import FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.hosts.environment import base_environment, is_private
 from sirtaki.launch.hosts.slots import Slot
-from sirtaki.launch.processes.calls import AgentServer, CallChannel
+from sirtaki.launch.processes.agent_server import AgentServer, CallChannel
 from sirtaki.launch.processes.channels import Channel
 from sirtaki.launch.starters import lsf, pbs, slurm
 from sirtaki.launch.starters.allocation import Allocation
@@ -32,7 +32,7 @@ from sirtaki.launch.starters.shared_folder import (
 )
 from sirtaki.launch.starters.starter import Starter
 
-_AGENT = Path(__file__).parents[1] / "processes" / "calling.py"
+_AGENT = Path(__file__).parents[1] / "processes" / "connecting_agent.py"
 # Of the time for the start, so that an agent can still say itself why it did not get through.
 _CALL_SHARE = 0.8
 

@@ -319,7 +319,11 @@ def test_a_rank_has_what_the_scheduler_sends_to_all_processes_once(
 def test_a_death_leaves_nothing_behind(allocation: Allocation, victim: str) -> None:
     with allocation.start(*python(WAITER)) as launcher:
         allocation.wait_for(*UP)
-        names = {"launcher": "sirtaki.launch.cli", "srun": "bin/srun", "agent": "calling.py"}
+        names = {
+            "launcher": "sirtaki.launch.cli",
+            "srun": "bin/srun",
+            "agent": "connecting_agent.py",
+        }
         found = allocation.job.processes().items()
         pids = sorted(pid for pid, command in found if names[victim] in command)
         os.kill(pids[-1] if victim == "agent" else pids[0], signal.SIGKILL)

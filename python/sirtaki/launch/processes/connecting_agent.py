@@ -1,7 +1,7 @@
 """What a scheduler starts on each host: an agent that calls the launcher.
 
-Run as `calling.py FOLDER [HOST]`, see `shared_folder`. Without HOST, a number, the variables of the
-step say which host of the job this is.
+Run as `connecting_agent.py FOLDER [HOST]`, see `shared_folder`. Without HOST, a number, the
+variables of the step say which host of the job this is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if __name__ == "__main__":
 import sirtaki
 from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.processes.agent import Agent
-from sirtaki.launch.processes.calls import secure
+from sirtaki.launch.processes.agent_server import secure
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.starters.shared_folder import SECRET, read_job
 from sirtaki.rendezvous.network.dial import dial

@@ -22,8 +22,8 @@ import sirtaki
 from sirtaki.launch.errors import JobError, LaunchError
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.processes import calling
-from sirtaki.launch.processes.calling import call, host_and_count
-from sirtaki.launch.processes.calls import AgentServer, CallChannel, secure
+from sirtaki.launch.processes.agent_server import AgentServer, CallChannel, secure
+from sirtaki.launch.processes.connecting_agent import call, host_and_count
 from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.remote import RemoteProcesses
@@ -172,7 +172,9 @@ def test_a_signal_that_only_an_agent_gets_reaches_its_ranks(
     def send() -> None:
         while shown.getvalue().count("up") < 2:
             time.sleep(0.01)
-        (agent,) = [pid for pid, command in job.processes().items() if "calling.py" in command]
+        (agent,) = [
+            pid for pid, command in job.processes().items() if "connecting_agent.py" in command
+        ]
         os.kill(agent, number)
 
     threading.Thread(target=send, daemon=True).start()
