@@ -95,7 +95,7 @@ def run(
     is lost; ValueError for arguments that contradict each other or ask for something this version
     does not have.
     """
-    num_proc = _renamed("np", np, "num_proc", num_proc)
+    num_proc = 1 if (size := _renamed("np", np, "num_proc", num_proc)) is None else size
     min_num_proc = _renamed("min_np", min_np, "min_num_proc", min_num_proc)
     max_num_proc = _renamed("max_np", max_np, "max_num_proc", max_num_proc)
     if hosts is not None and hostfile is not None:
@@ -113,16 +113,10 @@ def run(
         }
     )
     interfaces = [names for names in (network_interface, network_interfaces) if names]
-    size = 1 if num_proc is None else num_proc
-    allocation = None
-    if use_mpi:
-        where = _where_mpirun_starts(hosts, hostfile)
-    else:
-        allocation, where = _allocation(size, hosts, hostfile)
+    find_hosts = _where_mpirun_starts if use_mpi else _where_we_start
     settings = _settings(
-        size,
-        where,
-        allocation,
+        num_proc,
+        *find_hosts(num_proc, hosts, hostfile),
         interface_names(interfaces),
         Ssh(ssh_port, ssh_identity_file, executable or sys.executable),
         start_timeout,
@@ -148,19 +142,21 @@ def _mpi(arguments: str | None, hosts: str | None, hostfile: str | None) -> MpiA
     return mpi_arguments(told)
 
 
-def _where_mpirun_starts(hosts: str | None, hostfile: str | None) -> tuple[str | None, str | None]:
+# The scheduler's allocation to run in, if any, and the flags -H and -hostfile, given or found.
+_Where = tuple["Allocation | None", tuple["str | None", "str | None"]]
+
+
+def _where_mpirun_starts(_size: int, hosts: str | None, hostfile: str | None) -> _Where:
     """Return the hosts given, else those of several that a scheduler tells mpirun."""
     if hosts is None and hostfile is None:
         found = find_allocation(os.environ)
         if found is not None and len(found.hosts) > 1:
-            return as_flag(found.hosts), None
-    return hosts, hostfile
+            return None, (as_flag(found.hosts), None)
+    return None, (hosts, hostfile)
 
 
-def _allocation(
-    size: int, hosts: str | None, hostfile: str | None
-) -> tuple[Allocation | None, tuple[str | None, str | None]]:
-    """Return the scheduler's allocation to run in, if any, and the hosts given or found.
+def _where_we_start(size: int, hosts: str | None, hostfile: str | None) -> _Where:
+    """Return what a scheduler gave, unless other hosts are given.
 
     A rank of a job that calls `run` starts its processes on its own host.
     """
@@ -175,8 +171,8 @@ def _allocation(
 
 def _settings(
     size: int,
-    where: tuple[str | None, str | None],
     allocation: Allocation | None,
+    where: tuple[str | None, str | None],
     interfaces: tuple[str, ...],
     ssh: Ssh,
     timeout: float | None,
