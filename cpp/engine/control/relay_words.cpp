@@ -90,18 +90,18 @@ void Relay::receive_up(const ReceiveUp& receive) {
 /// The work of a leader in each round of the thread; returns until when that may sleep.
 int64_t Relay::lead(int64_t now_ns) {
   constexpr int64_t kRetryNs = 1'000'000;  // a ring has no way to tell that it has room
-  auto& [aggregator, rings, said_bye] = *leader_;
-  rings.receive_up([&](const Reporters& from, std::string_view message) {
-    aggregator.receive_up(from, message, now_ns);
+  Leader& leader = *leader_;
+  leader.rings.receive_up([&](const Reporters& from, std::string_view message) {
+    leader.aggregator.receive_up(from, message, now_ns);
   });
   send_reports(now_ns);
-  rings.flush();
-  if (!said_bye && all_below_closed()) {
+  leader.rings.flush();
+  if (!leader.said_bye && all_below_closed()) {
     peers_[0].link.send(message_of(Hop::kBye));
-    said_bye = true;
+    leader.said_bye = true;
   }
-  const int64_t until = aggregator.deadline();
-  return rings.has_backlog() ? std::min(now_ns + kRetryNs, until) : until;
+  const int64_t until = leader.aggregator.deadline();
+  return leader.rings.has_backlog() ? std::min(now_ns + kRetryNs, until) : until;
 }
 
 void Relay::report(const Reporters& from, std::string_view message) {
