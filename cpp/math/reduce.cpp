@@ -22,14 +22,28 @@ size_t column_of(ReduceOp op) {
 }
 
 #if defined(__x86_64__)
-// Not every supported compiler knows "f16c" in __builtin_cpu_supports.
-bool has_f16c() {
-  unsigned eax = 0;
-  unsigned ebx = 0;
-  unsigned ecx = 0;
-  unsigned edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+/// The highest level whose instructions the processor has and whose registers the kernel keeps.
+/// __builtin_cpu_supports says no to everything where compiler-rt is Zig's.
+Level best_level() {
+  constexpr unsigned kYmm = 0x6;
+  constexpr unsigned kZmm = 0xe6;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0) return Level::kBaseline;
+  const bool f16c = (c & bit_F16C) != 0;
+  unsigned kept = 0;
+  unsigned high = 0;
+  asm volatile("xgetbv" : "=a"(kept), "=d"(high) : "c"(0));
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return Level::kBaseline;
+  const bool v3 = (b & bit_AVX2) != 0 && f16c && (kept & kYmm) == kYmm;
+  if (!v3) return Level::kBaseline;
+  const bool v4 = (b & bit_AVX512F) != 0 && (b & bit_AVX512BW) != 0 && (kept & kZmm) == kZmm;
+  return v4 ? Level::kV4 : Level::kV3;
 }
+#else
+Level best_level() { return Level::kBaseline; }
 #endif
 
 /// Null where a codec has no such reduction.
@@ -45,19 +59,16 @@ ReduceFn require(ReduceFn fn, ReduceOp op) {
 }  // namespace
 
 const Kernels* find_kernels(Level level) {
-  if (level == Level::kBaseline) return &kKernelsBaseline;
+  // Asks the processor once, which takes microseconds in a virtual machine.
+  static const Level best = best_level();
+  if (level > best) return nullptr;
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool v3 = __builtin_cpu_supports("avx2") != 0 && has_f16c();
-  if (level == Level::kV3) return v3 ? &kKernelsV3 : nullptr;
-  const bool v4 =
-      v3 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0;
-  if (v4) return &kKernelsV4;
+  if (level == Level::kV4) return &kKernelsV4;
+  if (level == Level::kV3) return &kKernelsV3;
 #endif
-  return nullptr;
+  return &kKernelsBaseline;
 }
 
-// Asks the processor once, which takes microseconds in a virtual machine.
 const Kernels& best_kernels() {
   static const Kernels& best = [&]() -> const Kernels& {
     for (const Level level : {Level::kV4, Level::kV3}) {
