@@ -21,7 +21,7 @@ import pytest
 import sirtaki
 from sirtaki.launch.errors import JobError, LaunchError
 from sirtaki.launch.output.output import Outputs
-from sirtaki.launch.processes import calling
+from sirtaki.launch.processes import connecting_agent
 from sirtaki.launch.processes.agent_server import AgentServer, CallChannel, secure
 from sirtaki.launch.processes.connecting_agent import call, host_and_count
 from sirtaki.launch.processes.events import HostJob, Process
@@ -163,7 +163,7 @@ def test_a_signal_that_only_an_agent_gets_reaches_its_ranks(
     write_private(folder / SECRET_FILE, SECRET)
     told = {**office.job, "version": sirtaki.__version__, "hosts": 2}
     write_private(folder / JOB, json.dumps(told).encode())
-    argv = [sys.executable, str(calling.__file__), str(folder), "0"]
+    argv = [sys.executable, str(connecting_agent.__file__), str(folder), "0"]
     channel = CallChannel(office.server, 0, Starter(argv, job.environment, [0]))
     ranks = [Process(rank, rank, {}, {}) for rank in (0, 1)]
     what = HostJob(python(GOT), {}, "/", 2, SECRET, 5.0)
