@@ -1,7 +1,8 @@
 """Starts and ends the ranks of a host for a launcher on another.
 
 The launcher is at the other end of two descriptors: those of ssh where the launcher reaches this
-host with `python -m sirtaki.launch.processes.agent`, else of a connection made by `connecting_agent`.
+host with `python -m sirtaki.launch.processes.agent`, else of a connection
+made by `connecting_agent`.
 The job comes in as a frame, with the secret; after that the descriptor is the lifeline: when it
 ends, or nothing comes through it for some seconds, the ranks are ended.
 """
