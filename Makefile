@@ -135,7 +135,7 @@ $(CHECKED)/cpp: build/package/sirtaki_tests
 $(CHECKED)/single: $(CPP_FILES) $(PYTHON_FILES) $(wildcard *.md docs/*.md docs/*/*.md Makefile pyproject.toml) | $(INSTALLED)
 	@mkdir -p $(@D)
 	$(BIN)/python -m tools.touched $(if $(wildcard $@),$?,--all) > $@.files
-	xargs -r -a $@.files $(BIN)/python -m pytest -m "not job and not slow" -n $(WORKERS) --dist worksteal
+	xargs -r -a $@.files $(BIN)/python -m pytest -m "not job and not slow and not nightly" -n $(CORES) --dist worksteal
 	@touch $@
 
 $(CHECKED)/core: $(CPP_FILES) $(wildcard python/sirtaki/*.py python/sirtaki/core/*.py tests/parallel/core/*.py) | $(INSTALLED)
