@@ -66,7 +66,7 @@ bool rounds(Dtype dtype, ReduceOp op) {
 
 size_t bytes_in_slots(Kind kind, size_t longest, int members) {
   // A gather is an alltoall of which most is empty.
-  const bool each = traits_of(kind).gives_each || kind == Kind::kGather;
+  const bool each = traits_of(kind).gives_each() || kind == Kind::kGather;
   return each ? longest * static_cast<size_t>(members) : longest;
 }
 
