@@ -26,8 +26,7 @@ std::vector<int> WideGroup::on_this_host() const {
 
 std::unique_ptr<Network> WideGroup::make(const MakeNetwork& make_network,
                                          const Endpoint& endpoint) {
-  const int lanes = endpoint.sockets_per_peer;
-  auto network = make_network(endpoint.doorbell, {.first_number = set_ * lanes, .stripes = lanes});
+  auto network = make_network(endpoint.doorbell, {.first_number = set_});
   for (int m = 0; m < local_.size(); ++m) {
     network->keep({local_.stream_slots(m), local_.stream_bytes()});
   }

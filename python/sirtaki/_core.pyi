@@ -40,7 +40,6 @@ class EngineOptions:
     deadlock_seconds: float
     has_whole_job: bool
     silent_seconds: float
-    sockets_per_peer: int
     direct_hosts: int
     def __init__(self) -> None: ...
 

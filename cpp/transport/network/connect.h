@@ -25,7 +25,7 @@ struct Connect {
   using Ended = std::function<bool()>;
 
   /// Opens a connected stream socket to another rank; the peer asks for the same (rank, number) at
-  /// about the same time. Lanes number the connections of a pair from 0. Gives up once `ended()` is
+  /// about the same time. Gives up once `ended()` is
   /// true. Throws what the opening raised.
   std::function<DataSocket(int rank, int number, const Ended& ended)> open;
   /// Why the connection to a rank broke, where who made it knows better than the socket; else
