@@ -17,30 +17,19 @@ std::vector<std::unique_ptr<Channel>> channels_over(std::vector<Link> links) {
 
 Links::Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
              std::vector<std::unique_ptr<Channel>> between, Connect connect,
-             double patience_seconds, double silent_seconds, std::unique_ptr<PeerHeaps> heaps)
+             std::unique_ptr<PeerHeaps> heaps)
     : rank_(rank),
       map_(std::move(hosts)),
       region_(std::move(region)),
       local_(std::move(local)),
+      connect_(std::move(connect)),
       heaps_(std::move(heaps)) {
   for (auto& channel : between) hosts_.emplace_back(std::move(channel));
-  if (connect.open) {
-    data_ = std::make_shared<DataLinks>(rank, std::move(connect), patience_seconds, silent_seconds);
-  }
-}
-
-MakeNetwork Links::network() const {
-  if (data_ == nullptr) return {};
-  return over_sockets({[data = data_](int rank, int number, const Connect::Ended& ended) {
-                         return data->open(rank, number, ended);
-                       },
-                       [data = data_](int rank) { return data->why_broken(rank); }});
 }
 
 void Links::begin_next() {
   ++generation_;
   for (HostLink& link : hosts_) link.begin(generation_);
-  if (data_ != nullptr) data_->begin(generation_);
 }
 
 void Links::close() {
@@ -50,7 +39,6 @@ void Links::close() {
     link.socket = Fd();
   }
   for (HostLink& link : hosts_) link.close();
-  if (data_ != nullptr) data_->close();
 }
 
 }  // namespace sirtaki

@@ -10,7 +10,7 @@
 #include "transport/heaps/peer_heaps.h"
 #include "transport/hosts.h"
 #include "transport/memory/region.h"
-#include "transport/network/data_links.h"
+#include "transport/network/connect.h"
 #include "transport/network/host_link.h"
 #include "transport/network/watcher.h"
 
@@ -37,10 +37,11 @@ std::vector<std::unique_ptr<Channel>> channels_over(std::vector<Link> links);
 /// two of them (see `Renewal`).
 class Links {
  public:
-  /// `local`, `hosts`, `heaps`: as in LinkSet. `patience_seconds`, `silent_seconds`: see DataLinks.
+  /// `local`, `hosts`, `heaps`: as in LinkSet. `connect`: opens connections for data, which each
+  /// engine has of its own; empty where the world is one host.
   Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
-        std::vector<std::unique_ptr<Channel>> between, Connect connect, double patience_seconds,
-        double silent_seconds = kSilentSeconds, std::unique_ptr<PeerHeaps> heaps = nullptr);
+        std::vector<std::unique_ptr<Channel>> between, Connect connect,
+        std::unique_ptr<PeerHeaps> heaps = nullptr);
 
   int rank() const { return rank_; }
   const HostMap& map() const { return map_; }
@@ -51,11 +52,10 @@ class Links {
 
   /// For the engine of this generation.
   static LinkSet lend(const std::shared_ptr<Links>& links) {
-    return {links->local(), links->hosts(), links->heaps_.get(),
-            [&links = *links](int rank) { return links.why_broken(rank); }, links};
+    return {links->local(), links->hosts(), links->heaps_.get(), links->connect_.why_broken, links};
   }
   /// For data.
-  MakeNetwork network() const;
+  MakeNetwork network() const { return connect_.open ? over_sockets(connect_) : nullptr; }
 
   /// Goes on to the next generation, while no engine uses the links.
   void begin_next();
@@ -65,15 +65,13 @@ class Links {
   void close();
 
  private:
-  std::string why_broken(int rank) const { return data_ ? data_->why_broken(rank) : ""; }
-
   const int rank_;
   const HostMap map_;
   const std::shared_ptr<Region> region_;
   const ForkMark mark_;
   std::vector<Link> local_;
   std::vector<HostLink> hosts_;
-  std::shared_ptr<DataLinks> data_;  ///< null where the world is one host
+  const Connect connect_;
   const std::unique_ptr<PeerHeaps> heaps_;
   uint32_t generation_ = kFirstGeneration;
 };
