@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "transport/memory/doorbell.h"
 
@@ -171,7 +172,25 @@ void TcpChannel::close() {
   if (socket_.get() >= 0) shutdown(socket_.get(), SHUT_RDWR);
 }
 
-bool TcpChannel::is_silent(int64_t limit_ns) { return silence_.lasts(socket_.get(), limit_ns); }
+/// One whose process does not read still acknowledges. The kernel goes on to try for much longer
+/// than a lost host should hold up the others.
+bool TcpChannel::is_silent(int64_t limit_ns) {
+  constexpr int64_t kNsPerMs = 1'000'000;
+  constexpr uint8_t kProbes = 2;  // of a closed window; a single one may be on its way
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (limit_ns <= 0) return false;
+  if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes >= kProbes;
+  const int64_t now = now_ns();
+  if (!asked) {
+    asked_ns_ = 0;
+  } else if (asked_ns_ == 0) {
+    asked_ns_ = now;
+  }
+  // After a pause the last acknowledgement is old as soon as something is sent.
+  return asked && now - asked_ns_ >= limit_ns && info.tcpi_last_ack_recv * kNsPerMs >= limit_ns;
+}
 
 void TcpChannel::fail(const std::string& why) {
   failure_ = why;

@@ -12,7 +12,6 @@
 #include "base/fd.h"
 #include "transport/channel.h"
 #include "transport/network/connect.h"
-#include "transport/network/silence.h"
 
 namespace sirtaki {
 
@@ -65,8 +64,8 @@ class TcpChannel final : public Channel {
 
   const Fd socket_;  ///< none if it could not be opened
   Pieces sent_, received_;
-  Silence silence_;
-  int epoll_ = -1;  ///< it is watched there
+  int64_t asked_ns_ = 0;  ///< since when something is to be acknowledged; 0: nothing is
+  int epoll_ = -1;        ///< it is watched there
   bool watches_room_ = false;
   /// Bytes that came behind those that were asked for lie in `ahead_`, where it is watched.
   std::vector<std::byte> ahead_;
