@@ -1,9 +1,12 @@
 #pragma once
 
+#include <sys/socket.h>
+
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fork_mark.h"
@@ -12,6 +15,7 @@
 #include "transport/memory/region.h"
 #include "transport/network/connect.h"
 #include "transport/network/host_link.h"
+#include "transport/network/tcp_channel.h"
 #include "transport/network/watcher.h"
 
 namespace sirtaki {
@@ -30,7 +34,14 @@ struct LinkSet {
 };
 
 /// Channels for messages between leaders.
-std::vector<std::unique_ptr<Channel>> channels_over(std::vector<Link> links);
+inline std::vector<std::unique_ptr<Channel>> channels_over(std::vector<Link> links) {
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (Link& link : links) {
+    channels.push_back(
+        std::make_unique<TcpChannel>(link.rank, DataSocket(std::move(link.socket), link.keys)));
+  }
+  return channels;
+}
 
 /// What connects a rank to the others of a world. It outlives the engines that use it, one after
 /// the other: each is a generation of its own, and so is what the ranks say to each other between
@@ -41,7 +52,15 @@ class Links {
   /// engine has of its own; empty where the world is one host.
   Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
         std::vector<std::unique_ptr<Channel>> between, Connect connect,
-        std::unique_ptr<PeerHeaps> heaps = nullptr);
+        std::unique_ptr<PeerHeaps> heaps = nullptr)
+      : rank_(rank),
+        map_(std::move(hosts)),
+        region_(std::move(region)),
+        local_(std::move(local)),
+        connect_(std::move(connect)),
+        heaps_(std::move(heaps)) {
+    for (auto& channel : between) hosts_.emplace_back(std::move(channel));
+  }
 
   int rank() const { return rank_; }
   const HostMap& map() const { return map_; }
@@ -58,11 +77,21 @@ class Links {
   MakeNetwork network() const { return connect_.open ? over_sockets(connect_) : nullptr; }
 
   /// Goes on to the next generation, while no engine uses the links.
-  void begin_next();
+  void begin_next() {
+    ++generation_;
+    for (HostLink& link : hosts_) link.begin(generation_);
+  }
 
   /// Hangs up on all other ranks, which then cannot go on with their ends either. In a forked child
   /// nothing happens: the connections are its parent's.
-  void close();
+  void close() {
+    if (mark_.forked()) return;
+    for (Link& link : local_) {
+      shutdown(link.socket.get(), SHUT_RDWR);
+      link.socket = Fd();
+    }
+    for (HostLink& link : hosts_) link.close();
+  }
 
  private:
   const int rank_;
