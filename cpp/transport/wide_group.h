@@ -23,10 +23,10 @@ class WideGroup {
       : ranks_(std::move(world_ranks)),
         members_(map_of(ranks_, hosts)),
         rank_(static_cast<int>(std::ranges::find(ranks_, endpoint.rank) - ranks_.begin())),
-        set_(set),
         rules_(endpoint.rules),
         local_(endpoint, hosts, on_this_host(), set),
-        net_(endpoint.rank, endpoint.doorbell, make(make_network, endpoint), endpoint.silent_ns),
+        net_(endpoint.rank, endpoint.doorbell, make(make_network, endpoint, set),
+             endpoint.silent_ns),
         lanes_(kMostLanes) {
     for (int h = 0; h < this->hosts(); ++h) {
       lanes_ = std::min(lanes_, static_cast<int>(members_on(h).size()));
@@ -96,8 +96,9 @@ class WideGroup {
     for (int member : members_on(host())) result.push_back(world_rank(member));
     return result;
   }
-  std::unique_ptr<Network> make(const MakeNetwork& make_network, const Endpoint& endpoint) {
-    auto network = make_network(endpoint.doorbell, {.first_number = set_});
+  std::unique_ptr<Network> make(const MakeNetwork& make_network, const Endpoint& endpoint,
+                                int set) {
+    auto network = make_network(endpoint.doorbell, {.first_number = set});
     for (int m = 0; m < local_.size(); ++m) {
       network->keep({local_.stream_slots(m), local_.stream_bytes()});
     }
@@ -107,7 +108,6 @@ class WideGroup {
   std::vector<int> ranks_;
   const HostMap members_;  ///< as ranks of a world of their own
   const int rank_;
-  const int set_;
   const ExchangeRules rules_;
   Group local_;
   WideNet net_;

@@ -12,7 +12,6 @@ namespace sirtaki {
 
 /// A connection for data. Its keys vouch for all that goes there but the data itself.
 struct DataSocket {
-  DataSocket() = default;
   DataSocket(Fd connected, const SealKeys& shared = {})
       : socket(std::move(connected)), keys(shared) {}
 
