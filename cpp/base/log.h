@@ -1,23 +1,53 @@
 #pragma once
 
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <string>
+#include <utility>
 
 namespace sirtaki {
 
 /// In ascending order; the numbers are those of HOROVOD_LOG_LEVEL's names in Python's Config.
 enum class LogLevel : int { kTrace, kDebug, kInfo, kWarning, kError, kFatal };
 
+constexpr const char* name(LogLevel level) {
+  constexpr const char* kNames[] = {"trace", "debug", "info", "warning", "error", "fatal"};
+  return kNames[static_cast<int>(level)];
+}
+
 /// Where a rank says what it does: lines on standard error, each in a single write, so that ranks
 /// do not interleave.
 class Log {
  public:
   /// Shows `least` and what is more severe; `who` begins every line, after the time if wanted.
-  Log(std::string who, LogLevel least, bool with_time);
+  Log(std::string who, LogLevel least, bool with_time)
+      : who_(std::move(who)), least_(least), with_time_(with_time) {}
 
   bool shows(LogLevel level) const { return level >= least_; }
-  void write(LogLevel level, const std::string& text) const;
+  void write(LogLevel level, const std::string& text) const {
+    if (!shows(level)) return;
+    const std::string line =
+        (with_time_ ? local_time() : "") + who_ + ": " + name(level) + ": " + text + "\n";
+    // Nothing can be done about a failed write to standard error.
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  }
 
  private:
+  static std::string local_time() {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    tm parts{};
+    localtime_r(&now.tv_sec, &parts);
+    char seconds[32];
+    strftime(seconds, sizeof seconds, "%Y-%m-%d %H:%M:%S", &parts);
+    char text[48];
+    std::snprintf(text, sizeof text, "%s.%03d ", seconds,
+                  static_cast<int>(now.tv_nsec / 1'000'000));
+    return text;
+  }
+
   std::string who_;
   LogLevel least_;
   bool with_time_;

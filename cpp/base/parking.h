@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/machine.h"
+
 namespace sirtaki {
 
 /// Where threads sleep until a thread of this or another process has news for them. All-zero
@@ -35,9 +37,12 @@ class Parking {
   uint32_t claim() { return wants() == 0 ? 0 : wants_.exchange(0); }
 
   /// Sleeps until woken, or for `timeout_ns` (negative: no limit). May return early.
-  void sleep(Wakeups seen, int64_t timeout_ns = -1);
+  void sleep(Wakeups seen, int64_t timeout_ns = -1) { machine::sleep(bell_, seen, timeout_ns); }
   /// Wakes all that sleep here, whatever for. They see what was stored before.
-  void wake();
+  void wake() {
+    bell_.fetch_add(1, std::memory_order_release);
+    machine::wake(bell_);
+  }
 
  private:
   std::atomic<uint32_t> wants_;

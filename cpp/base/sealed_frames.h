@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/frames.h"
 #include "base/siphash.h"
 
 namespace sirtaki {
@@ -32,7 +34,12 @@ class Tags {
   /// Of the next piece.
   SipTag next(std::string_view piece) { return siphash(key_, pieces_++, piece); }
   /// Throws Altered unless `tag` is that of the next piece.
-  void require(std::string_view piece, const void* tag);
+  void require(std::string_view piece, const void* tag) {
+    const SipTag expected = siphash(key_, pieces_, piece);
+    // Time tells nothing here: one wrong guess ends the connection and its keys.
+    if (std::memcmp(tag, expected.data(), expected.size()) != 0) throw Altered();
+    ++pieces_;
+  }
 
  private:
   SipKey key_;
@@ -61,10 +68,18 @@ class FrameSealer {
   explicit FrameSealer(const SipKey& key) : tags_(key) {}
 
   /// Appends a message to a byte stream.
-  void append(std::string& stream, std::string_view message);
+  void append(std::string& stream, std::string_view message) {
+    const uint32_t size = frame_size(message);
+    append_piece(stream, {reinterpret_cast<const char*>(&size), sizeof size});
+    append_piece(stream, message);
+  }
 
  private:
-  void append_piece(std::string& stream, std::string_view piece);
+  void append_piece(std::string& stream, std::string_view piece) {
+    const SipTag tag = tags_.next(piece);
+    stream.append(piece);
+    stream.append(reinterpret_cast<const char*>(tag.data()), tag.size());
+  }
 
   Tags tags_;
 };
@@ -88,8 +103,26 @@ class FrameOpener {
   }
 
  private:
-  std::optional<std::string_view> next(std::string_view& rest);
-  std::optional<std::string_view> take_piece(std::string_view& rest, size_t size);
+  std::optional<std::string_view> next(std::string_view& rest) {
+    if (!size_) {
+      uint32_t size;
+      const auto piece = take_piece(rest, sizeof size);
+      if (!piece) return std::nullopt;
+      std::memcpy(&size, piece->data(), sizeof size);
+      require_frame_size(size);
+      size_ = size;
+    }
+    const auto message = take_piece(rest, *size_);
+    if (message) size_.reset();
+    return message;
+  }
+  std::optional<std::string_view> take_piece(std::string_view& rest, size_t size) {
+    if (rest.size() < size + sizeof(SipTag)) return std::nullopt;
+    const std::string_view piece = rest.substr(0, size);
+    tags_.require(piece, rest.data() + size);
+    rest.remove_prefix(size + sizeof(SipTag));
+    return piece;
+  }
 
   Tags tags_;
   std::optional<uint32_t> size_;  ///< of the message that comes next, once known

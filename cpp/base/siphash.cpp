@@ -78,8 +78,6 @@ class SipHash {
 
 }  // namespace
 
-SipTag siphash(const SipKey& key, std::string_view message) { return SipHash(key).finish(message); }
-
 SipTag siphash(const SipKey& key, uint64_t counter, std::string_view message) {
   SipHash hash(key);
   hash.absorb(counter);

@@ -10,10 +10,8 @@ namespace sirtaki {
 using SipKey = std::array<std::byte, 16>;
 using SipTag = std::array<std::byte, 16>;
 
-/// SipHash-2-4 with 128 bits: who does not know the key cannot find the tag of another message.
-SipTag siphash(const SipKey& key, std::string_view message);
-
-/// The same of the counter's eight bytes and the message behind them.
+/// SipHash-2-4 with 128 bits of the counter's eight bytes and the message behind them: who does not
+/// know the key cannot find the tag of another message.
 SipTag siphash(const SipKey& key, uint64_t counter, std::string_view message);
 
 }  // namespace sirtaki

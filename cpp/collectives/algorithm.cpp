@@ -29,12 +29,9 @@ Algorithm on_host(const Problem& p) {
 }
 
 Algorithm for_sums(const Problem& p, bool few) {
-  const bool scattered = p.kind == Kind::kReducescatter;
-  if (!scattered && goes_at_once(p)) return few ? Algorithm::kAtOnce : Algorithm::kDoubling;
-  if (few) return Algorithm::kDirect;
-  const size_t share = p.bytes / static_cast<size_t>(p.hosts) / static_cast<size_t>(p.lanes);
-  const bool chains = p.kind == Kind::kReduce && !p.rounds && share >= p.rules.chain_bytes;
-  return chains ? Algorithm::kChain : Algorithm::kHalving;
+  if (p.kind == Kind::kReducescatter) return Algorithm::kDirect;
+  if (goes_at_once(p)) return few ? Algorithm::kAtOnce : Algorithm::kDoubling;
+  return few ? Algorithm::kDirect : Algorithm::kHalving;
 }
 
 Algorithm for_broadcast(const Problem& p, bool few) {
@@ -49,8 +46,7 @@ Algorithm for_broadcast(const Problem& p, bool few) {
 Algorithm among_hosts(const Problem& p) {
   const bool few = p.hosts <= p.rules.direct_hosts;
   if (p.kind == Kind::kBarrier || traits_of(p.kind).reduces) return for_sums(p, few);
-  if (p.kind == Kind::kBroadcast) return for_broadcast(p, few);
-  return few || p.kind != Kind::kAllgather ? Algorithm::kDirect : Algorithm::kRing;
+  return p.kind == Kind::kBroadcast ? for_broadcast(p, few) : Algorithm::kDirect;
 }
 
 }  // namespace
@@ -60,13 +56,9 @@ Algorithm algorithm_for(const Problem& problem) {
   return problem.hosts == 1 ? on_host(problem) : among_hosts(problem);
 }
 
-bool rounds(Dtype dtype, ReduceOp op) {
-  return is_half(dtype) && op != ReduceOp::kMin && op != ReduceOp::kMax;
-}
-
 size_t bytes_in_slots(Kind kind, size_t longest, int members) {
   // A gather is an alltoall of which most is empty.
-  const bool each = traits_of(kind).gives_each || kind == Kind::kGather;
+  const bool each = traits_of(kind).gives_each() || kind == Kind::kGather;
   return each ? longest * static_cast<size_t>(members) : longest;
 }
 

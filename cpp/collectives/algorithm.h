@@ -22,14 +22,12 @@ enum class Algorithm : uint8_t {
   kHalving,   ///< in each step half of what is left goes to another host; then all comes back
   kTree,      ///< from each host to some others
   kChain,     ///< from host to host
-  kRing,      ///< the same, round in a circle: allgather
 };
 
 /// What the choice of an algorithm depends on: equal on all members, for bytes carry no tags.
 struct Problem {
   Kind kind = Kind::kBarrier;
-  size_t bytes = 0;     ///< Op::longest, or what that is encoded in
-  bool rounds = false;  ///< see below
+  size_t bytes = 0;  ///< Op::longest, or what that is encoded in
   int members = 1;
   bool heaps = false;  ///< their streams may lie in shared heaps
   int hosts = 1;       ///< that have members
@@ -40,9 +38,6 @@ struct Problem {
 };
 
 Algorithm algorithm_for(const Problem& problem);
-
-/// Whether sums of this kind lose bits each time they are stored.
-bool rounds(Dtype dtype, ReduceOp op);
 
 /// What a member of a host has in its slots of an operation: one stream, or one for each member.
 size_t bytes_in_slots(Kind kind, size_t longest, int members);

@@ -57,7 +57,7 @@ Task rooted(AnyGroup& group, const Op& op, const Streams& in, const Streams& out
   const bool is_root = group.rank() == op.root;
   Streams sent(static_cast<size_t>(group.size()));
   Streams received(sent.size());
-  if (traits_of(op.kind).takes_each) {
+  if (traits_of(op.kind).takes_each()) {
     sent[root] = in[0];
     if (is_root) received = out;
   } else {
@@ -72,7 +72,8 @@ Task carry_out_in(AnyGroup& group, const Op& op, const Streams& in, const Stream
   const KindTraits& traits = traits_of(op.kind);
   const bool adds = traits.reduces && op.reduce == ReduceOp::kAdasum && group.size() > 1;
   if (adds) return adasum(group, op, in[0], out[0]);
-  if (traits.rooted && (traits.gives_each || traits.takes_each)) return rooted(group, op, in, out);
+  if (traits.rooted && (traits.gives_each() || traits.takes_each()))
+    return rooted(group, op, in, out);
   return run(group, op, in, out);
 }
 

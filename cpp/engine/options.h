@@ -43,7 +43,6 @@ struct EngineOptions {
   bool log_time = true;
   AutotuneOptions autotune;
   bool single_copy = true;          ///< large messages are read out of the sender's memory
-  int sockets_per_peer = 1;         ///< between two ranks on different hosts; the same on all ranks
   int direct_hosts = 8;             ///< up to so many all talk to each other; the same on all ranks
   std::vector<std::string> hosts;   ///< host name of each rank, for messages; may be empty
   double data_timeout_seconds = 0;  ///< what makes no progress for so long ends the world; 0: never

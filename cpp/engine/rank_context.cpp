@@ -14,9 +14,8 @@ RankContext::RankContext(int its_rank, HostMap its_hosts, const std::shared_ptr<
       log("sirtaki: " + name_of(rank), options.log_level, options.log_time),
       region(its_region),
       links(std::move(its_links)),
-      endpoint(region, rank, place, {options.caller_spin_ns, options.engine_spin_ns},
-               options.sockets_per_peer, {.direct_hosts = options.direct_hosts}, links.heaps,
-               options.silent_seconds),
+      endpoint(region, rank, place, {options.caller_spin_ns, options.engine_spin_ns}, 1,
+               {.direct_hosts = options.direct_hosts}, links.heaps, options.silent_seconds),
       doorbell(endpoint.doorbell),
       recorder(region->records(place)),
       callbacks(log) {}

@@ -5,7 +5,6 @@
 namespace sirtaki {
 
 /// One function for each file of bindings.
-void bind_completions(nanobind::module_& m);
 void bind_engine(nanobind::module_& m);
 void bind_heap(nanobind::module_& m);
 void bind_launches(nanobind::module_& m);

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace sirtaki {
@@ -11,10 +12,26 @@ namespace sirtaki {
 /// Python that tells who waits.
 class Completions {
  public:
-  void add(int64_t number);
+  void add(int64_t number) {
+    {
+      const std::lock_guard lock(mutex_);
+      numbers_.push_back(number);
+    }
+    changed_.notify_one();
+  }
   /// Those since the last call, once there are some; none after `close`.
-  std::vector<int64_t> take();
-  void close();
+  std::vector<int64_t> take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closed_ || !numbers_.empty(); });
+    return std::exchange(numbers_, {});
+  }
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+  }
 
  private:
   std::mutex mutex_;

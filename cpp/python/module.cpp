@@ -53,7 +53,6 @@ NB_MODULE(_core, m) {
       "linked_hosts", [](int hosts, int host) { return HostTree(hosts).neighbours_of(host); },
       nb::arg("hosts"), nb::arg("host"),
       "The hosts with whose leaders a host's leader is connected for control messages.");
-  bind_completions(m);
   bind_launches(m);
   bind_options(m);
   bind_requests(m);

@@ -86,10 +86,8 @@ class Channel {
 
 /// What the channels of a network are for; the same at both ends.
 struct NetworkUse {
-  /// Tells the channels of a pair of ranks apart: each takes `stripes` numbers.
+  /// Tells the channels of a pair of ranks apart.
   int first_number = 0;
-  /// Connections among which the bytes of a channel are dealt out.
-  int stripes = 1;
   /// Not null: peers send when they want to, so memory to receive is always noted, and `ready`
   /// tells whose bytes have come. True once `guard` has rung.
   std::atomic<bool>* news = nullptr;

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transport/channel.h"
@@ -24,10 +25,25 @@ class Channels {
   Network& network() { return *network_; }
 
   /// Begins to connect to those of `ranks` to which there is no channel.
-  void open(std::vector<int> ranks);
+  void open(std::vector<int> ranks) {
+    std::erase_if(ranks, [&](int rank) { return has(rank) || opening_.contains(rank); });
+    if (ranks.empty()) return;
+    opening_.insert(ranks.begin(), ranks.end());
+    network_->open(std::move(ranks));
+  }
   bool opening() const { return !opening_.empty(); }
   /// New channels. Throws where one cannot be had.
-  std::vector<Channel*> opened();
+  std::vector<Channel*> opened() {
+    std::vector<Channel*> result;
+    if (!opening()) return result;
+    for (std::unique_ptr<Channel>& channel : network_->opened()) {
+      const int rank = channel->rank();
+      if (channel->broken()) end_world(rank, "it cannot be opened: " + channel->failure());
+      opening_.erase(rank);
+      result.push_back((channels_[rank] = std::move(channel)).get());
+    }
+    return result;
+  }
   bool has(int rank) const { return channels_.contains(rank); }
 
   /// Moves what can be moved; false if that was nothing.
@@ -39,16 +55,32 @@ class Channels {
   }
   /// A channel broke. Its other end may only have given up on account of a third rank: who watches
   /// processes and hosts knows which, and is given time to say so.
-  void lose(const Channel& channel);
+  void lose(const Channel& channel) { lose(channel.rank(), channel.failure()); }
   /// The end of its channel is no loss: the rank has said that it leaves.
   void excuse(int rank) { excused_.insert(rank); }
   /// Somebody is about to be named as lost.
   bool losing() const { return broken_.has_value(); }
   /// Where nothing moves: names who is lost, unless somebody was before; now and then asks whether
   /// the other hosts answer. Throws once the world has ended.
-  void check_patience();
+  void check_patience() {
+    settle();
+    const int64_t now = network_->now();
+    if (now < look_at_ns_) return;
+    look_at_ns_ = now + kLookAgainNs;
+    for (const auto& [rank, channel] : channels_) {
+      if (!channel->broken() && channel->is_silent(silent_ns_)) {
+        lose(rank, "no answer from the other host");
+      }
+    }
+  }
   /// Throws once the world has ended, or a lost rank has been given its time.
-  void settle();
+  void settle() {
+    if (!broken_) return;
+    doorbell_.check_abort();
+    if (network_->now() < settled_ns_) return;
+    const std::string known = network_->why_broken(broken_->rank);
+    end_world(broken_->rank, known.empty() ? broken_->reason : known);
+  }
   /// Ends the world now; whoever was lost first is named.
   [[noreturn]] void end_world(int rank, const std::string& why) const {
     doorbell_.end_world({rank, rank_, why});
@@ -57,13 +89,27 @@ class Channels {
   /// Forgets what is noted, after an error. Where the world has not ended because of it, closes the
   /// channels, which peers notice; else they stay open, so that no peer takes this rank for the
   /// lost one.
-  void drop();
+  void drop() {
+    network_->give_up();
+    opening_.clear();
+    broken_.reset();
+    if (doorbell_.aborted()) {
+      for (const auto& [rank, channel] : channels_) channel->abandon();
+      return;
+    }
+    for (const auto& [rank, channel] : channels_) channel->close();
+    channels_.clear();
+  }
 
  private:
   static constexpr int64_t kSettleNs = 500'000'000;
   static constexpr int64_t kLookAgainNs = 250'000'000;
 
-  void lose(int rank, const std::string& why);
+  void lose(int rank, const std::string& why) {
+    if (broken_ || excused_.contains(rank)) return;
+    broken_ = {rank, rank_, why};
+    settled_ns_ = network_->now() + kSettleNs;
+  }
 
   const int rank_;
   const Doorbell& doorbell_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -24,20 +25,53 @@ class HostTree {
   explicit HostTree(int hosts, int fan_out = kFanOut) : hosts_(hosts), fan_out_(fan_out) {}
 
   /// -1 for host 0.
-  int parent_of(int host) const;
+  int parent_of(int host) const { return host == 0 ? -1 : way_to(host).rbegin()[1].begin; }
   /// A host and all whose words go through it.
-  HostRange under(int host) const;
+  HostRange under(int host) const { return way_to(host).back(); }
   /// What is under each of its children, which are the first hosts of these.
-  std::vector<HostRange> children_of(int host) const;
+  std::vector<HostRange> children_of(int host) const {
+    const HostRange own = under(host);
+    std::vector<HostRange> result;
+    for (int index = 0; index < children(own); ++index) result.push_back(child(own, index));
+    return result;
+  }
   /// How many levels are below it.
-  int height_of(int host) const;
+  int height_of(int host) const {
+    int height = 0;
+    for (HostRange own = under(host); own.size() > 1; ++height) {
+      own = child(own, children(own) - 1);  // none of its children has more hosts
+    }
+    return height;
+  }
   /// Its parent, if it has one, then its children.
-  std::vector<int> neighbours_of(int host) const;
+  std::vector<int> neighbours_of(int host) const {
+    std::vector<int> result;
+    if (host > 0) result.push_back(parent_of(host));
+    for (const HostRange& below : children_of(host)) result.push_back(below.begin);
+    return result;
+  }
 
  private:
-  HostRange child(HostRange under, int index) const;
-  int children(HostRange under) const;
-  std::vector<HostRange> way_to(int host) const;
+  int children(HostRange under) const { return std::min(fan_out_, under.size() - 1); }
+  /// The others are shared out as evenly as they can be.
+  HostRange child(HostRange under, int index) const {
+    const int64_t others = under.size() - 1;
+    const int parts = children(under);
+    const auto cut = [&](int64_t i) {
+      return under.begin + 1 + static_cast<int32_t>(others * i / parts);
+    };
+    return {cut(index), cut(index + 1)};
+  }
+  /// What is under each host above this one, from host 0 on, then what is under this one.
+  std::vector<HostRange> way_to(int host) const {
+    std::vector<HostRange> way{{0, hosts_}};
+    while (way.back().begin != host) {
+      int index = 0;
+      while (child(way.back(), index).end <= host) ++index;
+      way.push_back(child(way.back(), index));
+    }
+    return way;
+  }
 
   int hosts_;
   int fan_out_;

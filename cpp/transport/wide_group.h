@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "transport/group.h"
@@ -17,7 +19,22 @@ namespace sirtaki {
 class WideGroup {
  public:
   WideGroup(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ranks, int set,
-            const MakeNetwork& make_network);
+            const MakeNetwork& make_network)
+      : ranks_(std::move(world_ranks)),
+        members_(map_of(ranks_, hosts)),
+        rank_(static_cast<int>(std::ranges::find(ranks_, endpoint.rank) - ranks_.begin())),
+        rules_(endpoint.rules),
+        local_(endpoint, hosts, on_this_host(), set),
+        net_(endpoint.rank, endpoint.doorbell, make(make_network, endpoint, set),
+             endpoint.silent_ns),
+        lanes_(kMostLanes) {
+    for (int h = 0; h < this->hosts(); ++h) {
+      lanes_ = std::min(lanes_, static_cast<int>(members_on(h).size()));
+    }
+    for (int m = 0; m < size(); ++m) {
+      if (m != rank_ && agent(host(), m) == rank_) wards_.push_back(m);
+    }
+  }
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -43,7 +60,10 @@ class WideGroup {
   int index_of(int member) const { return members_.place_of(member); }
 
   /// The member on `host` that deals with `member`; a member deals with itself.
-  int agent(int host, int member) const;
+  int agent(int host, int member) const {
+    const std::vector<int>& candidates = members_on(host);
+    return candidates[static_cast<size_t>(index_of(member)) % candidates.size()];
+  }
   /// Members of other hosts this one deals with.
   const std::vector<int>& wards() const { return wards_; }
   /// As many members as every host has: those that can work in parallel, one a host. There are
@@ -58,14 +78,36 @@ class WideGroup {
  private:
   static constexpr int kMostLanes = 64;
 
-  static HostMap map_of(const std::vector<int>& world_ranks, const HostMap& hosts);
-  std::vector<int> on_this_host() const;
-  std::unique_ptr<Network> make(const MakeNetwork& make_network, const Endpoint& endpoint);
+  static HostMap map_of(const std::vector<int>& world_ranks, const HostMap& hosts) {
+    std::vector<int> numbers(static_cast<size_t>(hosts.hosts()), -1);
+    for (int rank : world_ranks) numbers[static_cast<size_t>(hosts.host_of(rank))] = 0;
+    int next = 0;
+    for (int& number : numbers) {
+      if (number == 0) number = next++;
+    }
+    std::vector<int> host_of;
+    for (int rank : world_ranks) {
+      host_of.push_back(numbers[static_cast<size_t>(hosts.host_of(rank))]);
+    }
+    return HostMap(std::move(host_of));
+  }
+  std::vector<int> on_this_host() const {
+    std::vector<int> result;
+    for (int member : members_on(host())) result.push_back(world_rank(member));
+    return result;
+  }
+  std::unique_ptr<Network> make(const MakeNetwork& make_network, const Endpoint& endpoint,
+                                int set) {
+    auto network = make_network(endpoint.doorbell, {.first_number = set});
+    for (int m = 0; m < local_.size(); ++m) {
+      network->keep({local_.stream_slots(m), local_.stream_bytes()});
+    }
+    return network;
+  }
 
   std::vector<int> ranks_;
   const HostMap members_;  ///< as ranks of a world of their own
   const int rank_;
-  const int set_;
   const ExchangeRules rules_;
   Group local_;
   WideNet net_;

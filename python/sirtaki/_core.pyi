@@ -40,7 +40,6 @@ class EngineOptions:
     deadlock_seconds: float
     has_whole_job: bool
     silent_seconds: float
-    sockets_per_peer: int
     direct_hosts: int
     def __init__(self) -> None: ...
 
@@ -145,8 +144,6 @@ class Links:
         host_links: Sequence[tuple[int, int, bytes, bytes]],
         connect: Callable[[int, int, Callable[[], bool]], tuple[int, bytes, bytes]] | None,
         why_broken: Callable[[int], str] | None,
-        patience: float,
-        silent: float,
         heaps: Sequence[tuple[int, int]] = (),
     ) -> None: ...
     def renew(self, timeout: float) -> tuple[int, list[int]]: ...

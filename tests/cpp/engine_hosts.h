@@ -168,7 +168,7 @@ class VirtualHosts {
   std::shared_ptr<Links> make_links(int rank, Connect connect = {}) {
     RankLinks& own = links_of(rank);
     return std::make_shared<Links>(rank, hosts, region_of(rank), std::move(own.local),
-                                   channels_over(std::move(own.hosts)), std::move(connect), 10);
+                                   channels_over(std::move(own.hosts)), std::move(connect));
   }
 
   /// As if the network between the host and the one above it were gone, with a reset.

@@ -19,12 +19,12 @@ namespace sirtaki::testing {
 /// One rank with its backend, driven by the test's thread.
 struct HostedMember {
   HostedMember(const HostMap& hosts, std::shared_ptr<Region> region, int world_rank, size_t chunk,
-               Connect connect, int sockets, const ExchangeRules& rules)
+               Connect connect, const ExchangeRules& rules)
       : rank(world_rank),
         size(hosts.size()),
         chunk_bytes(chunk),
-        endpoint(std::move(region), world_rank, hosts.place_of(world_rank), SpinPolicy{0, 0},
-                 sockets, rules) {
+        endpoint(std::move(region), world_rank, hosts.place_of(world_rank), SpinPolicy{0, 0}, 1,
+                 rules) {
     endpoint.doorbell.drive_as_caller(true);
     connect.open = [this, open = connect.open](int peer, int number, const Connect::Ended& ended) {
       ++opened;
@@ -51,10 +51,10 @@ struct HostedMember {
   std::function<void(int lost_rank)> tell_hosts;
 };
 
-/// Runs `body(member)` for each rank; `host_of[r]` is the host of rank r, and `sockets` lead to
-/// each peer. `rules`: which exchange is used when.
+/// Runs `body(member)` for each rank; `host_of[r]` is the host of rank r. `rules`: which exchange
+/// is used when.
 inline void run_on_hosts(const std::vector<int>& host_of, size_t chunk_bytes,
-                         const std::function<void(HostedMember&)>& body, int sockets = 1,
+                         const std::function<void(HostedMember&)>& body,
                          const ExchangeRules& rules = {}) {
   const HostMap hosts(host_of);
   Switchboard switchboard;
@@ -69,7 +69,7 @@ inline void run_on_hosts(const std::vector<int>& host_of, size_t chunk_bytes,
   run_threads(
       hosts.size(),
       [&](int r) {
-        HostedMember member(hosts, region_of(r), r, chunk_bytes, switchboard.of(r), sockets, rules);
+        HostedMember member(hosts, region_of(r), r, chunk_bytes, switchboard.of(r), rules);
         member.tell_hosts = tell_hosts;
         body(member);
       },

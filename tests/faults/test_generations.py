@@ -142,7 +142,7 @@ print(len(met))
     "change",
     [
         "lifecycle._Process.links.close(); lifecycle._Process.links = None",
-        "os.environ['SIRTAKI_SOCKETS_PER_PEER'] = '2'",
+        "os.environ['SIRTAKI_DIRECT_HOSTS'] = '2'",
         "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])",
     ],
     ids=["lost its links", "has other settings", "has other cores"],

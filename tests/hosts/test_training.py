@@ -74,12 +74,6 @@ def test_encrypted_hosts_agree_on_every_result(bed: Bed) -> None:
     assert len(places(done.stdout)) == 3
 
 
-def test_hosts_with_several_sockets_between_two_ranks_agree_on_every_result(bed: Bed) -> None:
-    done = run(bed, *TRAIN, env={"SIRTAKI_SOCKETS_PER_PEER": "3"})
-    assert done.returncode == 0, done.stderr
-    assert len(places(done.stdout)) == 3
-
-
 def test_hosts_on_ipv6_agree_on_every_result(bed: Bed) -> None:
     hosts = ",".join(f"[{host.address6}]:1" for host in bed.hosts)
     done = bed.hosts[0].run(*RUN, "-np", "3", "-H", hosts, "-p", str(SSH_PORT), *TRAIN)

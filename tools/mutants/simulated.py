@@ -38,7 +38,7 @@ class Fault:
 FAULTS = (
     Fault(
         "a lost wake-up",
-        "cpp/engine/control/control.cpp",
+        "cpp/engine/control/control.h",
         "return context_.doorbell.ring(0, urgent ? kControl : kRequest);",
         "return;",
     ),

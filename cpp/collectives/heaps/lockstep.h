@@ -56,9 +56,26 @@ class Ranges {
   const std::vector<Range>& list() const { return list_; }
 
   /// Of these parts, one behind the other, a part.
-  Ranges part(Range wanted) const;
+  Ranges part(Range wanted) const {
+    Ranges part;
+    size_t before = 0;
+    for (const Range& range : list_) {
+      const size_t begin = std::max(wanted.begin, before);
+      const size_t end = std::min(wanted.end, before + range.bytes());
+      if (begin < end) part.add({range.begin + (begin - before), range.begin + (end - before)});
+      before += range.bytes();
+    }
+    return part;
+  }
   /// What these parts of such a stream are.
-  Segments of(const Segments& stream) const;
+  Segments of(const Segments& stream) const {
+    Segments segments;
+    Cursor cursor(stream);
+    for (const Range& range : list_) {
+      cursor.walk(range, [&](std::byte* data, size_t bytes, size_t) { segments.add(data, bytes); });
+    }
+    return segments;
+  }
 
  private:
   std::vector<Range> list_;
@@ -67,7 +84,15 @@ class Ranges {
 
 /// The parts of streams of one length that lie in this process in all of them, and the others.
 struct Split {
-  explicit Split(std::vector<const Segments*> streams);
+  explicit Split(std::vector<const Segments*> streams) {
+    if (streams.empty()) return;
+    const size_t bytes = streams.front()->bytes();
+    Lockstep(std::move(streams))
+        .walk({0, bytes}, [&](const std::vector<std::byte*>& at, size_t piece, size_t position) {
+          const bool here = std::find(at.begin(), at.end(), nullptr) == at.end();
+          (here ? shared : rest).add({position, position + piece});
+        });
+  }
 
   Ranges shared;
   Ranges rest;

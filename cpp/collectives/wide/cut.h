@@ -4,6 +4,7 @@
 
 #include "collectives/op.h"
 #include "collectives/plan.h"
+#include "collectives/wide/exchange_plan.h"
 #include "transport/wide_group.h"
 
 namespace sirtaki {
@@ -132,12 +133,14 @@ class MemberCut final : public Cut {
   size_t windows_ = 1;  ///< a chunk has room for every so many-th member's block only
 };
 
-/// Each lane has a slice of a chunk. Lanes are members that work in parallel, one a host each.
-class LaneCut : public Cut {
+/// Each lane has a slice of a chunk, and each host a block of that. Lanes are members that work in
+/// parallel, one a host each.
+class LaneCut final : public Cut {
  public:
-  /// `bytes`: to be cut. Of what a chunk has, so many times as much is in memory.
-  LaneCut(const WideGroup& group, size_t bytes, size_t chunk_bytes, uint32_t phases, size_t times)
-      : Cut(group, phases, 1, times) {
+  LaneCut(const WideGroup& group, size_t bytes, size_t chunk_bytes)
+      // Halving and doubling. The host's sums, the exchange's and what is received are in memory.
+      : Cut(group, 2 * static_cast<uint32_t>(halving_steps(group.hosts()).size()), 1, 3),
+        steps_(halving_steps(group.hosts())) {
     const auto lanes = static_cast<size_t>(group.lanes());
     const size_t fine = std::min(std::max(bytes / lanes / kMany, kLeast), chunk_bytes);
     const size_t chunk = whole_lines(std::min(fine * lanes, most()));
@@ -146,6 +149,7 @@ class LaneCut : public Cut {
     set(pieces_.count(), chunk);
   }
 
+  const std::vector<HalvingStep>& steps() const { return steps_; }
   /// This member's lane; -1: none.
   int own_lane() const {
     const int index = group_.index_of(group_.rank());
@@ -156,6 +160,12 @@ class LaneCut : public Cut {
   }
   /// No slice is longer.
   size_t lane_bytes() const { return lane_bytes_; }
+  /// What is a host's of the lane's slice of a chunk.
+  Part block(uint32_t q, int lane, int host) const {
+    const Part slice = part(q, lane);
+    const Range range = slice_of(slice.range, group_.hosts(), host);
+    return {0, range, slice.offset + (range.begin - slice.range.begin)};
+  }
 
   int parts() const override { return group_.lanes(); }
   int dealer(int part) const override { return member(part, group_.host()); }
@@ -166,13 +176,14 @@ class LaneCut : public Cut {
   }
   bool takes(uint32_t, int) const override { return true; }
 
- protected:
+ private:
   /// Chunks, of which the network is busy with some: filling and emptying these phases is to take
   /// little time beside them.
   static constexpr size_t kMany = 64;
   static constexpr size_t kLeast = 32 << 10;
 
-  Chunks pieces_{0, 1};  ///< of the stream, or of each block
+  const std::vector<HalvingStep> steps_;
+  Chunks pieces_{0, 1};
   size_t lane_bytes_ = 0;
 };
 

@@ -16,11 +16,9 @@ namespace sirtaki {
 // | kDoubling | the same, passed on | on the host, and at the end | 2 log2(hosts) |
 // | kDirect | sent in parts to their owners | on the host, and at the end | one a host |
 // | kHalving | added in halves, level by level | on log2(hosts) levels | 2 log2(hosts) |
-// | kChain | handed on to the root and added to | at each host: it takes none | 2 |
 //
-// kDirect and kHalving move 2 (hosts - 1) / hosts of the bytes over each link, kChain moves them
-// once. Every part is added on one way only, so all ranks have the same bits; which way depends on
-// nothing but the shape.
+// kDirect and kHalving move 2 (hosts - 1) / hosts of the bytes over each link. Every part is added
+// on one way only, so all ranks have the same bits; which way depends on nothing but the shape.
 
 // ---- Halving and doubling, among any number of hosts ----
 

@@ -84,11 +84,6 @@ class HostStage {
     if (in_place_) return Place(out_);
     return Place(result_memory(q) + part.offset, part.range.begin);
   }
-  /// Where a result is that this member has for itself, or for all members of the host.
-  Place end_place(uint32_t q, const Part& part) {
-    const bool own = scattered_ && part.stream == static_cast<size_t>(group_.rank());
-    return own ? Place(out_) : result_place(q, part);
-  }
   /// Where the result of the own part is computed, and is needed again.
   Place own_place(uint32_t q, const Part& part) {
     return in_place_ ? Place(out_) : result_place(q, part);

@@ -1,4 +1,3 @@
-#include "collectives/wide/chain_exchange.h"
 #include "collectives/wide/direct_exchange.h"
 #include "collectives/wide/halving_exchange.h"
 #include "collectives/wide/host_stage.h"
@@ -45,12 +44,9 @@ Task run(WideGroup& group, const Op& op, size_t bytes, const Streams& in, const 
     const bool encoded = op.codec != CodecId::kNone;
     const MemberCut cut(group, in, bytes, op.chunk_bytes, target.scattered, encoded);
     co_await run<DirectExchange>(group, op, bytes, in, target, cut);
-  } else if (algorithm == Algorithm::kHalving) {
-    const HalvingCut cut(group, in, bytes, op.chunk_bytes, target.scattered);
-    co_await run<HalvingExchange>(group, op, bytes, in, target, cut);
   } else {
-    const LaneCut cut(group, bytes, op.chunk_bytes, ChainExchange::kPhases, ChainExchange::kTimes);
-    co_await run<ChainExchange>(group, op, bytes, in, target, cut);
+    const LaneCut cut(group, bytes, op.chunk_bytes);
+    co_await run<HalvingExchange>(group, op, bytes, in, target, cut);
   }
 }
 

@@ -190,7 +190,6 @@ Task open(WideGroup& group, const std::vector<int>& to, const std::vector<int>& 
 Problem problem_of(const WideGroup& group, const Op& op) {
   return {.kind = op.kind,
           .bytes = op.longest,
-          .rounds = rounds(op.dtype, op.reduce),
           .members = group.size(),
           .hosts = group.hosts(),
           .lanes = group.lanes(),

@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "base/frames.h"
 #include "engine/control/host_rings.h"
 #include "engine/control/relay.h"
 #include "engine/rank_context.h"
@@ -26,33 +28,77 @@ class Control {
   };
 
   /// `lost` is called when a rank says what no rank says.
-  Control(const RankContext& context, Carrier carrier, Lost lost);
+  Control(const RankContext& context, Carrier carrier, Lost lost)
+      : context_(context), carrier_(std::move(carrier)), lost_(std::move(lost)) {
+    if (context.rank == 0) rings_.emplace(context, lost_);
+  }
 
   /// `urgent`: wake rank 0's engine even if it does not expect requests.
-  void send_up(std::string_view message, bool urgent);
+  void send_up(std::string_view message, bool urgent) {
+    if (carrier_.relay != nullptr) return carrier_.relay->send_up(message);
+    append_frame(up_out_, message, context_.region->generation());
+    up_out_.erase(0, context_.region->up(context_.place).write(up_out_));
+    tell_receiver(urgent);
+    note_backlog();
+  }
   /// Rank 0 keeps its own copy, until the others' are in their rings: it must not begin an
   /// operation of which a peer, with its ring full, does not know yet.
-  void send_down(const Recipients& to, std::string_view message);
+  void send_down(const Recipients& to, std::string_view message) {
+    if (carrier_.relay != nullptr) carrier_.relay->send_down(to, message);
+    rings_->send_down(to, message, &held_);
+    note_backlog();
+  }
 
   /// Forgets what waits to be sent up: the sequencer listens no more.
-  void drop_up();
+  void drop_up() {
+    up_out_.clear();
+    note_backlog();
+  }
 
   /// Tries again to send what waits.
-  void flush();
+  void flush() {
+    if (!has_backlog()) return;
+    if (!up_out_.empty()) {
+      up_out_.erase(0, context_.region->up(context_.place).write(up_out_));
+      tell_receiver(true);
+    }
+    if (rings_) rings_->flush();
+    note_backlog();
+  }
   /// Something waits for room in a ring.
   bool has_backlog() const { return backlog_.load(); }
 
   /// Hands over the messages that came from the sequencer.
-  void receive_down(const Receive& receive);
+  void receive_down(const Receive& receive) {
+    if (!has_down()) return;
+    if (context_.rank == 0) {
+      has_own_.store(false, std::memory_order_relaxed);
+      down_in_.swap(own_);
+    } else {
+      context_.region->down(context_.place).read(down_in_);
+    }
+    take_frames(down_in_, receive, context_.region->generation());
+  }
   /// Hands over the messages that came from other ranks; rank 0 only.
-  void receive_up(const ReceiveUp& receive);
+  void receive_up(const ReceiveUp& receive) {
+    rings_->receive_up(receive);
+    if (carrier_.relay == nullptr) return;
+    carrier_.relay->receive_up([&](const Reporters& from, std::string_view message) {
+      const int first =
+          from.hosts.empty() ? from.ranks.at(0) : context_.hosts.leader_of(from.hosts[0].begin);
+      take_word_of(first, lost_, [&] { receive(from, message); });
+    });
+  }
 
   bool has_down() const {
     return context_.rank == 0 ? has_own() : !context_.region->down(context_.place).empty();
   }
   /// Rank 0 has something for itself, of which nobody else tells its driver.
   bool has_own() const { return has_own_.load(); }
-  bool has_up() const;
+  bool has_up() const {
+    if (!rings_) return false;
+    return (carrier_.relay != nullptr && carrier_.relay->has_up()) || rings_->has_up();
+  }
   /// One of the messages that `has_up` tells of must be received soon; rank 0 only.
   bool has_urgent() const {
     return context_.rank == 0 && context_.region->leader().urgent.load() != 0;
@@ -67,8 +113,26 @@ class Control {
   }
 
  private:
-  void note_backlog();
-  void tell_receiver(bool urgent) const;
+  /// Tells the driver, who may be another thread and asleep, that there is something to flush.
+  void note_backlog() {
+    const bool waits = !up_out_.empty() || (rings_ && rings_->has_backlog());
+    if (!waits && !held_.empty()) {
+      own_.append(held_);
+      held_.clear();
+      has_own_.store(true);
+    }
+    backlog_.store(waits);
+    if (waits) context_.doorbell.ring(context_.place, kControl);
+  }
+
+  /// Wakes who reads this rank's ring: rank 0's engine, or the relay on another host's leader.
+  void tell_receiver(bool urgent) const {
+    if (!carrier_.wake) {
+      if (urgent) context_.region->leader().urgent.store(1);
+      return context_.doorbell.ring(0, urgent ? kControl : kRequest);
+    }
+    if (context_.region->leader().relay.claim() != 0) carrier_.wake();
+  }
 
   const RankContext& context_;
   const Carrier carrier_;

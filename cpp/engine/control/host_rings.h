@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/frames.h"
 #include "engine/rank_context.h"
 #include "engine/sequencer/roster.h"
 
@@ -28,20 +31,71 @@ void take_word_of(int rank, const Lost& lost, Take take) {
 /// Sending never blocks: what a full ring does not take waits here.
 class HostRings {
  public:
-  HostRings(const RankContext& leader, Lost lost);
+  HostRings(const RankContext& leader, Lost lost)
+      : leader_(leader),
+        ranks_(leader.hosts.ranks_on(leader.hosts.host_of(leader.rank))),
+        lost_(std::move(lost)),
+        up_in_(ranks_.size()),
+        down_out_(ranks_.size()) {}
 
   /// Something has come from a rank other than the leader.
-  bool has_up() const;
-  void receive_up(const ReceiveUp& receive);
+  bool has_up() const {
+    for (int place = 1; place < leader_.region->ranks(); ++place) {
+      if (!leader_.region->up(place).empty()) return true;
+    }
+    return false;
+  }
+  void receive_up(const ReceiveUp& receive) {
+    for (size_t place = 1; place < ranks_.size(); ++place) {
+      ByteRing& ring = leader_.region->up(static_cast<int>(place));
+      if (ring.empty()) continue;
+      std::string& stream = up_in_[place];
+      const int rank = ranks_[place];
+      take_word_of(rank, lost_, [&] {
+        ring.read(stream);
+        take_frames(
+            stream, [&](std::string_view message) { receive({{rank}, {}}, message); },
+            leader_.region->generation());
+      });
+    }
+  }
 
   /// To those of this host; what is for the leader itself goes to `own`, unless that is null.
-  void send_down(const Recipients& to, std::string_view message, std::string* own = nullptr);
+  void send_down(const Recipients& to, std::string_view message, std::string* own = nullptr) {
+    const auto send = [&](int rank) {
+      const auto place = static_cast<size_t>(leader_.hosts.place_of(rank));
+      const bool by_ring = place != 0 || own == nullptr;
+      append_frame(by_ring ? down_out_[place] : *own, message, leader_.region->generation());
+      if (by_ring) push(place);
+    };
+    const int host = leader_.hosts.host_of(leader_.rank);
+    const Stretch here = to.ranks.empty() ? to.members.of_hosts({host, host + 1}) : Stretch{};
+    for (int at = here.begin; at < here.end; ++at) send(to.members.rank_at(at));
+    for (const int rank : to.ranks) {
+      if (leader_.hosts.host_of(rank) == host) send(rank);
+    }
+  }
   /// Tries again to send what waits.
-  void flush();
-  bool has_backlog() const;
+  void flush() {
+    for (size_t place = 0; place < down_out_.size(); ++place) {
+      if (!down_out_[place].empty()) push(place);
+    }
+  }
+  bool has_backlog() const {
+    return std::ranges::any_of(down_out_, [](const auto& waiting) { return !waiting.empty(); });
+  }
 
  private:
-  void push(size_t place);
+  void push(size_t place) {
+    std::string& waiting = down_out_[place];
+    take_word_of(ranks_[place], lost_, [&] {
+      // Nothing more is written to a ring whose reader has overwritten it.
+      std::string frames = std::exchange(waiting, {});
+      frames.erase(0, leader_.region->down(static_cast<int>(place)).write(frames));
+      waiting = std::move(frames);
+    });
+    leader_.doorbell.ring(static_cast<int>(place), kControl);
+  }
 
   const RankContext& leader_;
   const std::vector<int>& ranks_;  ///< by place

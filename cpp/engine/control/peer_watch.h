@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "engine/control/control.h"
 #include "engine/control/relay.h"
@@ -14,12 +15,27 @@ namespace sirtaki {
 /// process of this host ends and, on the leader of one of several hosts, runs the relay.
 class PeerWatch {
  public:
-  explicit PeerWatch(RankContext& context);
+  explicit PeerWatch(RankContext& context) : context_(context) {
+    const HostMap& hosts = context.hosts;
+    if (hosts.hosts() == 1) return;
+    if (context.place == 0) {
+      relay_ = std::make_unique<Relay>(context);
+      relay_->set_wake([this] { tell_relay(); });
+      carrier_.relay = relay_.get();
+    } else if (hosts.host_of(context.rank) != 0) {
+      carrier_.wake = [this] { tell_relay(); };
+    }
+  }
 
   /// What carries control messages between hosts; empty where the world is one host.
   const Control::Carrier& carrier() const { return carrier_; }
   /// Starts to watch; `lost` is called in the thread, as Watcher has it.
-  void start(std::function<bool(int rank)> lost);
+  void start(std::function<bool(int rank)> lost) {
+    const std::span<const Link> local = context_.links.local;
+    if (local.empty() && relay_ == nullptr) return;
+    watcher_ = std::make_unique<Watcher>(local, std::move(lost), relay_.get());
+    if (context_.options.own_threads) watcher_->start();
+  }
 
   /// For a scheduler in place of the thread: one look, and a round of the relay; see there.
   int64_t step(int64_t now_ns) const {
@@ -28,22 +44,37 @@ class PeerWatch {
   }
 
   /// Ends the world on this host and, by its leader, on the others. The first reason is kept.
-  void abort(const Loss& loss) const;
+  void abort(const Loss& loss) const {
+    context_.doorbell.abort(loss);
+    tell_relay();
+  }
   /// Makes the relay of this host look at what has changed.
-  void tell_relay() const;
+  void tell_relay() const {
+    if (context_.hosts.hosts() == 1 || watcher_ == nullptr) return;
+    if (context_.place == 0) return watcher_->wake();
+    watcher_->wake_peers();
+  }
 
   /// Lets the thread end where nobody else needs it.
-  void stop_unless_relay();
+  void stop_unless_relay() {
+    if (watcher_ != nullptr && relay_ == nullptr) watcher_->stop();
+  }
   /// No other host needs this one.
   bool left() { return relay_ == nullptr || relay_->left(); }
   /// Returns once that is so.
-  void await_farewell();
+  void await_farewell() {
+    tell_relay();
+    if (relay_ != nullptr) relay_->await_farewell();
+  }
   void stop() {
     if (watcher_ != nullptr) watcher_->end();  // the thread itself looks at `watcher_`
     watcher_.reset();
   }
   /// In a forked child.
-  void abandon();
+  void abandon() {
+    (void)watcher_.release();
+    (void)relay_.release();
+  }
 
  private:
   RankContext& context_;

@@ -91,24 +91,18 @@ int Executor::track_of(const Batch& batch) const {
 
 void Executor::start(Flight& flight) {
   const Request& base = flight.base();
-  switch (base.kind) {
-    case Kind::kAddSet:
-      flight.work = backend_.add_set(base.root, {base.splits.begin(), base.splits.end()});
-      return;
-    case Kind::kRemoveSet:
-      flight.work = backend_.remove_set(base.root);
-      return;
-    case Kind::kJoin:
-      flight.work = immediately([] {});
-      return;
-    default:
-      if (base.launched()) {
-        flight.work = immediately([this, &flight] { launch(flight); });
-        return;
-      }
-      add_streams(flight);
-      flight.work = base.kind == Kind::kAlltoall ? exchange(flight)
-                                                 : backend_.start(flight.op, flight.in, flight.out);
+  if (base.kind == Kind::kAddSet) {
+    flight.work = backend_.add_set(base.root, {base.splits.begin(), base.splits.end()});
+  } else if (base.kind == Kind::kRemoveSet) {
+    flight.work = backend_.remove_set(base.root);
+  } else if (base.kind == Kind::kJoin) {
+    flight.work = immediately([] {});
+  } else if (base.launched()) {
+    flight.work = immediately([this, &flight] { launch(flight); });
+  } else {
+    add_streams(flight);
+    const bool exchanges = traits_of(base.kind).layout == Layout::kExchanged;
+    flight.work = exchanges ? exchange(flight) : backend_.start(flight.op, flight.in, flight.out);
   }
 }
 
@@ -142,26 +136,16 @@ void Executor::add_streams(Flight& flight) {
   op.set = base.set;
   op.root = sets_.index(base.set, base.root);
   if (base.reduce == ReduceOp::kAverage) op.scale.post *= 1.0 / static_cast<double>(members);
-  flight.in.resize(traits_of(base.kind).gives_each ? members : 1);
-  flight.out.resize(traits_of(base.kind).takes_each ? members : 1);
+  flight.in.resize(traits_of(base.kind).gives_each() ? members : 1);
+  flight.out.resize(traits_of(base.kind).takes_each() ? members : 1);
   flight.zeros.reserve(flight.items.size());
+  // By layout; of what is exchanged the rows are found out first.
+  static constexpr void (Executor::* kAdd[])(Flight&, Item&) = {
+      &Executor::add_same_shape, &Executor::add_gathered, nullptr, &Executor::add_dealt,
+      &Executor::add_pieces};
+  const auto add = kAdd[static_cast<size_t>(traits_of(base.kind).layout)];
   for (Item& item : flight.items) {
-    switch (base.kind) {
-      case Kind::kAllgather:
-      case Kind::kGather:
-        add_allgather(flight, item);
-        break;
-      case Kind::kAlltoall:
-        break;
-      case Kind::kReducescatter:
-        add_reducescatter(flight, item);
-        break;
-      case Kind::kScatter:
-        add_scatter(flight, item);
-        break;
-      default:
-        add_same_shape(flight, item);
-    }
+    if (add != nullptr) (this->*add)(flight, item);
   }
   find_longest(flight);
 }
@@ -177,7 +161,7 @@ void Executor::add_same_shape(Flight& flight, Item& item) {
   }
 }
 
-void Executor::add_allgather(Flight& flight, Item& item) {
+void Executor::add_gathered(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
   const size_t members = flight.out.size();
   const bool receives = flight.op.kind == Kind::kAllgather || entry.request.root == context_.rank;
@@ -210,7 +194,7 @@ void Executor::receive_rows(Flight& flight, const std::vector<int64_t>& rows) {
   entry.handle->received_splits = rows;
 }
 
-void Executor::add_reducescatter(Flight& flight, Item& item) {
+void Executor::add_dealt(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
   const int members = static_cast<int>(flight.in.size());
   const int own = sets_.index(entry.request.set, context_.rank);
@@ -224,7 +208,7 @@ void Executor::add_reducescatter(Flight& flight, Item& item) {
   }
 }
 
-void Executor::add_scatter(Flight& flight, Item& item) {
+void Executor::add_pieces(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
   if (entry.request.root == context_.rank) {
     for (size_t m = 0; m < flight.in.size(); ++m) {
@@ -235,9 +219,8 @@ void Executor::add_scatter(Flight& flight, Item& item) {
 }
 
 void Executor::find_longest(Flight& flight) const {
-  const Kind kind = flight.op.kind;
   size_t& longest = flight.op.longest;
-  if (kind == Kind::kAllgather || kind == Kind::kGather) {
+  if (traits_of(flight.op.kind).layout == Layout::kGathered) {
     std::vector<size_t> streams(flight.out.size());
     for (const Item& item : flight.items) {
       const Response& response = *item.response;
@@ -249,9 +232,9 @@ void Executor::find_longest(Flight& flight) const {
     longest = *std::max_element(streams.begin(), streams.end());
     return;
   }
+  // Where only some members hold data, what all get tells its size.
   for (const Segments& stream : flight.in) longest = std::max(longest, stream.bytes());
-  // Of these kinds only some members hold data, but all know its size.
-  if (kind == Kind::kBroadcast || kind == Kind::kScatter) longest = flight.out[0].bytes();
+  for (const Segments& stream : flight.out) longest = std::max(longest, stream.bytes());
 }
 
 }  // namespace sirtaki

@@ -34,11 +34,11 @@ class Executor {
   void launch(const Flight& flight);
   void add_streams(Flight& flight);
   void add_same_shape(Flight& flight, Item& item);
-  void add_allgather(Flight& flight, Item& item);
+  void add_gathered(Flight& flight, Item& item);
   WorkPtr exchange(Flight& flight);
   void receive_rows(Flight& flight, const std::vector<int64_t>& rows);
-  void add_reducescatter(Flight& flight, Item& item);
-  void add_scatter(Flight& flight, Item& item);
+  void add_dealt(Flight& flight, Item& item);
+  void add_pieces(Flight& flight, Item& item);
   void find_longest(Flight& flight) const;
 
   RankContext& context_;

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/error.h"
 
 namespace sirtaki {
 
@@ -22,9 +26,36 @@ class RowExchange final : public Work {
   };
 
   /// `op`, `in` and `out`: of the second step; `op.longest` and `out` are filled in between.
-  RowExchange(Backend& backend, Op& op, const Streams& in, const Streams& out, Plan plan);
+  RowExchange(Backend& backend, Op& op, const Streams& in, const Streams& out, Plan plan)
+      : backend_(backend),
+        op_(op),
+        in_(in),
+        out_(out),
+        plan_(std::move(plan)),
+        telling_(op),
+        own_(plan_.sent.size()),
+        others_(plan_.sent.size()),
+        own_streams_(plan_.sent.size()),
+        others_streams_(plan_.sent.size()) {
+    const int64_t most = *std::max_element(plan_.sent.begin(), plan_.sent.end());
+    for (size_t m = 0; m < plan_.sent.size(); ++m) {
+      own_[m] = {plan_.sent[m], most};
+      own_streams_[m].add(&own_[m], sizeof(Told));
+      others_streams_[m].add(&others_[m], sizeof(Told));
+    }
+    telling_.dtype = Dtype::kI64;
+    telling_.longest = sizeof(Told);
+    work_ = backend_.start(telling_, own_streams_, others_streams_);
+  }
 
-  bool advance() override;
+  bool advance() override {
+    if (!work_->advance()) return false;
+    if (told_) return true;
+    told_ = true;
+    learn();
+    work_ = backend_.start(op_, in_, out_);
+    return false;
+  }
   bool is_ready() override { return work_->is_ready(); }
   void prepare(Sleep& sleep) const override { work_->prepare(sleep); }
   Awaited awaited() const override { return work_->awaited(); }
@@ -36,7 +67,27 @@ class RowExchange final : public Work {
     int64_t most = 0;  ///< for any member
   };
 
-  void learn();
+  void learn() {
+    std::vector<int64_t> received;
+    int64_t most = 0;
+    int64_t total = 0;
+    for (size_t m = 0; m < others_.size(); ++m) {
+      const Told& told = others_[m];
+      const bool possible =
+          told.rows >= 0 && told.rows <= told.most && told.most <= plan_.most_rows;
+      if (possible) total += told.rows;
+      if (!possible || total > plan_.most_rows) {
+        // The others go on and wait for this rank: the world ends.
+        throw Error(ErrorCode::kPeerLost, "member " + std::to_string(m) + " of process set " +
+                                              std::to_string(op_.set) +
+                                              " announced an impossible number of rows");
+      }
+      received.push_back(told.rows);
+      most = std::max(most, told.most);
+    }
+    plan_.receive(received);
+    op_.longest = static_cast<size_t>(most) * plan_.row_bytes;
+  }
 
   Backend& backend_;
   Op& op_;

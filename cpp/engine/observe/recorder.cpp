@@ -35,18 +35,6 @@ bool has_ended(uint64_t what) {
   return stage_of(what) == Stage::kNone || stage_of(what) >= Stage::kDone;
 }
 
-/// Names are cut anywhere, and come from memory that others can write to.
-std::string printable(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    const size_t length = character_at(text);
-    const bool shows = length > 0 && text[0] != 127 && (length > 1 || text[0] >= ' ');
-    result += shows ? text.substr(0, length) : "?";
-    text.remove_prefix(std::max<size_t>(length, 1));
-  }
-  return result;
-}
-
 /// As it is shown, where that is not empty.
 std::string_view without_kind(const Request& request) {
   const std::string_view kind = traits_of(request.kind).name;
@@ -102,7 +90,8 @@ std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks) {
     found.tensor = "tag " + std::to_string(static_cast<int64_t>(words[kOrdinal]));
   } else {
     found.operation = traits_of(static_cast<Kind>(kind)).name;
-    found.tensor = printable({reinterpret_cast<const char*>(&words[kName]), length});
+    // Names are cut anywhere, and come from memory that others can write to.
+    found.tensor = valid_utf8({reinterpret_cast<const char*>(&words[kName]), length}, true);
     if (length == 0) found.tensor = "noname." + std::to_string(words[kOrdinal]);
   }
   found.submitted_ns = static_cast<int64_t>(words[kTimes]);

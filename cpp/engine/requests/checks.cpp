@@ -127,10 +127,9 @@ std::string wrong_splits(const Request& request, size_t members) {
 std::string unsupported(const Request& request, size_t members) {
   const KindTraits& traits = traits_of(request.kind);
   const std::string kind = traits.name;
-  const bool rows =
-      traits.shapes == ShapeRule::kAllButFirst || request.kind == Kind::kReducescatter;
   for (const Shape& shape : request.shapes) {
-    if (rows && shape.empty()) return kind + " needs rows, but got a rank-zero tensor (a scalar)";
+    if (traits.cuts_rows() && shape.empty())
+      return kind + " needs rows, but got a rank-zero tensor (a scalar)";
   }
   if (traits.reduces && !is_reducible(request.dtype)) {
     return kind + ": elements of type " + name(request.dtype) + " can be moved, but not reduced";

@@ -55,8 +55,7 @@ std::string shape_text(const Shape& shape, bool tells_rows) {
 }
 
 bool has_sizes(const Request& request) {
-  return request.kind == Kind::kAllgather || request.kind == Kind::kGather ||
-         (request.kind == Kind::kAlltoall && !request.tells_rows_with_data());
+  return traits_of(request.kind).takes_each() && !request.tells_rows_with_data();
 }
 
 int64_t elements(const Shape& shape) {

@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
+#include "collectives/kinds.h"
 #include "engine/requests/request.h"
 
 namespace sirtaki {
@@ -25,24 +27,58 @@ class IdCache {
   explicit IdCache(int64_t capacity) : capacity_(capacity) {}
 
   /// The new id; 0 for what is not worth one, or where there is no room.
-  uint32_t remember(const Response& response, const std::vector<Request>& requests);
+  uint32_t remember(const Response& response, const std::vector<Request>& requests) {
+    if (capacity_ <= 0 || !is_worth_an_id(response)) return 0;
+    if (static_cast<int64_t>(known_.size()) >= capacity_) {
+      full_ = true;
+      return 0;
+    }
+    const uint32_t id = next_++;
+    known_[id] = {id, response, requests};
+    return id;
+  }
   /// Stays where it is until it is forgotten. Throws for an id that nobody was told.
-  const Known& at(uint32_t id) const;
+  const Known& at(uint32_t id) const {
+    const auto found = known_.find(id);
+    if (found != known_.end()) return found->second;
+    throw Error(ErrorCode::kInternal,
+                "nobody was told of an operation with id " + std::to_string(id));
+  }
   /// Ranks know its id, and are not about to forget it.
   bool is_current(const Known& known) const { return known.id >= oldest_; }
   /// Forgets the operations of a set, whose number will be another's.
-  void forget_set(int32_t set);
+  void forget_set(int32_t set) {
+    std::erase_if(known_, [&](const auto& item) { return item.second.response.base.set == set; });
+  }
 
   /// An operation found no room.
   bool full() const { return full_; }
   /// Begins to forget everything; false if `ranks` of them are still to answer the last time.
-  bool flush(int ranks);
+  bool flush(int ranks) {
+    full_ = false;
+    if (unflushed_ > 0) return false;
+    oldest_ = next_;
+    unflushed_ = ranks;
+    return true;
+  }
   /// A rank has forgotten the old ids; true if it was the last one. Throws if nobody asked it to.
-  bool flushed(int rank);
+  bool flushed(int rank) {
+    if (unflushed_ > 0) return --unflushed_ == 0;
+    throw Error(ErrorCode::kInternal, "rank " + std::to_string(rank) +
+                                          " has forgotten ids that nobody asked it to forget");
+  }
   /// Forgets the old ids.
-  void drop_old();
+  void drop_old() {
+    std::erase_if(known_, [&](const auto& item) { return item.first < oldest_; });
+  }
 
  private:
+  static bool is_worth_an_id(const Response& response) {
+    constexpr size_t kMostSizes = 4096;  // more are bigger than the messages they would save
+    const bool has_tensors = traits_of(response.base.kind).shapes != ShapeRule::kNone;
+    return has_tensors && response.sizes.size() <= kMostSizes;
+  }
+
   int64_t capacity_;
   std::unordered_map<uint32_t, Known> known_;
   uint32_t next_ = 1;

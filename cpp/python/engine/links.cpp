@@ -88,8 +88,7 @@ std::unique_ptr<PeerHeaps> peer_heaps(int place, const Heaps& heaps) {
 std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
                                   const std::vector<int>& bells, const FdPairs& local_links,
                                   const SealedFds& host_links, nb::object connect,
-                                  nb::object why_broken, double patience, double silent,
-                                  const Heaps& heaps) {
+                                  nb::object why_broken, const Heaps& heaps) {
   HostMap hosts(std::move(host_of));
   const int local = static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size());
   std::unique_ptr<PeerHeaps> shared = peer_heaps(hosts.place_of(rank), heaps);
@@ -105,8 +104,8 @@ std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
     opener = connect_by(shared_object(std::move(connect)), shared_object(std::move(why_broken)));
   }
   return std::make_shared<Links>(rank, std::move(hosts), std::move(region), std::move(here),
-                                 channels_over(std::move(between)), std::move(opener), patience,
-                                 silent, std::move(shared));
+                                 channels_over(std::move(between)), std::move(opener),
+                                 std::move(shared));
 }
 
 /// The new generation; 0 where some rank has not kept its links; else those who are late.
@@ -128,8 +127,7 @@ std::pair<uint32_t, std::vector<int32_t>> renew(Links& links, double timeout) {
 void bind_links(nb::module_& m) {
   nb::class_<Links>(m, "Links")
       .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "bells"_a, "local_links"_a,
-           "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "patience"_a, "silent"_a,
-           "heaps"_a = Heaps(),
+           "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "heaps"_a = Heaps(),
            "Takes ownership of the descriptors; memfd -1 is a host of one rank.")
       .def("renew", &renew, "timeout"_a,
            "Agrees with the other ranks to go on, when their engines have ended in good order.")

@@ -35,7 +35,6 @@ void bind_options(nb::module_& m) {
           [](EngineOptions& o, int level) { o.log_level = static_cast<LogLevel>(level); })
       .def_rw("log_time", &EngineOptions::log_time)
       .def_rw("autotune", &EngineOptions::autotune)
-      .def_rw("sockets_per_peer", &EngineOptions::sockets_per_peer)
       .def_rw("direct_hosts", &EngineOptions::direct_hosts)
       .def_rw("single_copy", &EngineOptions::single_copy)
       .def_rw("hosts", &EngineOptions::hosts)

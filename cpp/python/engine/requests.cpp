@@ -98,6 +98,11 @@ bool done(const Handle& handle) {
 }  // namespace
 
 void bind_requests(nb::module_& m) {
+  nb::class_<Completions>(m, "Completions")
+      .def(nb::new_([] { return std::make_shared<Completions>(); }))
+      .def("take", &Completions::take, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &Completions::close);
+
   nb::class_<Handle>(m, "Handle")
       .def("done", &done)
       .def("check", &check, "Raises what the operation has failed with.")

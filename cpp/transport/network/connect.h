@@ -12,7 +12,6 @@ namespace sirtaki {
 
 /// A connection for data. Its keys vouch for all that goes there but the data itself.
 struct DataSocket {
-  DataSocket() = default;
   DataSocket(Fd connected, const SealKeys& shared = {})
       : socket(std::move(connected)), keys(shared) {}
 
@@ -25,7 +24,7 @@ struct Connect {
   using Ended = std::function<bool()>;
 
   /// Opens a connected stream socket to another rank; the peer asks for the same (rank, number) at
-  /// about the same time. Lanes number the connections of a pair from 0. Gives up once `ended()` is
+  /// about the same time. Gives up once `ended()` is
   /// true. Throws what the opening raised.
   std::function<DataSocket(int rank, int number, const Ended& ended)> open;
   /// Why the connection to a rank broke, where who made it knows better than the socket; else

@@ -1,17 +1,21 @@
 #pragma once
 
+#include <sys/socket.h>
+
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fork_mark.h"
 #include "transport/heaps/peer_heaps.h"
 #include "transport/hosts.h"
 #include "transport/memory/region.h"
-#include "transport/network/data_links.h"
+#include "transport/network/connect.h"
 #include "transport/network/host_link.h"
+#include "transport/network/tcp_channel.h"
 #include "transport/network/watcher.h"
 
 namespace sirtaki {
@@ -30,17 +34,33 @@ struct LinkSet {
 };
 
 /// Channels for messages between leaders.
-std::vector<std::unique_ptr<Channel>> channels_over(std::vector<Link> links);
+inline std::vector<std::unique_ptr<Channel>> channels_over(std::vector<Link> links) {
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (Link& link : links) {
+    channels.push_back(
+        std::make_unique<TcpChannel>(link.rank, DataSocket(std::move(link.socket), link.keys)));
+  }
+  return channels;
+}
 
 /// What connects a rank to the others of a world. It outlives the engines that use it, one after
 /// the other: each is a generation of its own, and so is what the ranks say to each other between
 /// two of them (see `Renewal`).
 class Links {
  public:
-  /// `local`, `hosts`, `heaps`: as in LinkSet. `patience_seconds`, `silent_seconds`: see DataLinks.
+  /// `local`, `hosts`, `heaps`: as in LinkSet. `connect`: opens connections for data, which each
+  /// engine has of its own; empty where the world is one host.
   Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
-        std::vector<std::unique_ptr<Channel>> between, Connect connect, double patience_seconds,
-        double silent_seconds = kSilentSeconds, std::unique_ptr<PeerHeaps> heaps = nullptr);
+        std::vector<std::unique_ptr<Channel>> between, Connect connect,
+        std::unique_ptr<PeerHeaps> heaps = nullptr)
+      : rank_(rank),
+        map_(std::move(hosts)),
+        region_(std::move(region)),
+        local_(std::move(local)),
+        connect_(std::move(connect)),
+        heaps_(std::move(heaps)) {
+    for (auto& channel : between) hosts_.emplace_back(std::move(channel));
+  }
 
   int rank() const { return rank_; }
   const HostMap& map() const { return map_; }
@@ -51,29 +71,36 @@ class Links {
 
   /// For the engine of this generation.
   static LinkSet lend(const std::shared_ptr<Links>& links) {
-    return {links->local(), links->hosts(), links->heaps_.get(),
-            [&links = *links](int rank) { return links.why_broken(rank); }, links};
+    return {links->local(), links->hosts(), links->heaps_.get(), links->connect_.why_broken, links};
   }
   /// For data.
-  MakeNetwork network() const;
+  MakeNetwork network() const { return connect_.open ? over_sockets(connect_) : nullptr; }
 
   /// Goes on to the next generation, while no engine uses the links.
-  void begin_next();
+  void begin_next() {
+    ++generation_;
+    for (HostLink& link : hosts_) link.begin(generation_);
+  }
 
   /// Hangs up on all other ranks, which then cannot go on with their ends either. In a forked child
   /// nothing happens: the connections are its parent's.
-  void close();
+  void close() {
+    if (mark_.forked()) return;
+    for (Link& link : local_) {
+      shutdown(link.socket.get(), SHUT_RDWR);
+      link.socket = Fd();
+    }
+    for (HostLink& link : hosts_) link.close();
+  }
 
  private:
-  std::string why_broken(int rank) const { return data_ ? data_->why_broken(rank) : ""; }
-
   const int rank_;
   const HostMap map_;
   const std::shared_ptr<Region> region_;
   const ForkMark mark_;
   std::vector<Link> local_;
   std::vector<HostLink> hosts_;
-  std::shared_ptr<DataLinks> data_;  ///< null where the world is one host
+  const Connect connect_;
   const std::unique_ptr<PeerHeaps> heaps_;
   uint32_t generation_ = kFirstGeneration;
 };

@@ -10,13 +10,13 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "transport/memory/doorbell.h"
 
 namespace sirtaki {
 namespace {
 
-constexpr size_t kStripe = 64 << 10;
 constexpr size_t kAhead = 64 << 10;
 
 /// Not an error of the connection.
@@ -39,7 +39,6 @@ void Pieces::add(std::byte* data, size_t bytes) {
 }
 
 void Pieces::advance(size_t bytes) {
-  moved_ += bytes;
   while (bytes > 0) {
     iovec& piece = list_[first_];
     const size_t part = std::min(bytes, piece.iov_len);
@@ -55,105 +54,72 @@ void Pieces::advance(size_t bytes) {
 
 // ---- What is noted ----
 
-TcpChannel::TcpChannel(int rank, DataSocket connected) : Channel(rank, connected.keys) {
-  add(std::move(connected.socket));
-}
-
-TcpChannel::TcpChannel(int rank, std::vector<DataSocket> connected)
-    : Channel(rank, connected.front().keys) {
-  for (DataSocket& one : connected) add(std::move(one.socket));
-}
-
-void TcpChannel::add(Fd socket) {
+TcpChannel::TcpChannel(int rank, DataSocket connected)
+    : Channel(rank, connected.keys), socket_(std::move(connected.socket)) {
   // Sockets of other families have no such delay.
   const int on = 1;
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  stripes_.push_back({std::move(socket)});
+  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 TcpChannel::TcpChannel(int rank, std::string why) : Channel(rank, {}) {
   failure_ = why.empty() ? "no reason is known" : std::move(why);
 }
 
-Ticket TcpChannel::deal(std::byte* data, size_t bytes, Flow& flow, Pieces Stripe::* direction) {
-  while (bytes > 0) {
-    const uint64_t stripe = flow.noted / kStripe;
-    const size_t left = kStripe - flow.noted % kStripe;
-    const size_t part = stripes_.size() == 1 ? bytes : std::min(bytes, left);
-    (stripes_[stripe % stripes_.size()].*direction).add(data, part);
-    flow.noted += part;
-    data += part;
-    bytes -= part;
-  }
+Ticket TcpChannel::note(std::byte* data, size_t bytes, Flow& flow, Pieces& pieces) {
+  pieces.add(data, bytes);
+  flow.noted += bytes;
   return {&flow, flow.noted};
 }
 
 Ticket TcpChannel::send(std::span<const std::byte> from) {
   // iovec knows no memory that is only read.
-  return deal(const_cast<std::byte*>(from.data()), from.size(), out_, &Stripe::out);
+  return note(const_cast<std::byte*>(from.data()), from.size(), out_, sent_);
 }
 
 Ticket TcpChannel::receive(std::span<std::byte> to) {
-  const Ticket ticket = deal(to.data(), to.size(), in_, &Stripe::in);
+  const Ticket ticket = note(to.data(), to.size(), in_, received_);
   serve_ahead();
   return ticket;
 }
 
 void TcpChannel::abandon() {
-  for (Stripe& stripe : stripes_) stripe.out = stripe.in = {};
+  sent_ = received_ = {};
   out_ = in_ = {};
   watch_for_room();
 }
 
 // ---- What is moved ----
 
+void TcpChannel::moved(size_t bytes, Flow& flow, Pieces& pieces) {
+  pieces.advance(bytes);
+  flow.moved += bytes;
+}
+
 bool TcpChannel::flush() {
   if (out_.idle() || broken()) return false;
-  bool moved = false;
-  for (Stripe& stripe : stripes_) moved |= push(stripe);
-  if (moved) count(out_, &Stripe::out);
+  const bool moved = push();
   watch_for_room();
   return moved;
 }
 
-bool TcpChannel::fetch() {
-  if (in_.idle() || broken()) return false;
-  bool moved = false;
-  for (Stripe& stripe : stripes_) moved |= pull(stripe);
-  if (moved) count(in_, &Stripe::in);
-  return moved;
-}
-
-/// How many of the bytes have moved without a gap.
-void TcpChannel::count(Flow& flow, Pieces Stripe::* direction) const {
-  uint64_t whole = flow.noted;
-  for (size_t i = 0; i < stripes_.size(); ++i) {
-    const uint64_t moved = (stripes_[i].*direction).moved();
-    const uint64_t round = moved / kStripe * stripes_.size() + i;
-    whole = std::min(whole, stripes_.size() == 1 ? moved : round * kStripe + moved % kStripe);
-  }
-  flow.moved = whole;
-}
-
-bool TcpChannel::push(Stripe& stripe) {
-  if (stripe.out.empty() || broken()) return false;
+bool TcpChannel::push() {
   msghdr message{};
-  message.msg_iov = stripe.out.begin();
-  message.msg_iovlen = stripe.out.count();
-  const ssize_t bytes = sendmsg(stripe.socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  message.msg_iov = sent_.begin();
+  message.msg_iovlen = sent_.count();
+  const ssize_t bytes = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (bytes < 0) {
     if (is_passing(errno)) return false;
     why_deaf_ = std::strerror(errno);
-    if (stripe.in.empty()) fail(why_deaf_);
+    if (in_.idle()) fail(why_deaf_);
     return false;
   }
-  stripe.out.advance(static_cast<size_t>(bytes));
+  moved(static_cast<size_t>(bytes), out_, sent_);
   return true;
 }
 
-bool TcpChannel::pull(Stripe& stripe) {
-  if (stripe.in.empty() || broken()) return false;
-  const iovec first = *stripe.in.begin();
+bool TcpChannel::fetch() {
+  if (in_.idle() || broken()) return false;
+  const iovec first = *received_.begin();
   iovec with_more[2] = {first, {}};
   msghdr message{};
   if (epoll_ >= 0) {
@@ -161,10 +127,10 @@ bool TcpChannel::pull(Stripe& stripe) {
     message.msg_iov = with_more;
     message.msg_iovlen = 2;
   } else {
-    message.msg_iov = stripe.in.begin();
-    message.msg_iovlen = stripe.in.count();
+    message.msg_iov = received_.begin();
+    message.msg_iovlen = received_.count();
   }
-  const ssize_t got = recvmsg(stripe.socket.get(), &message, MSG_DONTWAIT);
+  const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
   if (got <= 0) {
     if (got == 0) fail(why_deaf_.empty() ? "it was closed at the other end" : why_deaf_);
     if (got < 0 && !is_passing(errno)) fail(std::strerror(errno));
@@ -172,9 +138,9 @@ bool TcpChannel::pull(Stripe& stripe) {
   }
   const auto bytes = static_cast<size_t>(got);
   if (epoll_ < 0 || bytes <= first.iov_len) {
-    stripe.in.advance(bytes);
+    moved(bytes, in_, received_);
   } else {
-    stripe.in.advance(first.iov_len);
+    moved(first.iov_len, in_, received_);
     unread_ = std::span(ahead_).first(bytes - first.iov_len);
     serve_ahead();
   }
@@ -183,40 +149,47 @@ bool TcpChannel::pull(Stripe& stripe) {
 
 /// Gives what has been read ahead to those who ask for it.
 void TcpChannel::serve_ahead() {
-  if (unread_.empty()) return;
-  Pieces& pieces = stripes_[0].in;
-  while (!pieces.empty() && !unread_.empty()) {
-    const iovec& piece = *pieces.begin();
+  while (!received_.empty() && !unread_.empty()) {
+    const iovec& piece = *received_.begin();
     const size_t bytes = std::min(piece.iov_len, unread_.size());
     std::memcpy(piece.iov_base, unread_.data(), bytes);
     unread_ = unread_.subspan(bytes);
-    pieces.advance(bytes);
+    moved(bytes, in_, received_);
   }
-  count(in_, &Stripe::in);
 }
 
 // ---- What others are told ----
 
 void TcpChannel::prepare(Sleep& sleep) const {
-  if (broken()) return;
-  for (const Stripe& stripe : stripes_) {
-    const int events = (stripe.in.empty() ? 0 : POLLIN) | (stripe.out.empty() ? 0 : POLLOUT);
-    // Of a socket without work only its end would be news, again and again.
-    if (events != 0) {
-      sleep.polled.push_back({stripe.socket.get(), static_cast<short>(events), 0});
-    }
-  }
+  const int events = (in_.idle() ? 0 : POLLIN) | (out_.idle() ? 0 : POLLOUT);
+  // Without work only its end would be news, again and again.
+  if (broken() || events == 0) return;
+  sleep.polled.push_back({socket_.get(), static_cast<short>(events), 0});
 }
 
 void TcpChannel::close() {
   // Whoever else has the socket, so that the peer notices it.
-  for (const Stripe& stripe : stripes_) shutdown(stripe.socket.get(), SHUT_RDWR);
+  if (socket_.get() >= 0) shutdown(socket_.get(), SHUT_RDWR);
 }
 
+/// One whose process does not read still acknowledges. The kernel goes on to try for much longer
+/// than a lost host should hold up the others.
 bool TcpChannel::is_silent(int64_t limit_ns) {
-  return std::any_of(stripes_.begin(), stripes_.end(), [&](Stripe& stripe) {
-    return stripe.silence.lasts(stripe.socket.get(), limit_ns);
-  });
+  constexpr int64_t kNsPerMs = 1'000'000;
+  constexpr uint8_t kProbes = 2;  // of a closed window; a single one may be on its way
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (limit_ns <= 0) return false;
+  if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes >= kProbes;
+  const int64_t now = now_ns();
+  if (!asked) {
+    asked_ns_ = 0;
+  } else if (asked_ns_ == 0) {
+    asked_ns_ = now;
+  }
+  // After a pause the last acknowledgement is old as soon as something is sent.
+  return asked && now - asked_ns_ >= limit_ns && info.tcpi_last_ack_recv * kNsPerMs >= limit_ns;
 }
 
 void TcpChannel::fail(const std::string& why) {
@@ -228,7 +201,7 @@ void TcpChannel::watch(int epoll) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = static_cast<Channel*>(this);
-  if (epoll_ctl(epoll, EPOLL_CTL_ADD, stripes_[0].socket.get(), &event) != 0) {
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
     throw Error(ErrorCode::kInternal,
                 std::string("cannot watch a socket: ") + std::strerror(errno));
   }
@@ -244,12 +217,12 @@ void TcpChannel::watch_for_room() {
   event.events = EPOLLIN;
   if (waits) event.events |= EPOLLOUT;
   event.data.ptr = static_cast<Channel*>(this);
-  epoll_ctl(epoll_, EPOLL_CTL_MOD, stripes_[0].socket.get(), &event);
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event);
 }
 
 /// Whoever else has the socket.
 void TcpChannel::unwatch() {
-  if (epoll_ >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, stripes_[0].socket.get(), nullptr);
+  if (epoll_ >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr);
   epoll_ = -1;
 }
 

@@ -12,7 +12,6 @@
 #include "base/fd.h"
 #include "transport/channel.h"
 #include "transport/network/connect.h"
-#include "transport/network/silence.h"
 
 namespace sirtaki {
 
@@ -26,21 +25,16 @@ class Pieces {
   /// The first `bytes` have been moved.
   void advance(size_t bytes);
 
-  uint64_t moved() const { return moved_; }
-
  private:
   static constexpr size_t kMost = 64;  // one call of the kernel takes no more
 
   std::vector<iovec> list_;
   size_t first_ = 0;
-  uint64_t moved_ = 0;
 };
 
-/// A channel over connected sockets, to which its bytes are dealt out: a stripe to each in turn.
-/// Several carry more where one alone is held back by its window or by the core that serves it.
+/// A channel over a connected socket.
 class TcpChannel final : public Channel {
  public:
-  TcpChannel(int rank, std::vector<DataSocket> connected);
   TcpChannel(int rank, DataSocket connected);
   /// One that could not be opened.
   TcpChannel(int rank, std::string why);
@@ -56,29 +50,22 @@ class TcpChannel final : public Channel {
   bool is_silent(int64_t limit_ns) override;
 
   /// From now on, while it lives and is whole, the epoll descriptor tells what can be moved; its
-  /// data is the channel. Then there is one socket, and more is read than what is asked for.
+  /// data is the channel. Then more is read than what is asked for.
   void watch(int epoll);
 
  private:
-  struct Stripe {
-    Fd socket;
-    Pieces out{};
-    Pieces in{};
-    Silence silence{};
-  };
-
-  void add(Fd socket);
-  Ticket deal(std::byte* data, size_t bytes, Flow& flow, Pieces Stripe::* direction);
-  void count(Flow& flow, Pieces Stripe::* direction) const;
-  bool push(Stripe& stripe);
-  bool pull(Stripe& stripe);
+  static Ticket note(std::byte* data, size_t bytes, Flow& flow, Pieces& pieces);
+  static void moved(size_t bytes, Flow& flow, Pieces& pieces);
+  bool push();
   void serve_ahead();
   void fail(const std::string& why);
   void watch_for_room();
   void unwatch();
 
-  std::vector<Stripe> stripes_;
-  int epoll_ = -1;  ///< it is watched there
+  const Fd socket_;  ///< none if it could not be opened
+  Pieces sent_, received_;
+  int64_t asked_ns_ = 0;  ///< since when something is to be acknowledged; 0: nothing is
+  int epoll_ = -1;        ///< it is watched there
   bool watches_room_ = false;
   /// Bytes that came behind those that were asked for lie in `ahead_`, where it is watched.
   std::vector<std::byte> ahead_;

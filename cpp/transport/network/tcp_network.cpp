@@ -84,11 +84,7 @@ class Opener {
 
   std::unique_ptr<TcpChannel> open(int rank, const Connect::Ended& ended) const {
     try {
-      std::vector<DataSocket> sockets;
-      for (int stripe = 0; stripe < use_.stripes; ++stripe) {
-        sockets.push_back(connect_.open(rank, use_.first_number + stripe, ended));
-      }
-      return std::make_unique<TcpChannel>(rank, std::move(sockets));
+      return std::make_unique<TcpChannel>(rank, connect_.open(rank, use_.first_number, ended));
     } catch (const std::exception& error) {
       return std::make_unique<TcpChannel>(rank, error.what());
     }

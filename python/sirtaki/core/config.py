@@ -62,7 +62,6 @@ class Config:
     host_timeout: float = 5.0
     data_timeout: float = 0.0
     deadlock_timeout: float = 60.0
-    sockets_per_peer: int = 1
     direct_hosts: int = 8
     single_copy: bool = True
     start_timeout: float = 30.0
@@ -126,7 +125,6 @@ class Config:
             host_timeout=env.number("HOST_TIMEOUT_SECONDS", 5.0),
             data_timeout=env.number("DATA_TIMEOUT_SECONDS", 0.0),
             deadlock_timeout=env.number("DEADLOCK_SECONDS", 60.0),
-            sockets_per_peer=env.integer("SOCKETS_PER_PEER", 1, least=1),
             direct_hosts=env.integer("DIRECT_HOSTS", 8, least=1),
             single_copy=env.integer("SINGLE_COPY", 1) != 0,
             start_timeout=max(

@@ -31,17 +31,9 @@ SipKey reference_key() {
 
 TEST_CASE("tags are those of the reference implementation of SipHash-2-4-128") {
   const SipKey key = reference_key();
-  CHECK(hex(siphash(key, counted(0))) == "a3817f04ba25a8e66df67214c7550293");
-  CHECK(hex(siphash(key, counted(1))) == "da87c1d86b99af44347659119b22fc45");
-  CHECK(hex(siphash(key, counted(7))) == "a1f1ebbed8dbc153c0b84aa61ff08239");
-  CHECK(hex(siphash(key, counted(8))) == "3b62a9ba6258f5610f83e264f31497b4");
-  CHECK(hex(siphash(key, counted(63))) == "5150d1772f50834a503e069a973fbd7c");
-}
-
-TEST_CASE("a counter is hashed as its eight bytes before the message") {
-  const std::string counter("\x05\0\0\0\0\0\0\0", 8);
-  CHECK(hex(siphash(reference_key(), 5, "message")) ==
-        hex(siphash(reference_key(), counter + "message")));
+  const uint64_t first = 0x0706050403020100;  // of the bytes that are counted
+  CHECK(hex(siphash(key, first, "")) == "3b62a9ba6258f5610f83e264f31497b4");
+  CHECK(hex(siphash(key, first, counted(63).substr(8))) == "5150d1772f50834a503e069a973fbd7c");
 }
 
 }  // namespace

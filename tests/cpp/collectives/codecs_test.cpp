@@ -58,7 +58,7 @@ void run_everywhere(Body body) {
       const auto run = [&](HostedMember& member) {
         for (const size_t count : kCounts) body(member, count);
       };
-      testing::run_on_hosts(layout, testing::kSmallestChunk, run, 1, rules);
+      testing::run_on_hosts(layout, testing::kSmallestChunk, run, rules);
     }
   }
 }
@@ -126,7 +126,7 @@ TEST_CASE("sums in int8 have the same bits on all ranks and in every run") {
           member.run(sum_of(CodecId::kInt8, kCount), stream, stream);
           results[run * layout.size() + static_cast<size_t>(member.rank)] = std::move(data);
         };
-        testing::run_on_hosts(layout, testing::kSmallestChunk, body, 1, rules);
+        testing::run_on_hosts(layout, testing::kSmallestChunk, body, rules);
       }
       for (const Bytes& result : results) CHECK(result == results[0]);
     }
@@ -159,7 +159,7 @@ TEST_CASE("between hosts a codec of a dtype gives the bits of a sum in that dtyp
           }
         }
       };
-      testing::run_on_hosts(layout, testing::kSmallestChunk, run, 1, rules);
+      testing::run_on_hosts(layout, testing::kSmallestChunk, run, rules);
     }
   }
 }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "collectives/wide/chain_exchange.h"
-#include "collectives/wide/halving_exchange.h"
 #include "doctest/doctest.h"
 #include "virtual_hosts.h"
 
@@ -81,38 +79,26 @@ void check_cover(const Cut& cut, const Streams& in) {
   CHECK(wrong == 0);
 }
 
-template <class SomeCut>
-void check(const std::vector<int>& layout, size_t chunk) {
+void check(const Cut& cut, const WideGroup& group, const Streams& in) {
+  check_memory(cut, group);
+  check_cover(cut, in);
+}
+
+void check_all(const std::vector<int>& layout, size_t chunk) {
   for (const int set : {0, 1}) {
     const World world(layout, 0, set);
     for (const size_t bytes : {size_t{3}, size_t{200}, size_t{100'001}}) {
       const Streams in = streams_of(1, bytes);
-      const SomeCut cut(world.group, in, in[0].bytes(), chunk, false);
-      check_memory(cut, world.group);
-      check_cover(cut, in);
+      check(MemberCut(world.group, in, in[0].bytes(), chunk, false), world.group, in);
+      check(LaneCut(world.group, in[0].bytes(), chunk), world.group, in);
     }
     const Streams blocks = streams_of(world.group.size(), 200);
-    const SomeCut cut(world.group, blocks, 200, chunk, true);
-    check_memory(cut, world.group);
-    check_cover(cut, blocks);
-  }
-}
-
-/// As a chain has it.
-void check_lanes(const std::vector<int>& layout, size_t chunk) {
-  const World world(layout, 0);
-  for (const size_t bytes : {size_t{3}, size_t{200}, size_t{100'001}}) {
-    const Streams in = streams_of(1, bytes);
-    const LaneCut cut(world.group, in[0].bytes(), chunk, 1, ChainExchange::kTimes);
-    check_memory(cut, world.group);
-    check_cover(cut, in);
+    check(MemberCut(world.group, blocks, 200, chunk, true), world.group, blocks);
   }
 }
 
 TEST_CASE("what ten thousand ranks reduce is cut into chunks of bounded memory") {
-  const std::vector<int> layout = even_hosts(1250, 8);
-  check<MemberCut>(layout, kChunkBytes);
-  check<HalvingCut>(layout, kChunkBytes);
+  check_all(even_hosts(1250, 8), kChunkBytes);
 }
 
 TEST_CASE("ranks of hosts of any number of members cut everything, and nothing twice") {
@@ -120,25 +106,19 @@ TEST_CASE("ranks of hosts of any number of members cut everything, and nothing t
        {std::vector{0, 1}, std::vector{0, 0, 1, 2, 2, 2}, std::vector{0, 0, 0, 1, 1, 2, 2, 2, 2, 2},
         even_hosts(3, 200)}) {
     for (const size_t chunk : {size_t{128}, kChunkBytes}) {
-      check<MemberCut>(layout, chunk);
-      check<HalvingCut>(layout, chunk);
-      check_lanes(layout, chunk);
+      check_all(layout, chunk);
     }
   }
 }
 
 TEST_CASE("a large tensor of ten thousand ranks takes no more memory than a small one") {
   const World world(even_hosts(1250, 8), 0);
-  const Streams nothing(1);
   constexpr size_t kBytes = size_t{1} << 32;
-  const LaneCut chain(world.group, kBytes, kChunkBytes, 1, ChainExchange::kTimes);
-  check_memory(chain, world.group);
-  CHECK(ChainExchange::kTimes * chain.lane_bytes() <= size_t{4} << 20);
-  const HalvingCut halving(world.group, nothing, kBytes, kChunkBytes, false);
+  const LaneCut halving(world.group, kBytes, kChunkBytes);
   check_memory(halving, world.group);
   CHECK(2 * halving.depth() * halving.lane_bytes() <= size_t{4} << 20);
   const World alone(even_hosts(10'000, 1), 0);
-  const HalvingCut of_one(alone.group, nothing, kBytes, 128 << 20, false);
+  const LaneCut of_one(alone.group, kBytes, 128 << 20);
   CHECK(3 * of_one.depth() * of_one.lane_bytes() <= Cut::kStaging);
 }
 

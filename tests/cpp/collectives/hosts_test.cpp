@@ -53,14 +53,13 @@ void add_case(std::vector<Case>& cases, const Op& op, int n, size_t count, uint3
   cases.push_back(std::move(in_place));
 }
 
-void run_all(const std::vector<int>& layout, size_t chunk, const std::vector<Case>& cases,
-             int sockets = 1) {
+void run_all(const std::vector<int>& layout, size_t chunk, const std::vector<Case>& cases) {
   const auto run = [&](HostedMember& member) {
     for (const Case& c : cases) {
       testing::run_case(member, c, static_cast<size_t>(member.rank));
     }
   };
-  testing::run_on_hosts(layout, chunk, run, sockets);
+  testing::run_on_hosts(layout, chunk, run);
 }
 
 std::string text(const std::vector<int>& layout) {
@@ -99,24 +98,6 @@ TEST_CASE("every collective moves a million elements between hosts" * doctest::t
       std::vector<Case> cases;
       add_case(cases, op_of(kind, Dtype::kF32, n - 1), n, kCount / (parts ? 3 : 1), 3);
       run_all(layout, 96 << 10, cases);
-    }
-  }
-}
-
-TEST_CASE("several sockets to a peer carry messages of every length") {
-  constexpr Dtype kDtype = testing::kSanitized ? Dtype::kU8 : Dtype::kF32;
-  for (const int sockets : {2, 3}) {
-    for (const std::vector<int>& layout : {std::vector{0, 1}, std::vector{0, 0, 1, 2}}) {
-      CAPTURE(text(layout));
-      const int n = static_cast<int>(layout.size());
-      std::vector<Case> cases;
-      for (const size_t count :
-           {size_t{0}, size_t{1}, size_t{1000}, size_t{40'001}, size_t{200'003}}) {
-        for (const Kind kind : testing::kDataKinds) {
-          add_case(cases, op_of(kind, kDtype, n - 1), n, count, 5);
-        }
-      }
-      run_all(layout, 96 << 10, cases, sockets);
     }
   }
 }
@@ -258,27 +239,6 @@ TEST_CASE("adasum gives the same on several hosts as on one") {
       }
       CHECK(most < 1e-4f);
       for (const auto& result : results[1]) CHECK(result == results[1][0]);
-    }
-  }
-}
-
-TEST_CASE("adasum of equal vectors of 16-bit floats is the vector, however small its numbers") {
-  // Halves of odd multiples of the least number of a format are rounded.
-  for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16}) {
-    for (const auto& layout : kLayouts) {
-      CAPTURE(text(layout));
-      testing::run_on_hosts(layout, 4096, [&](HostedMember& member) {
-        std::vector<uint16_t> values(30'001);
-        for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(i % 111);
-        const std::vector<uint16_t> expected = values;
-        Streams stream(1);
-        stream[0].add(values.data(), 2 * 10'001);
-        stream[0].add(values.data() + 10'001, 2 * 20'000);
-        Op op = op_of(Kind::kAllreduce, dtype, 0, ReduceOp::kAdasum);
-        op.longest = 2 * values.size();
-        member.run(op, stream, stream);
-        expect(values == expected, "the numbers are the same");
-      });
     }
   }
 }

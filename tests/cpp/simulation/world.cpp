@@ -72,7 +72,7 @@ void World::make_links() {
     const auto& region = regions_[index(hosts_.host_of(rank))];
     process(rank).links =
         std::make_shared<Links>(rank, hosts_, region, std::move(local[index(rank)]),
-                                std::move(between[index(rank)]), Connect{}, 10);
+                                std::move(between[index(rank)]), Connect{});
     RankBlock& block = region->rank(hosts_.place_of(rank));
     words_[&block.engine] = words_[&block.caller] = rank;
   }

@@ -18,8 +18,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr size_t kStripe = 64 << 10;
-
 Bytes pattern(size_t size) {
   Bytes bytes(size);
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 251);
@@ -32,78 +30,51 @@ std::span<std::byte> part(Bytes& bytes, size_t from, size_t size) {
 
 /// Both ends of a channel.
 struct TwoEnds {
-  explicit TwoEnds(int sockets) {
-    std::vector<DataSocket> ends[2];
-    for (int i = 0; i < sockets; ++i) {
-      std::pair<Fd, Fd> pair = testing::socket_pair();
-      ends[0].emplace_back(std::move(pair.first));
-      ends[1].emplace_back(std::move(pair.second));
-    }
-    left = std::make_unique<TcpChannel>(1, std::move(ends[0]));
-    right = std::make_unique<TcpChannel>(0, std::move(ends[1]));
+  TwoEnds() {
+    std::pair<Fd, Fd> pair = testing::socket_pair();
+    left = std::make_unique<TcpChannel>(1, DataSocket(std::move(pair.first)));
+    right = std::make_unique<TcpChannel>(0, DataSocket(std::move(pair.second)));
   }
   std::unique_ptr<TcpChannel> left, right;
 };
 
-/// One end, and the sockets at the other.
+/// One end, and the socket at the other.
 struct OneEnd {
-  explicit OneEnd(int sockets) {
-    std::vector<DataSocket> own;
-    for (int i = 0; i < sockets; ++i) {
-      std::pair<Fd, Fd> pair = testing::socket_pair();
-      own.emplace_back(std::move(pair.first));
-      others.push_back(std::move(pair.second));
-    }
-    channel = std::make_unique<TcpChannel>(1, std::move(own));
+  OneEnd() {
+    std::pair<Fd, Fd> pair = testing::socket_pair();
+    channel = std::make_unique<TcpChannel>(1, DataSocket(std::move(pair.first)));
+    other = std::move(pair.second);
   }
-  void say(int socket, const Bytes& bytes) {
-    const int fd = others[static_cast<size_t>(socket)].get();
-    REQUIRE(::send(fd, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  void say(const Bytes& bytes) {
+    REQUIRE(::send(other.get(), bytes.data(), bytes.size(), 0) ==
+            static_cast<ssize_t>(bytes.size()));
   }
 
-  std::vector<Fd> others;
+  Fd other;
   std::unique_ptr<TcpChannel> channel;
 };
 
-TEST_CASE("what is sent arrives in order, however many sockets carry it") {
-  for (const int sockets : {1, 2, 3}) {
-    TwoEnds ends(sockets);
-    Bytes sent = pattern(1'000'003);
-    Bytes got(sent.size());
-    Ticket last_sent, last_got;
-    for (size_t at = 0; at < sent.size(); at += 30'011) {
-      last_sent = ends.left->send(part(sent, at, std::min<size_t>(30'011, sent.size() - at)));
-    }
-    for (size_t at = 0; at < got.size(); at += 100'057) {
-      last_got = ends.right->receive(part(got, at, std::min<size_t>(100'057, got.size() - at)));
-    }
-    CHECK_FALSE(last_got.done());
-    while (!last_sent.done() || !last_got.done()) {
-      const bool left = ends.left->flush();
-      REQUIRE((ends.right->fetch() || left));
-    }
-    CHECK(got == sent);
+TEST_CASE("what is sent arrives in order") {
+  TwoEnds ends;
+  Bytes sent = pattern(1'000'003);
+  Bytes got(sent.size());
+  Ticket last_sent, last_got;
+  for (size_t at = 0; at < sent.size(); at += 30'011) {
+    last_sent = ends.left->send(part(sent, at, std::min<size_t>(30'011, sent.size() - at)));
   }
-}
-
-TEST_CASE("bytes count as arrived only once all before them have") {
-  OneEnd end(2);
-  Bytes got(2 * kStripe);
-  const Ticket first = end.channel->receive(part(got, 0, kStripe));
-  const Ticket second = end.channel->receive(part(got, kStripe, kStripe));
-  end.say(1, pattern(kStripe));
-  while (end.channel->fetch()) {
+  for (size_t at = 0; at < got.size(); at += 100'057) {
+    last_got = ends.right->receive(part(got, at, std::min<size_t>(100'057, got.size() - at)));
   }
-  CHECK_FALSE(second.done());
-  end.say(0, pattern(kStripe));
-  while (end.channel->fetch()) {
+  CHECK_FALSE(last_got.done());
+  while (!last_sent.done() || !last_got.done()) {
+    const bool left = ends.left->flush();
+    REQUIRE((ends.right->fetch() || left));
   }
-  CHECK(first.done());
-  CHECK(second.done());
+  CHECK(got == sent);
 }
 
 struct Watched : OneEnd {
-  Watched() : OneEnd(1) { channel->watch(epoll.get()); }
+  Watched() { channel->watch(epoll.get()); }
   bool has_news() const {
     epoll_event event{};
     return epoll_wait(epoll.get(), &event, 1, 0) > 0;
@@ -115,7 +86,7 @@ struct Watched : OneEnd {
 TEST_CASE("who is told of what comes gets it at once when it was read before") {
   Watched end;
   const Bytes said = pattern(300);
-  end.say(0, said);
+  end.say(said);
   CHECK(end.has_news());
   Bytes got(300);
   const Ticket head = end.channel->receive(part(got, 0, 48));
@@ -129,15 +100,15 @@ TEST_CASE("who is told of what comes gets it at once when it was read before") {
 
 TEST_CASE("abandoned memory is not touched any more") {
   for (const bool watched : {false, true}) {
-    OneEnd end(1);
+    OneEnd end;
     const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
     if (watched) end.channel->watch(epoll.get());
     Bytes wanted(100);
     end.channel->receive(wanted);
-    end.say(0, Bytes(40, std::byte{1}));
+    end.say(Bytes(40, std::byte{1}));
     end.channel->fetch();
     end.channel->abandon();
-    end.say(0, Bytes(60, std::byte{2}));
+    end.say(Bytes(60, std::byte{2}));
     end.channel->fetch();
     CHECK(wanted[39] == std::byte{1});
     CHECK(wanted[40] == std::byte{0});
@@ -154,7 +125,7 @@ TEST_CASE("a channel whose other end has closed says so, and is no news any more
   Watched end;
   Bytes got(1);
   end.channel->receive(got);
-  end.others.clear();
+  end.other = Fd();
   CHECK(end.has_news());
   CHECK_FALSE(end.channel->fetch());
   CHECK(end.channel->failure() == "it was closed at the other end");
@@ -162,7 +133,7 @@ TEST_CASE("a channel whose other end has closed says so, and is no news any more
 }
 
 TEST_CASE("what crosses on a channel goes once, whatever is done first") {
-  TwoEnds ends(1);
+  TwoEnds ends;
   ChannelStream streams[2] = {ChannelStream(*ends.left), ChannelStream(*ends.right)};
   const Bytes sent = pattern(3'000'000);
   Bytes got[2] = {Bytes(sent.size()), Bytes(sent.size())};

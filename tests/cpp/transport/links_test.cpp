@@ -153,12 +153,12 @@ int run_generations(const std::vector<int>& host_of, int generations,
 
 TEST_CASE("engines follow one another on the links of one host") { run_generations({0, 0, 0}, 20); }
 
-TEST_CASE("engines follow one another on the links of several hosts, and open none again") {
+TEST_CASE("engines follow one another on the links of several hosts, each with its own for data") {
   const std::vector<int> host_of{0, 0, 1, 1, 2};
   const int opened = run_generations(host_of, 1);
   CHECK(opened > 0);
-  CHECK(run_generations(host_of, 10) == opened);
-  CHECK(run_generations({0, 0, 1, 1, 2}, 5, 1) == opened);  // as a chain
+  CHECK(run_generations(host_of, 10) == 10 * opened);
+  CHECK(run_generations({0, 0, 1, 1, 2}, 5, 1) == 5 * opened);  // as a chain
 }
 
 TEST_CASE("an engine that has ended does not touch the memory that another one may use") {
@@ -321,123 +321,6 @@ TEST_CASE("what a rank says out of turn is refused") {
   const char nonsense[12] = {7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
   REQUIRE(::send(end.get(), nonsense, sizeof nonsense, 0) == sizeof nonsense);
   CHECK(renew(*leader) == State::kRefused);
-}
-
-// ---- Connections for data ----
-
-/// Two ranks with connections between them, opened as often as `opened` says.
-struct DataPair {
-  DataPair() : zero(0, opener(0), kPatience), one(1, opener(1), kPatience) {}
-
-  Connect opener(int rank) {
-    return {[this, rank](int peer, int number, const Connect::Ended& ended) {
-              ++opened;
-              return DataSocket(switchboard.connect(rank, peer, number, ended), keys[rank]);
-            },
-            {}};
-  }
-  /// Both ends of connection 0.
-  std::pair<Fd, Fd> open() {
-    std::pair<Fd, Fd> ends;
-    std::thread other([&] { ends.second = one.open(0, 0, [] { return false; }).socket; });
-    ends.first = zero.open(1, 0, [] { return false; }).socket;
-    other.join();
-    return ends;
-  }
-  void begin(uint32_t generation) {
-    zero.begin(generation);
-    one.begin(generation);
-  }
-
-  static constexpr SipKey kUp{std::byte{1}};
-  static constexpr SipKey kDown{std::byte{2}};
-  Switchboard switchboard;
-  SealKeys keys[2] = {{kDown, kUp}, {kUp, kDown}};
-  std::atomic<int> opened{0};
-  DataLinks zero;
-  DataLinks one;
-};
-
-bool connected(const std::pair<Fd, Fd>& ends) {
-  char byte = 0;
-  return ::send(ends.first.get(), "x", 1, MSG_NOSIGNAL) == 1 &&
-         recv(ends.second.get(), &byte, 1, 0) == 1 && byte == 'x' &&
-         ::send(ends.second.get(), "y", 1, MSG_NOSIGNAL) == 1 &&
-         recv(ends.first.get(), &byte, 1, 0) == 1 && byte == 'y';
-}
-
-TEST_CASE("a connection for data serves one engine after the other") {
-  DataPair pair;
-  for (uint32_t generation = 1; generation < 5; ++generation) {
-    pair.begin(generation);
-    CHECK(connected(pair.open()));
-  }
-  CHECK(pair.opened == 2);
-}
-
-TEST_CASE("a connection with something left in it is opened again at both ends") {
-  for (const bool by_zero : {true, false}) {
-    DataPair pair;
-    {
-      const auto ends = pair.open();
-      const Fd& from = by_zero ? ends.first : ends.second;
-      REQUIRE(::send(from.get(), "left behind by an operation", 27, 0) == 27);
-    }
-    pair.begin(2);
-    CHECK(connected(pair.open()));
-    CHECK(pair.opened == 4);
-  }
-}
-
-TEST_CASE("a connection that one end has hung up is opened again at both ends") {
-  DataPair pair;
-  const auto ends = pair.open();
-  shutdown(ends.second.get(), SHUT_RDWR);
-  CHECK(connected(pair.open()));
-  CHECK(pair.opened == 4);
-}
-
-TEST_CASE("who does not know its keys cannot have a connection for data used again") {
-  for (const int forged : {0, 1}) {
-    DataPair pair;
-    pair.keys[forged] = {};
-    pair.open();
-    pair.begin(2);
-    CHECK(connected(pair.open()));
-    CHECK(pair.opened == 4);
-  }
-}
-
-TEST_CASE("each engine has keys of its own for what goes over a kept connection") {
-  DataPair pair;
-  SealKeys before;
-  for (uint32_t generation = 1; generation < 4; ++generation) {
-    pair.begin(generation);
-    SealKeys there;
-    std::thread other([&] { there = pair.one.open(0, 0, [] { return false; }).keys; });
-    const SealKeys here = pair.zero.open(1, 0, [] { return false; }).keys;
-    other.join();
-    CHECK(here.sending == there.receiving);
-    CHECK(here.receiving == there.sending);
-    CHECK(here.sending != before.sending);
-    CHECK(here.receiving != before.receiving);
-    before = here;
-  }
-}
-
-TEST_CASE("closed connections for data are noticed at the other end") {
-  DataPair pair;
-  const auto ends = pair.open();
-  pair.one.close();
-  char byte;
-  CHECK(recv(ends.first.get(), &byte, 1, 0) == 0);
-}
-
-TEST_CASE("waiting for the other end of a kept connection ends with the world") {
-  DataPair pair;
-  pair.open();
-  const Error error = testing::error_of([&] { pair.zero.open(1, 0, [] { return true; }); });
-  CHECK(contains(error.what(), "the world has ended"));
 }
 
 }  // namespace

@@ -56,7 +56,6 @@ EFFECTS = {
     "SIRTAKI_DATA_TIMEOUT_SECONDS": ("20", "data_timeout", 20.0),
     "SIRTAKI_DEADLOCK_SECONDS": ("20", "deadlock_timeout", 20.0),
     "SIRTAKI_HOST_TIMEOUT_SECONDS": ("20", "host_timeout", 20.0),
-    "SIRTAKI_SOCKETS_PER_PEER": ("4", "sockets_per_peer", 4),
     "SIRTAKI_DIRECT_HOSTS": ("1", "direct_hosts", 1),
     "SIRTAKI_SINGLE_COPY": ("0", "single_copy", False),
     "SIRTAKI_STACKS_SIGNAL": ("40", "stacks_signal", 40),

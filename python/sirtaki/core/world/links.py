@@ -42,8 +42,6 @@ class Links:
             host_links=joined.host_links,
             connect=joined.connect,
             why_broken=joined.why_broken,
-            patience=settings.timeout,
-            silent=settings.silent_seconds,
             heaps=[(heap.descriptor, heap.bytes) for heap in joined.heaps],
         )
 

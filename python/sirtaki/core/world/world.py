@@ -124,7 +124,6 @@ class World:
             interfaces=config.interfaces,
             host_id=config.host_id,
             tls=config.tls,
-            sockets=config.sockets_per_peer,
             direct_hosts=config.direct_hosts,
             silent_seconds=silent_seconds(config.host_timeout),
         )
@@ -314,7 +313,6 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     tune.max_samples = config.autotune.max_samples
     tune.chunk_fixed = config.autotune.chunk_fixed
     tune.fusion_fixed = config.autotune.fusion_fixed
-    options.sockets_per_peer = joined.sockets
     options.direct_hosts = joined.direct_hosts
     options.single_copy = config.single_copy
     options.hosts = joined.hostnames

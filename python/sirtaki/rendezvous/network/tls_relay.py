@@ -88,6 +88,11 @@ class Relay:
         """How many of the caller's bytes have left this process."""
         return self._directions[1].passed
 
+    @property
+    def ended(self) -> bool:
+        """Whether it moves nothing any more."""
+        return not self._thread.is_alive()
+
     def finish(self, deadline: float) -> None:
         """Pass on what the caller has sent, as far as that is possible by then, and hang up.
 

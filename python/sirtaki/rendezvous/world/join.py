@@ -40,9 +40,8 @@ class JoinSettings:
     everything. secret: the job's 32 bytes, where it has one. interfaces: network interfaces to use,
     default those that lead to the others. host_id: sets hosts apart that would seem to be one. tls:
     whether to encrypt what goes between hosts, as is also done when the store's address says so.
-    sockets: how many connect two ranks on different hosts. direct_hosts: how many of them all talk
-    to each other. Of these two, what rank 0 says is done. silent_seconds: how long a host may
-    answer nothing; 0: for ever.
+    direct_hosts: how many hosts all talk to each other; what rank 0 says is done. silent_seconds:
+    how long a host may answer nothing; 0: for ever.
     """
 
     wanted: Membership
@@ -53,7 +52,6 @@ class JoinSettings:
     interfaces: Sequence[str] = ()
     host_id: str = ""
     tls: bool = False
-    sockets: int = 1
     direct_hosts: int = 8
     silent_seconds: float = tcp_socket.SILENT_SECONDS
 
@@ -68,13 +66,12 @@ class Joined:
     another core. memfd: the host's shared region, -1 in a world of one. heaps: of its ranks, by
     local rank. bells: what ends a poll of each of the host's ranks, where there are several hosts.
     local_links: (rank, Unix socket) from the host's leader to its other ranks and back. host_links:
-    TCP sockets between leaders of hosts. sockets: how many connect two ranks. direct_hosts: up to
-    how many hosts all talk to each other. object_key: from which the keys that vouch for objects
-    between hosts follow, another one in every world; None on one host. connect: opens a data socket
-    to (rank, number) on another host, unless its last argument returns true meanwhile; None on one
-    host. why_broken: what ended a connection to a rank, "" where nobody knows. begin: tells
-    `connect` that it now serves another engine, the so many-th. close: releases what `connect`
-    needs.
+    TCP sockets between leaders of hosts. direct_hosts: up to how many hosts all talk to each other.
+    object_key: from which the keys that vouch for objects between hosts follow, another one in
+    every world; None on one host. connect: opens a data socket to (rank, number) on another host,
+    unless its last argument returns true meanwhile; None on one host. why_broken: what ended a
+    connection to a rank, "" where nobody knows. begin: tells `connect` that it now serves another
+    engine, the so many-th. close: releases what `connect` needs.
     """
 
     membership: Membership
@@ -87,7 +84,6 @@ class Joined:
     bells: list[int] = field(default_factory=list)
     local_links: list[tuple[int, int]] = field(default_factory=list)
     host_links: list[ControlLink] = field(default_factory=list, repr=False)
-    sockets: int = 1
     direct_hosts: int = 8
     object_key: bytes | None = field(default=None, repr=False)
     connect: Callable[[int, int, Callable[[], bool]], DataLink] | None = None
@@ -188,7 +184,6 @@ def _own_record(settings: JoinSettings, listener: RankListener) -> RankRecord:
         name=here.name,
         version=own_identity().version,
         endpoints=listener.endpoints,
-        sockets=settings.sockets,
         direct_hosts=settings.direct_hosts,
     )
 
@@ -201,7 +196,6 @@ def _place(wanted: Membership, world: WorldRecord, rank: int) -> Joined:
         rank,
         [record.name for record in world.ranks],
         sharing_cores=boots.count(boots[rank]),
-        sockets=world.ranks[0].sockets,
         direct_hosts=world.ranks[0].direct_hosts,
     )
 

@@ -122,6 +122,7 @@ class RankListener(Server):
         with self._changed:
             self._generation = generation
             self._taken.clear()
+            self._relays = [(to, relay) for to, relay in self._relays if not relay.ended]
             for key in [key for key in self._arrived if key.generation < generation]:
                 self._arrived.pop(key)[0].close()
 

@@ -17,8 +17,8 @@ _FAILURES: dict[str, type[Exception]] = {
 class RankRecord:
     """One rank: its place as far as it knows, where it runs and where it listens.
 
-    local_rank and local_size are 0 where nobody has told them. sockets: how many it would
-    have between two ranks. direct_hosts: how many hosts it would have talk to each other directly.
+    local_rank and local_size are 0 where nobody has told them. direct_hosts: how many hosts it
+    would have talk to each other directly.
     """
 
     rank: int
@@ -31,7 +31,6 @@ class RankRecord:
     name: str
     version: str
     endpoints: list[Endpoint]
-    sockets: int = 1
     direct_hosts: int = 8
 
 
@@ -82,7 +81,7 @@ def parse(data: bytes) -> WorldRecord:
 
 
 def _parse_rank(found: dict[str, Any]) -> RankRecord:
-    counts = ("rank", "size", "local_rank", "local_size", "sockets", "direct_hosts")
+    counts = ("rank", "size", "local_rank", "local_size", "direct_hosts")
     numbers = {name: found[name] for name in counts}
     texts = {name: found[name] for name in ("host", "machine", "boot", "name", "version")}
     endpoints = [(host, port) for host, port in found["endpoints"]]

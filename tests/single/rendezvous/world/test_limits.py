@@ -109,7 +109,6 @@ def test_who_cannot_reach_the_store_tells_it_so_for_no_longer_than_a_second(
         name="here",
         version="",
         endpoints=[],
-        sockets=1,
         direct_hosts=8,
     )
     with pytest.raises(TimeoutError):
