@@ -43,7 +43,7 @@ async function changeVersion(from, to) {
     const file = path.join(folder, ...rest)
     if (version === 'versions.json') return response.end('["2", "1"]')
     if (!fs.existsSync(file) || (version === '1' && rest.at(-1) === 'ddp.html')) response.statusCode = 404
-    const type = { '.css': 'text/css', '.html': 'text/html', '.js': 'text/javascript' }[path.extname(file)]
+    const type = { '.css': 'text/css', '.html': 'text/html', '.js': 'text/javascript', '.svg': 'image/svg+xml' }[path.extname(file)]
     if (type) response.setHeader('Content-Type', type)
     return response.end(response.statusCode === 200 && fs.statSync(file).isFile() ? fs.readFileSync(file) : '')
   })
