@@ -53,11 +53,19 @@ $(VENV)/.requirements-%: tools/requirements-%.txt $(REQUIREMENTS)
 	$(BIN)/python -m pip install --quiet --requirement $<
 	@touch $@
 
+# Wheels of the same files for the same Python serve, however new the files are: in a clone into which dist was copied, or
+# on a branch to which one has returned.
+MADE_OF = { $(BIN)/python -VV; find $(PACKAGE) third_party tools/requirements-dev.txt -type f \
+  -not -path '*/__pycache__/*' | LC_ALL=C sort -u | xargs sha256sum; } | sha256sum
 $(WHEELS): $(PACKAGE) $(REQUIREMENTS)
-	rm -rf dist
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
-	  --config-settings=cmake.define.SIRTAKI_WERROR=ON --config-settings=cmake.define.SIRTAKI_TESTS=ON \
-	  --config-settings=build-dir=$(BUILD) --wheel-dir dist . ./compat/horovod ./sirtaki-caffe
+	@made_of="$$($(MADE_OF))"; if [ "$$made_of" = "$$(cat dist/.made-of 2>/dev/null)" ]; then \
+	  echo "dist has the wheels of these files"; \
+	else set -e; rm -rf dist; echo "building the wheels in dist"; \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
+	    --config-settings=cmake.define.SIRTAKI_WERROR=ON --config-settings=cmake.define.SIRTAKI_TESTS=ON \
+	    --config-settings=build-dir=$(BUILD) --wheel-dir dist . ./compat/horovod ./sirtaki-caffe; \
+	  echo "$$made_of" > dist/.made-of; \
+	fi
 	@touch $@
 
 $(INSTALLED): $(WHEELS)
@@ -163,6 +171,7 @@ endef
 # Beside the package, of whose objects they are made.
 CPP_TESTS := $(BUILD)/sirtaki_tests
 $(CPP_TESTS): CMakeLists.txt $(CPP_FILES) | $(WHEELS)
+	@test -e $(BUILD)/build.ninja || { rm -rf dist && $(MAKE) --no-print-directory $(WHEELS); }
 	$(BIN)/cmake --build $(BUILD) --target sirtaki_tests
 	@touch $@
 

@@ -29,6 +29,7 @@ html_theme = "furo"
 html_title = f"Sirtaki {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = [("versions.js", {"defer": "defer"})]
 html_favicon = "_static/favicon.svg"
 html_theme_options = {"light_logo": "logo-light.svg", "dark_logo": "logo-dark.svg"}
 if repository:

@@ -9,6 +9,7 @@
 #include "collectives/kinds.h"
 #include "collectives/op.h"
 #include "math/codec.h"
+#include "math/reduce_levels.h"
 #include "python/bindings.h"
 
 namespace nb = nanobind;
@@ -45,6 +46,12 @@ void give_back_lost(int codec, uintptr_t numbers, uintptr_t residual, size_t cou
   feed_back(*found, reinterpret_cast<float*>(numbers), reinterpret_cast<float*>(residual), count);
 }
 
+const char* kernel_level() {
+  const Kernels* const best = &best_kernels();
+  if (best == find_kernels(Level::kV4)) return "AVX-512";
+  return best == find_kernels(Level::kV3) ? "AVX2" : "baseline";
+}
+
 /// The numbers of things by their names.
 template <class Enum, class Name>
 nb::dict numbers(int count, Name name_of) {
@@ -65,6 +72,8 @@ void bind_math(nb::module_& m) {
         "Whether numbers that travel in this format can be reduced so.");
   m.def("feed_back", &give_back_lost, "codec"_a, "numbers"_a, "residual"_a, "count"_a,
         "Error feedback on float32 at addresses; see math/codec.h.");
+  m.def("kernel_level", &kernel_level,
+        "The instructions that reductions use here: AVX-512, AVX2, or baseline, all others.");
 
   const auto name_of = [](auto value) { return name(value); };
   m.attr("KINDS") = numbers<Kind>(kKindCount, [](Kind kind) { return traits_of(kind).name; });

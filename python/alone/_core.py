@@ -396,3 +396,8 @@ def has_coded_reduction(codec: int, op: int) -> bool:
 def feed_back(codec: int, numbers: int, residual: int, count: int) -> None:
     """Raise ValueError: nothing is encoded, so nothing is lost that could be fed back."""
     raise ValueError(f"{_WHERE} encodes nothing and has no error feedback: use Linux")
+
+
+def kernel_level() -> str:
+    """Return what reductions use."""
+    return "NumPy"

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests import processor
 from tests.needs import missing
 from tests.wheels.conftest import LIMIT, WHEELS, run_ranks, wheel
 from tools.wheels import emulated
@@ -60,6 +61,17 @@ def test_a_wheel_runs_in_a_fresh_environment(
     print(f"{python.tag}, NumPy {release or 'newest'}: installed in {seconds:.1f} s")
     for ranks, expected in from_source.items():
         assert run_ranks([str(own.with_name("horovodrun"))], ranks, str(own)) == expected
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python.tag)
+def test_a_wheel_reduces_by_the_widest_instructions_of_the_processor(
+    python: Interpreter, tmp_path: Path
+) -> None:
+    """Zig's library says of every processor that it has none of them."""
+    zipfile.ZipFile(wheel(tag(python.version), HERE)).extractall(tmp_path)
+    code = "from sirtaki import _core; print(_core.kernel_level())"
+    level = subprocess.check_output([python.path, "-c", code], text=True, cwd=tmp_path)
+    assert level.strip() == processor.kernel_level()
 
 
 @pytest.mark.parametrize(("suite", "version"), [("bookworm", (3, 11)), ("trixie", (3, 13))])

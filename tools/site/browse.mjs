@@ -1,6 +1,7 @@
-// Look at the built pages in a browser: axe-core for accessibility, requests to other hosts, and pictures of
-// some pages at three widths. node browse.mjs FOLDER PICTURES; CHROMIUM names another browser.
+// Look at the built pages in a browser: axe-core for accessibility, requests to other hosts, the way from one
+// version to another, and pictures of some pages at three widths. node browse.mjs FOLDER PICTURES; CHROMIUM names another browser.
 import fs from 'node:fs'
+import http from 'node:http'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -34,6 +35,32 @@ async function open(name, width, scheme) {
   await page.goto(pathToFileURL(path.join(folder, name)).href)
   return page
 }
+
+// The pages as versions 1 and 2 of a site, on a server of this machine. Version 1 lacks one page.
+async function changeVersion(from, to) {
+  const server = http.createServer((request, response) => {
+    const [, version, ...rest] = new URL(request.url, 'http://here').pathname.split('/')
+    const file = path.join(folder, ...rest)
+    if (version === 'versions.json') return response.end('["2", "1"]')
+    if (!fs.existsSync(file) || (version === '1' && rest.at(-1) === 'ddp.html')) response.statusCode = 404
+    const type = { '.css': 'text/css', '.html': 'text/html', '.js': 'text/javascript', '.svg': 'image/svg+xml' }[path.extname(file)]
+    if (type) response.setHeader('Content-Type', type)
+    return response.end(response.statusCode === 200 && fs.statSync(file).isFile() ? fs.readFileSync(file) : '')
+  })
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const site = `http://127.0.0.1:${server.address().port}`
+  const page = await browser.newPage()
+  await page.setViewport({ width: 1440, height: 900 })
+  await page.goto(`${site}/${from}`)
+  await page.waitForSelector('.versions select')
+  await Promise.all([page.waitForNavigation(), page.select('.versions select', '1')])
+  const reached = page.url().slice(site.length + 1)
+  if (reached !== to) wrong.add(`from ${from} the choice of version 1 leads to ${reached}, not to ${to}`)
+  await page.close()
+  server.close()
+}
+await changeVersion('2/tutorials/collectives.html', '1/tutorials/collectives.html')
+await changeVersion('2/from/ddp.html', '1/')
 
 for (const scheme of ['light', 'dark']) {
   for (const name of pages) {

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.output import Outputs
+from sirtaki.launch.output.progress import Progress
 from sirtaki.launch.plan import Job, describe
 from sirtaki.launch.processes.local import require_command, require_system
 from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
@@ -40,10 +41,24 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     if settings.verbose:
         for line in describe(settings, os.environ):
             outputs.say(line)
-    some_wait = partial(job.server.forms_world, Membership.of(0, range(len(settings.slots))))
+    ranks = len(settings.slots)
+    everybody = Membership.of(0, range(ranks))
+    some_wait = partial(job.server.forms_world, everybody)
+    progress = Progress(
+        None if settings.verbose else stderr,
+        ranks,
+        len(job.plans),
+        partial(job.server.joined, everybody),
+    )
     with job.hosts(os.environ) as hosts, room_for(_open_files(job)):
         supervisor = Supervisor(
-            hosts, outputs, signals, settings.start_timeout, some_wait, settings.verbose
+            hosts,
+            outputs,
+            signals,
+            settings.start_timeout,
+            some_wait,
+            settings.verbose,
+            progress=progress,
         )
         return supervisor.run()
 

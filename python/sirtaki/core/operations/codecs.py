@@ -1,4 +1,4 @@
-"""In what float32 numbers travel, as the core numbers it."""
+"""The formats in which float32 numbers travel, by the core's numbers."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class Collectives(Generic[T]):
         finish: Callable[[Any], list[Any]],
         **details: Any,
     ) -> int:
-        """Start what `details` say, of tensors into tensors that the caller gives, if it does.
+        """Start the operation that `details` describe, into the caller's tensors if it gives any.
 
         verb: what the core calls the operation, and how its name among the ranks begins.
         """
@@ -290,7 +290,7 @@ class Collectives(Generic[T]):
     def join(self, process_set: ProcessSet, *, on_device: bool = False) -> int:
         """Contribute zeros to the others' allreduces until all join; return the last rank.
 
-        `on_device` says that somebody takes part on this rank's accelerator, too.
+        `on_device` says that this rank's accelerator takes part, too.
         """
         engine = self._world().engine
         number = number_of(process_set)
@@ -312,7 +312,7 @@ class Collectives(Generic[T]):
 
     def _views(self, tensors: Sequence[T]) -> tuple[list[int], list[tuple[int, ...]], int]:
         if not tensors:
-            raise ValueError("an empty list of tensors")
+            raise ValueError("the list of tensors is empty")
         if len(tensors) == 1:
             pointer, shape, dtype = self._tensors.view(tensors[0])
             return [pointer], [shape], dtype

@@ -1,4 +1,4 @@
-"""Compression of tensors on their way, for every framework that says how it casts."""
+"""Compression of tensors that are sent, for every framework that supplies a cast."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CastCompressor(Compressor):
 
     @staticmethod
     def is_floating(tensor: Any) -> bool:
-        """Tell whether a tensor has numbers of floating point."""
+        """Tell whether a tensor has floating point numbers."""
         raise NotImplementedError
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Which of a step's gradients are reduced, together with which others, and how."""
+"""Chooses which gradients of a step are reduced, in which groups, and how."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 
 @dataclass
 class GradientReduction:
-    """What is done with the gradients of a step, and of which variables.
+    """How the gradients of a step are reduced, and those of which variables.
 
     A framework's own says how a group of gradients is reduced, and how one is divided.
 
@@ -87,7 +87,7 @@ class GradientReduction:
         raise NotImplementedError
 
     def kept(self, gradient: Any) -> Any:
-        """Return a gradient that is not reduced, of the kind that reduced ones have."""
+        """Return a gradient that is not reduced, in the form of a reduced one."""
         return gradient
 
     def divide(self, gradient: Any, divisor: int) -> Any:
@@ -104,7 +104,7 @@ class GradientReduction:
 
     @property
     def factors(self) -> tuple[float, float]:
-        """What gradients are multiplied by before their sum, and after it."""
+        """The factors of gradients before their sum, and after it."""
         return 1.0 / self.gradient_predivide_factor, self.gradient_predivide_factor
 
     def _scaled(self, gradient: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What there is to move tensors between GPUs: what the PyTorch of this process has."""
+"""What this process's PyTorch has to move tensors between GPUs."""
 
 from __future__ import annotations
 

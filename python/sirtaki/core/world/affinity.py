@@ -14,11 +14,11 @@ def own_cpus() -> set[int]:
 
 @contextlib.contextmanager
 def engine_bound(cpus: Sequence[int], local_rank: int) -> Iterator[None]:
-    """Bind the threads that are started meanwhile to this local rank's CPU, if it has one.
+    """Bind the threads that start within the context to this local rank's CPU, if it has one.
 
     Args:
-        cpus: One a local rank; the system places the engines of those that come after.
-        local_rank: Whose engine it is.
+        cpus: One CPU for each local rank; the system places the engines of all further ones.
+        local_rank: The local rank whose engine starts.
 
     Raises:
         ValueError: This process cannot run there.

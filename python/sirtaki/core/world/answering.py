@@ -1,7 +1,7 @@
-"""What a rank tells other programs of its user, whatever its own threads are doing.
+"""A rank answers questions of its user's other programs, whatever its own threads are doing.
 
-A thread sleeps until somebody connects to a socket in the user's folder. Where it cannot run,
-because a thread is in C code that holds the interpreter's lock, a signal has the stacks written.
+A thread sleeps until a program connects to a socket in the user's folder. It cannot run while
+another thread is in C code that holds the interpreter's lock; then a signal writes the stacks.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Answering:
     """A thread that answers the questions of this user's programs until it is closed.
 
     Args:
-        record: What they find this rank by.
-        answers: What each question is answered with; called in the thread.
+        record: Tells other programs where this rank is.
+        answers: The function that answers each question; the thread calls it.
 
     Raises:
         OSError: There is no folder for the socket that is this user's alone.
@@ -55,7 +55,7 @@ class Answering:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more; in a forked child without effect on its parent."""
+        """Stop answering; in a forked child leave the parent's thread alone."""
         _open.discard(self)
         if os.getpid() == self._owner:
             self._presence.remove()
@@ -101,7 +101,7 @@ def answers() -> bool:
 
 
 def _leave_to_parent() -> None:
-    """Let go, in a forked child, of sockets at which nobody would answer."""
+    """Close the sockets in a forked child, where no thread would answer."""
     for answering in list(_open):
         answering.close()
     _Dump.descriptor = -1
@@ -118,13 +118,13 @@ def answer_for(
     stacks_signal: int,
     state: Callable[[], object],
 ) -> Answering | None:
-    """Answer questions about a rank; None where there is no place to be asked at.
+    """Answer questions about a rank; return None if there is no folder for the socket.
 
     Args:
-        job: The same for all ranks of the world.
-        rank: This one.
-        hostnames: Of each rank's host.
-        stacks_signal: Has the process write its stacks when Python cannot run; 0: none.
+        job: The job's name, the same for all ranks of the world.
+        rank: The number of this rank.
+        hostnames: The name of each rank's host.
+        stacks_signal: The signal that writes the stacks when Python cannot run; 0: none.
         state: What all ranks are doing.
     """
     with contextlib.suppress(OSError):

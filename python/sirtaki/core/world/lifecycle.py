@@ -34,22 +34,22 @@ def init(
     process_sets: Sequence[ProcessSet] | str | None = None,
     placement: Placement | None = None,
 ) -> None:
-    """Join the world that the environment describes; a world of one without a launcher.
+    """Join the world that the environment describes; without a launcher, a world of one.
 
-    Calling it again while initialised does nothing.
+    A second call while initialised does nothing.
 
     Args:
-        comm: What forms the world, renumbered in this order: launcher ranks, or an mpi4py
-            communicator of them; default all.
-        process_sets: Sets to register, the same on all ranks, or ``"dynamic"`` to allow
+        comm: The launcher ranks that form the world, renumbered in this order, or an mpi4py
+            communicator of them; default: all.
+        process_sets: Process sets to register, the same on all ranks, or ``"dynamic"`` to allow
             ``add_process_set`` later.
-        placement: This process's place, in place of what the environment says of it; see
+        placement: This process's place, which replaces that of the environment; see
             ``sirtaki.placements``.
 
     Raises:
-        ValueError: The environment is contradictory, `comm` and `placement` are both given, this
-            process is not in `comm`, another one was given another world with this one, a process
-            set is wrong, or MPI is asked for and cannot be used.
+        ValueError: The environment contradicts itself, `comm` and `placement` are both given, this
+            process is not in `comm`, another process wants a different world with this one, a
+            process set is invalid, or MPI is requested and cannot be used.
         TimeoutError: Some ranks did not come within the start timeout; the message names them.
         ConnectionError: A rank died while joining, or a host cannot be reached.
     """
@@ -79,7 +79,7 @@ def init(
 
 
 def _own_process() -> None:
-    """Let what this process holds be released at its end, and not at that of a child of it."""
+    """Release what this process holds at its end, but not at the end of a forked child."""
     _Process.owner_pid = os.getpid()
     if not _Process.exit_hook_registered:
         atexit.register(_leave)
@@ -95,13 +95,13 @@ def meeting_of_start(config: Config) -> Meeting:
 
 
 def _leave() -> None:
-    """Do what is left to do when the process ends."""
+    """Leave the world and the meeting at the end of the process."""
     shutdown()
     _forget_meeting()
 
 
 def _forget_meeting() -> None:
-    """Hang up on those who were met, and end the meeting; nothing of a forked child's parent."""
+    """Close the links and the meeting; in a forked child leave the parent's alone."""
     if _Process.links is not None:
         _Process.links.close()
         _Process.links = None
@@ -111,7 +111,7 @@ def _forget_meeting() -> None:
 
 
 def _start(world: World, process_sets: Sequence[ProcessSet]) -> None:
-    """Do what needs a running world; on failure there is none."""
+    """Do what needs a running world; close the world if that fails."""
     config = world.config
     try:
         if config.timeline and config.timeline != "DYNAMIC":
@@ -146,7 +146,10 @@ def _ids_of(comm: object, launched: Topology) -> Sequence[int]:
 
 
 def shutdown() -> None:
-    """Leave the world; what others still wait for fails there. No effect without a world."""
+    """Leave the world; operations that others still wait for fail there.
+
+    Without a world it does nothing.
+    """
     inner = Entered.world.get()
     if inner is not None:
         inner.close()

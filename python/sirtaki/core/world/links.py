@@ -1,4 +1,4 @@
-"""What connects this rank to the others of its world, from one engine to the next."""
+"""The connections of this rank to the others of its world, from one engine to the next."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class Links:
 
     @property
     def object_key(self) -> bytes | None:
-        """The key that vouches for objects between hosts: another one for every engine."""
+        """The key that authenticates objects between hosts; every engine has another one."""
         if self.joined.object_key is None:
             return None
         label = _ENGINE_LABEL + self._generation.to_bytes(4, "big")
         return hmac.digest(self.joined.object_key, label, "sha256")
 
     def renew(self, settings: JoinSettings) -> bool:
-        """Go on with another engine, if all ranks do; the last one must have ended well.
+        """Serve another engine, if all ranks do; the last engine must have ended well.
 
         Args:
-            settings: What is wanted now.
+            settings: The settings of the new engine.
 
         Returns:
             False where some rank wants something else, or has lost its links: then these are
@@ -100,7 +100,7 @@ class Links:
         )
 
     def close(self) -> None:
-        """Hang up on all other ranks; in a forked child without effect."""
+        """Close the connections to all other ranks; in a forked child do nothing."""
         if os.getpid() != self._process:
             return
         self.core.close()
@@ -113,12 +113,12 @@ def own_heap() -> HeapMemory:
 
 
 def connect(settings: JoinSettings, kept: Links | None, meeting: Meeting | None) -> Links:
-    """Go on with the links that are kept, or meet all ranks anew; every rank calls it.
+    """Reuse the links that are kept, or meet all ranks anew; every rank calls it.
 
     Args:
-        settings: What is wanted.
-        kept: Of the last world, if it ended well; closed where they do not serve.
-        meeting: Where the ranks meet, needed unless it is one rank alone.
+        settings: The settings of the world.
+        kept: The links of the last world, if it ended well; closed if they do not serve this one.
+        meeting: Where the ranks meet; a world of one rank needs none.
 
     Raises:
         ValueError: Ranks contradict each other or run different versions.

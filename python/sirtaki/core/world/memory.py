@@ -1,6 +1,6 @@
-"""Freed memory: whether the C library keeps it for the next gradients.
+"""Keeps freed memory in the C library for the next gradients.
 
-By default glibc gives large blocks back to the kernel as soon as they are freed, and the kernel
+By default glibc returns large blocks to the kernel as soon as they are freed. The kernel then
 clears new pages for the gradients of every step.
 """
 
@@ -49,7 +49,7 @@ def keep(config: Config) -> None:
 
 
 def why_left_alone(config: Config) -> str | None:
-    """Return the reason for which `keep` does nothing; None if it acts."""
+    """Return why `keep` does nothing; None if it acts."""
     if not config.keep_memory:
         return "SIRTAKI_KEEP_MEMORY=0"
     if config.malloc_settings:

@@ -1,4 +1,4 @@
-"""What all ranks are doing, also when they are stuck, stopped or dead."""
+"""What all ranks are doing, even if they are stuck, stopped or dead."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What makes it safe to unpickle what came from another host: its sender vouches for it.
+"""Authentication of pickled objects from other hosts, without which unpickling is unsafe.
 
-An object is preceded by a header of fixed size. Between hosts that holds the object's digest under
-an HMAC with a key that only this world has, so that nothing is believed, not even a size, that the
-sender did not send now, for this call.
+A header of fixed size precedes an object. Between hosts the header holds the object's digest under
+an HMAC, with a key that only this world has. So a rank trusts nothing, not even a size, that the
+sender did not send now and for this call.
 """
 
 from __future__ import annotations

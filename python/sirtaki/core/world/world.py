@@ -34,17 +34,17 @@ _PATIENCE_SECONDS = 1.0
 class World:
     """A world that this process is a member of, and the engine that serves it.
 
-    ``init()`` makes the one that the process has by default. One that is made of a placement stands
-    beside it, and is what all functions use in a thread that has entered it::
+    ``init()`` makes the process's default world. A world that is made of a placement stands beside
+    it. All functions use it in a thread that has entered it::
 
         with sirtaki.World(placement):
             sirtaki.allreduce(array)
 
-    Leaving closes it. Threads that others start, such as those of a framework's backward pass, use
-    the default one.
+    Leaving the context closes the world. Threads that others start, such as those of a framework's
+    backward pass, use the default world.
 
     Args:
-        placement: This process's place; every rank has another one of the same world.
+        placement: This process's place; every rank of the world has a placement of its own.
         dynamic_process_sets: Whether process sets may be added and removed.
 
     Raises:
@@ -157,7 +157,7 @@ class World:
         self._owner = os.getpid()
 
     def close(self) -> None:
-        """Leave: what others still wait for fails there. Calling it again does nothing."""
+        """Leave; operations that others wait for fail there. A second call does nothing."""
         links = self.leave()
         if links is not None:
             links.close()
@@ -184,7 +184,7 @@ class World:
         return None
 
     def _answer(self) -> None:
-        """Answer questions of other programs from now on; they find ranks by what Linux has."""
+        """Answer questions of other programs from now on; they can find ranks only on Linux."""
         if sys.platform != "linux":
             return
         if self.topology.local_rank == 0:
@@ -268,10 +268,10 @@ def meet(config: Config) -> Meeting:
 
 
 def start_mpi(config: Config) -> Any:
-    """Return MPI, started, or None when it is not to move the data.
+    """Start MPI and return it; None if MPI does not move the data.
 
-    Comes before the ranks meet: the start of MPI holds the GIL until all ranks have come to it, and
-    rank 0 may be the one that serves the others' meeting.
+    Call it before the ranks meet: the start of MPI holds the GIL until all ranks have called it,
+    and rank 0 may serve the store where the others meet.
 
     Raises:
         ValueError: MPI cannot be used here, or counts the ranks differently.

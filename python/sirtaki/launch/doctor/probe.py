@@ -24,6 +24,7 @@ from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.network import local_socket
 
 _IMPORT = "import importlib, sys; m = importlib.import_module(sys.argv[1]); {check}; print()"
+_KERNELS = "sys.stdout.write('\\n@loads, its reductions use ' + m.kernel_level())"
 _VERSION = "sys.stdout.write('\\n@' + str(getattr(m, '__version__', '')))"
 _NCCL = (
     "d = m.distributed; "
@@ -83,7 +84,8 @@ def probe_modules(names: Iterable[str]) -> dict[str, Finding]:
     """Import each module in a process of its own, all at a time; returns findings by name."""
     names = list(names)
     with ThreadPoolExecutor(len(names) or 1) as pool:
-        return dict(zip(names, pool.map(probe_module, names), strict=True))
+        checks = [_KERNELS if name == CORE_MODULE else _VERSION for name in names]
+        return dict(zip(names, pool.map(probe_module, names, checks), strict=True))
 
 
 def probe_module(name: str, check: str = _VERSION) -> Finding:

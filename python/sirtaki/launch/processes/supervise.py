@@ -16,6 +16,7 @@ from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
 from sirtaki.launch.output.destination import Waiter
 from sirtaki.launch.output.first_error import PATIENCE_SECONDS, Errors
 from sirtaki.launch.output.output import Outputs, RankStream
+from sirtaki.launch.output.progress import Progress
 from sirtaki.launch.processes.events import Event, HostProcesses
 from sirtaki.launch.processes.frames import STREAMS
 from sirtaki.launch.processes.outcome import PASSED_ON, Failure, Outcome, signal_name
@@ -39,7 +40,7 @@ class Supervisor:
     and sentences for the user. signals: None to leave signals to the caller. start_timeout: seconds
     for all processes to start. some_wait: whether ranks wait for others to join them. verbose: say
     what each rank gets of its host, and what is decided. policy: default, the first failure ends
-    the job.
+    the job. progress: says on a terminal what we wait for, default nothing.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class Supervisor:
         some_wait: Callable[[], bool],
         verbose: bool = False,
         policy: Policy | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self._hosts = hosts
         self._policy = policy or FirstFailureEnds()
         self._outputs = outputs
+        self._progress = progress or Progress()
         self._report = outputs.say
         self._signals = signals
         reader = None if signals is None else signals.reader.fileno()
@@ -112,6 +115,7 @@ class Supervisor:
             self._end(signal.SIGINT)
             raise
         finally:
+            self._progress.end()
             for host in self._hosts:
                 healthy = host.close() and healthy
             self._close_streams()
@@ -156,7 +160,7 @@ class Supervisor:
             deadlines.append(self._end_at)
         if self._absent and self._name_absent_at is not None:
             deadlines.append(self._name_absent_at)
-        deadlines += self._held.values()
+        deadlines += [*self._held.values(), *self._progress.due()]
         if (due := self._errors.due()) is not None:
             deadlines.append(due)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
@@ -167,6 +171,7 @@ class Supervisor:
                 # It may be us who were busy or stopped: what it has said lies unread.
                 self._take_events(host)
         now = time.monotonic()
+        self._progress.update([host.host for host in self._absent])
         self._settle(now)
         if self._end_at is not None and now >= self._end_at:
             self._end_at = None
@@ -184,7 +189,7 @@ class Supervisor:
     def _name_absent(self) -> None:
         """Say, once, for which hosts we wait."""
         self._name_absent_at = None
-        if self._absent and not self._ending:
+        if self._absent and not self._ending and not self._progress.shown:
             names = ", ".join(host.host for host in self._absent)
             self._report(f"waiting for host{'s' if len(self._absent) > 1 else ''} {names} ...")
 
@@ -308,6 +313,7 @@ class Supervisor:
         """Show what has been printed; nothing is the end of the stream."""
         with self._writing():
             if data:
+                self._progress.end()
                 stream.write(data)
             else:
                 stream.finish()
@@ -339,6 +345,7 @@ class Supervisor:
 
     def _wait_to_write(self, descriptor: int) -> bool:
         """Wait until output is taken, without counting that as time that processes need."""
+        self._progress.hide()
         began = time.monotonic()
         taken = self._waiter.wait(descriptor)
         self._start_by += time.monotonic() - began
@@ -410,6 +417,7 @@ class Supervisor:
 
     def _pause(self) -> None:
         """Do as Ctrl-Z wants, but not before the other hosts have been told."""
+        self._progress.hide()
         for host in self._hosts:
             host.pause()
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -435,6 +443,7 @@ class Supervisor:
     def _end(self, number: int) -> None:
         """Let every rank end, with this signal first: SIGINT or SIGTERM."""
         self._ending = True
+        self._progress.end()
         for host in self._hosts:
             if number == signal.SIGINT:
                 host.interrupt()

@@ -49,6 +49,18 @@ class StoreServer(Server):
         here = leader in self._values and self._asked[leader] >= wanted.size - 1
         return bool(world) and not here and f"{world}/world" not in self._values
 
+    def joined(self, wanted: Membership) -> int:
+        """Count the members who have come to form a world; of several hosts, the complete hosts.
+
+        On one host the leader leaves its address here, and the others ask for it. Of several hosts
+        the leaders leave their host's ranks, and rank 0, whose own are there, asks for these.
+        """
+        world = self._latest.get(wanted.name, "")
+        leader, hosts = f"{world}/leader", f"{world}/host/"
+        here = (leader in self._values) + self._asked[leader]
+        come = sum(key.startswith(hosts) for key in list(self._values))
+        return here or come + any(key.startswith(hosts) for key in list(self._asked))
+
     def peek(self, key: str) -> bytes | None:
         """Return the value of `key`, None when nobody has set it."""
         return self._values.get(key)

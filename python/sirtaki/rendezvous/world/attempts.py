@@ -1,10 +1,10 @@
 """How often a membership has tried to meet, and what its processes say when some do not come.
 
-Each process counts for itself. All members take part in every attempt, whether it succeeds or not,
-so they come to the same number, and the keys under it are fresh. They count differently only where
-some gave up before others came. So a process that waits long, or gives up, says what it wants and
-at which attempt it is. One that fails goes on from the highest number said, and at once if the
-others had given up before it came.
+Each process counts its own attempts. All members take part in every attempt, whether it succeeds
+or not, so they arrive at the same number, and the store's keys under it are fresh. Their numbers
+differ only if some gave up before others came. So a process that waits long, or gives up, publishes
+which world it wants and at which attempt it is. A process that fails continues from the highest
+number that it reads, and tries again at once if the others had given up before it came.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Wish:
 class Attempts:
     """The attempts of this process to meet others at a store.
 
-    advice: what to do when some do not come, "" where there is nothing special to say.
+    advice: what a user can do if some do not come, "" for nothing special.
     """
 
     def __init__(self, store: Store, advice: str = "") -> None:
@@ -65,8 +65,8 @@ class Attempts:
         """Bring the members together; each of them calls it.
 
         join: meets the others within the time that is left, under a prefix of the store's keys that
-        is used once only. Raises what it raises, with what the others want instead; ValueError when
-        they and this process contradict each other.
+        no other attempt uses. Raises what `join` raises, and adds what the others want instead;
+        ValueError if they and this process contradict each other.
         """
         deadline = time.monotonic() + settings.timeout
         wanted, name = settings.wanted, settings.wanted.name
@@ -92,7 +92,7 @@ class Attempts:
 
     @contextlib.contextmanager
     def _speaking(self, own: int, wish: _Wish, patience: float) -> Iterator[None]:
-        """Say what this process wants if that takes long, and take it back once it has it."""
+        """Publish what this process wants if that takes long; withdraw it after success."""
         timer = threading.Timer(patience, self._say, (own, wish))
         timer.start()
         try:
@@ -104,7 +104,7 @@ class Attempts:
             self._say(own, None)
 
     def _say(self, own: int, wish: _Wish | None) -> bool:
-        """Return whether the store was there to hear it."""
+        """Publish a wish, or withdraw it; return whether the store took it."""
         self._has_spoken = wish is not None
         text = json.dumps(asdict(wish) if wish else {})
         try:
@@ -114,7 +114,7 @@ class Attempts:
         return True
 
     def _heard(self, ids: Sequence[int], own: int) -> list[_Wish]:
-        """Return what others have said, of as many as there is time for."""
+        """Return the wishes of other members, of as many as time permits."""
         ends = time.monotonic() + _PROBES_SECONDS
         heard = []
         for other in ids:
@@ -127,7 +127,7 @@ class Attempts:
     def _raise(
         self, error: Exception, wish: _Wish, own: int, others: list[_Wish], is_late: bool
     ) -> NoReturn:
-        """Raise a failure together with what is known of the others."""
+        """Raise a failure, with what the others want."""
         differing = [other for other in others if other.contradicts(wish)]
         why = [f"{o.who} wants a world of {o}, this process wants one of {wish}" for o in differing]
         if is_late:
@@ -144,7 +144,7 @@ class Attempts:
 
 
 def _runs(ids: Sequence[int]) -> str:
-    """Write ids in their order, those that follow one another as "0-3"."""
+    """Write ids in their order, and consecutive ones as "0-3"."""
     runs = [list(run) for _, run in groupby(enumerate(ids), lambda pair: pair[1] - pair[0])]
     ends = [(run[0][1], run[-1][1]) for run in runs]
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)

@@ -1,8 +1,8 @@
 """Every rank's record reaches rank 0's host, and the world that is made of them reaches every rank.
 
-On a host the rank with local rank 0 speaks for all, under the number of the lowest rank there. Who
-gathers the world stops waiting before the others do, and who gathers a host before that, so that
-the one who knows who is missing is the one whose message everybody gets.
+On a host the rank with local rank 0 acts for all, under the number of the lowest rank there. Rank
+0, which gathers the world, stops waiting before the others do, and the leaders of hosts stop before
+rank 0. So whoever knows which rank is missing fails first, and everybody gets its message.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _NUMBER_BYTES = 16
 
 
 class Exchange:
-    """Tells about this rank and finds out about all others; every rank makes one.
+    """Exchanges this rank's record for those of all ranks; every rank makes one.
 
-    own: its record. secret: the job's, where it has one. timeout: the seconds that there were for
-    everything, until `deadline` (time.monotonic()).
+    own: its record. secret: the job's, if it has one. timeout: seconds for everything, up to
+    `deadline` (time.monotonic()).
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Exchange:
         return records.parse(self._follow() if self._own.local_rank > 0 else self._lead())
 
     def _lead(self) -> bytes:
-        """Exchange as the leader of a host, or alone where nobody has told who shares one."""
+        """Exchange as the leader of a host, or alone if it is unknown which ranks share a host."""
         try:
             gathering = Gathering(self._meeting, self._own.local_size > 1)
         except ValueError as error:
@@ -77,7 +77,7 @@ class Exchange:
         return world
 
     def _exchange_for(self, here: list[RankRecord]) -> bytes:
-        """Tell about the ranks of this host and return what the world is."""
+        """Publish the records of this host's ranks and return the world."""
         # Local ranks may be in another order than ranks: some mpiruns number them so.
         if self._lowest == 0:
             return self._make_world(here)
@@ -124,7 +124,7 @@ class Exchange:
         return sorted(found.values(), key=lambda record: record.rank)
 
     def _make_world(self, here: list[RankRecord]) -> bytes:
-        """Gather the other hosts, on the host of rank 0, and say what the world is."""
+        """Gather the records of the other hosts, on the host of rank 0, and publish the world."""
         try:
             found = {record.rank: record for record in here}
             while len(found) < self._own.size:

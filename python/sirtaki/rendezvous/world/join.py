@@ -1,7 +1,7 @@
 """Ranks come together as one world: they learn where the others are and get links to some of them.
 
-The ranks of a host tell their leader, the leaders tell rank 0, and the world that it makes of that
-goes back the same way, so the store hears hosts, not ranks.
+The ranks of a host send their records to their leader, and the leaders send them to rank 0. Rank 0
+makes the world of them, which returns the same way. So the store serves one client a host.
 """
 
 from __future__ import annotations

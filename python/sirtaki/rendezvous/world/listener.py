@@ -1,4 +1,4 @@
-"""Where a rank is connected to by ranks of other hosts, and how it connects to them."""
+"""A rank accepts connections from ranks of other hosts, and connects to them."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ class RankListener(Server):
         self._names = names
 
     def begin(self, generation: int) -> None:
-        """Connect from now on for another engine, the so many-th: what earlier ones left is closed.
+        """Connect for engine number `generation` from now on; close what earlier engines left.
 
-        Who is ahead of us may have connected for it already.
+        Ranks that are ahead of us may have connected for it already.
         """
         with self._changed:
             self._generation = generation
@@ -163,13 +163,13 @@ class RankListener(Server):
         return sock.detach(), _link_key(keys.sending, label), _link_key(keys.receiving, label)
 
     def why_broken(self, rank: int) -> str:
-        """Return what ended an encrypted connection to `rank`, "" where nobody knows."""
+        """Return what ended an encrypted connection to `rank`, "" if that is unknown."""
         return next((relay.reason for to, relay in self._relays if to == rank and relay.reason), "")
 
     def close(self) -> None:
-        """Stop listening; connections that nobody has asked for are closed.
+        """Stop listening, and close connections that nobody has asked for.
 
-        What was sent on encrypted ones gets to the other end first, for up to 5 s.
+        Encrypted connections first deliver what was sent on them, for up to 5 s.
         """
         deadline = time.monotonic() + _FLUSH_SECONDS
         for _rank, relay in self._relays:
@@ -318,7 +318,7 @@ def _link_key(key: bytes, label: bytes) -> bytes:
 
 
 class _Connected:
-    """Remembers a connection whose descriptor then belongs to somebody else."""
+    """Remembers a connection after its descriptor has passed to another owner."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._descriptor = sock.fileno()

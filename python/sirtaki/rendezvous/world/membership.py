@@ -15,7 +15,7 @@ _UNKNOWN = -1
 class Topology:
     """Where a rank stands: in the world, on its host, and among ranks of equal ``local_rank``.
 
-    ``local_size`` 0 says that nobody has told which ranks share a host; they find out when they
+    ``local_size`` 0 means that it is unknown which ranks share a host; they find out when they
     join.
     """
 

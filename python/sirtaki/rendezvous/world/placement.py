@@ -26,15 +26,15 @@ class Placement:
 
     Attributes:
         rank: From 0; each rank of a world is one process.
-        size: How many processes the world has.
-        store: Address of the store where they meet, as ``SIRTAKI_RENDEZVOUS``.
-        secret: The 32 bytes that they prove to know; needed for a store over TCP.
-        epoch: Which attempt to form a world this is, counted up by whoever starts processes.
-        local_rank: The place on its host.
-        local_size: How many of the ranks are there; 0: they find out when they meet.
-        cross_rank: The host's number among those that have this local rank.
-        cross_size: How many these are.
-        host_id: Tells hosts apart; "": the machine's own identity.
+        size: The number of processes in the world.
+        store: The address of the store where they meet, in the form of ``SIRTAKI_RENDEZVOUS``.
+        secret: The job's 32 bytes, which each process proves to know; a store over TCP needs it.
+        epoch: The number of this attempt to form a world; whoever starts processes counts it up.
+        local_rank: The rank's number on its host.
+        local_size: The number of ranks on its host; 0: the ranks find out when they meet.
+        cross_rank: The host's number among the hosts that have this local rank.
+        cross_size: The number of these hosts.
+        host_id: A text that tells hosts apart; "": the machine's own identity.
 
     Raises:
         ValueError: A number does not fit its limit, or a store over TCP has no secret.
@@ -98,22 +98,22 @@ def placements(
     interfaces: Sequence[str] = (),
     tls: bool = False,
 ) -> Iterator[list[Placement]]:
-    """Make the placements of a world's processes, and hold the store where they meet.
+    """Make the placements of a world's processes, and serve the store where they meet.
 
-    Leave the context when all of them have returned from ``init``; those that call it later cannot
-    meet, while those that have met need the store no more.
+    Leave the context when all processes have returned from ``init``. Processes that call it later
+    cannot meet; those that have met no longer need the store.
 
     Args:
-        n: How many processes.
-        hosts: What tells their hosts apart, one string a rank; default: all are on this host.
-        anywhere: They may be on any host that reaches this one, and find out which of them share
-            one. Not together with `hosts`.
-        epoch: Counted up with every attempt of the same processes.
-        interfaces: Network interfaces at which the store listens; default: those that are up.
+        n: The number of processes.
+        hosts: One string for each rank that tells its host apart; default: all are on this host.
+        anywhere: The processes may be on any host that reaches this one, and find out which of them
+            share a host. Do not give `hosts` too.
+        epoch: The number of the attempt; count it up when the same processes try again.
+        interfaces: The network interfaces at which the store listens; default: all that are up.
         tls: Whether connections between hosts are encrypted.
 
     Yields:
-        One placement a rank.
+        One placement for each rank.
 
     Raises:
         ValueError: `n` is below 1, or `hosts` has another length or comes with `anywhere`.

@@ -1,7 +1,7 @@
 """Where the ranks of a job meet, by whatever means they were started.
 
-A launcher serves a store and gives its address. Without a launcher rank 0 serves one, and the
-others find it by what all of them know: a name, a port, or a folder that they share.
+A launcher serves a store and passes on its address. Without a launcher rank 0 serves one, and the
+other ranks find it by a name, a port or a folder that all of them know.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _CURE = (
 
 @dataclass
 class Meeting:
-    """A store, the secret that goes with it if it has one, and what rank 0 keeps for the others.
+    """A store, its secret if it has one, and what rank 0 keeps for the others.
 
-    advice: what to do when some ranks do not come here, "" where there is nothing special to say.
-    attempts: those of this process here, None where only one world ever meets.
+    advice: what a user can do if some ranks do not come here, "" for nothing special.
+    attempts: those of this process here, None if only one world ever meets.
     """
 
     store: Store
@@ -76,9 +76,9 @@ class Place:
     """What a rank knows of where to meet.
 
     start: how it was started. rendezvous: an address, "" to derive one from `start`. secret_file:
-    path of the job's secret, "" for none. interfaces: that rank 0 may use, default all. home: the
-    folder in which jobs that share nothing else find each other. tls: whether to encrypt. timeout:
-    seconds. secret: the secret itself, where it is known.
+    path of the job's secret, "" for none. interfaces: those that rank 0 may use, default all. home:
+    the folder in which ranks meet that share nothing else. tls: whether to encrypt. timeout:
+    seconds. secret: the secret itself, if it is known.
     """
 
     start: Start
@@ -94,8 +94,8 @@ class Place:
 def meet(place: Place) -> Meeting:
     """Find the store where all ranks of this start meet; every rank calls it.
 
-    Raises ValueError where there is no way to find each other, PermissionError when the secret
-    cannot be read, otherwise as stores do.
+    Raises ValueError if the ranks have no way to find each other, PermissionError if this rank
+    cannot read the secret, otherwise as stores do.
     """
     start = place.start
     if place.rendezvous.startswith(unix_store.SCHEME):
@@ -166,7 +166,7 @@ def _advice(start: Start) -> str:
 
 
 def _taken(name: str, place: Place) -> str:
-    """Say who has the place where the ranks were to meet."""
+    """Say who occupies the place where the ranks should meet."""
     user = local_socket.listening_user(name)
     start = place.start
     if user == os.geteuid():
@@ -240,7 +240,7 @@ def _meet_in_folder(place: Place, address: str, secret: bytes | None) -> Meeting
 
 
 def _parse_notice(data: bytes) -> tuple[str, bytes]:
-    """Read what rank 0 left: its store's address and the secret. Raises ValueError."""
+    """Read the address of rank 0's store, and the secret, from its notice. Raises ValueError."""
     try:
         notice = json.loads(data)
         return str(notice["address"]), bytes.fromhex(notice["secret"])
