@@ -123,6 +123,23 @@ void weigh(const Op& op, const std::vector<double>& weights, const Segments& in,
   }
 }
 
+/// Whether vectors are of 16-bit floats so small that weighing them loses most of their bits. All
+/// members find the same.
+bool is_tiny(const Op& op, const std::vector<double>& gram, int members, const Segments& in) {
+  if (!is_half(op.dtype)) return false;
+  // Of the least number that has all its bits.
+  const double square = op.dtype == Dtype::kF16 ? 0x1p-28 : 0x1p-252;
+  const auto n = static_cast<size_t>(members);
+  for (size_t s = 0; s < in.list().size(); ++s) {
+    const auto count = static_cast<double>(in.list()[s].bytes / size_of(op.dtype));
+    for (size_t m = 0; m < n; ++m) {
+      const double own = gram[(s * n + m) * n + m];
+      if (own > 0 && own < count * square) return true;
+    }
+  }
+  return false;
+}
+
 /// Computes the products, of which each member has those of its slice of every chunk; everybody
 /// sends it that slice.
 template <class AnyGroup>
@@ -156,6 +173,40 @@ Task multiply(AnyGroup& group, const Op& op, const Segments& in, Gram& gram) {
   }
 }
 
+/// Adds up tiny vectors with their weights as float32, piece by piece, so that the sum is rounded
+/// once.
+template <class AnyGroup>
+Task add_halves(AnyGroup& group, const Op& sum, const std::vector<double>& weights,
+                const Segments& in, const Segments& out) {
+  constexpr size_t kPiece = 1 << 20;  // numbers
+  const Codec& codec = *find_codec(sum.dtype == Dtype::kF16 ? CodecId::kF16 : CodecId::kBF16);
+  const ReduceFn widen = decode_fn(codec, ReduceOp::kSum);
+  Op op = sum;
+  op.dtype = Dtype::kF32;
+  std::vector<float> numbers(std::min(kPiece, codec.numbers(in.bytes())));
+  Cursor from(in);
+  Cursor to(out);
+  size_t segment = 0;  // behind the one that is walked
+  size_t end = 0;      // of that one
+  const Chunks pieces(in.bytes(), codec.bytes(kPiece));
+  for (uint32_t q = 0; q < pieces.count(); ++q) {
+    const Range range = pieces.range(q);
+    from.walk(range, [&](const std::byte* data, size_t bytes, size_t at) {
+      while (at >= end) end += in.list()[segment++].bytes;
+      const void* source = data;
+      widen(numbers.data() + codec.numbers(at - range.begin), nullptr, &source, 1,
+            codec.numbers(bytes), {weights[segment - 1], 1.0});
+    });
+    op.longest = codec.numbers(range.bytes()) * sizeof(float);
+    Streams piece(1);
+    piece[0].add(numbers.data(), op.longest);
+    co_await carry_out(group, op, piece, piece);
+    to.walk(range, [&](std::byte* data, size_t bytes, size_t at) {
+      codec.encode(data, numbers.data() + codec.numbers(at - range.begin), codec.numbers(bytes));
+    });
+  }
+}
+
 /// Adds up the members' shares of the products, and with the weights that follow the vectors.
 template <class AnyGroup>
 Task add_weighted(AnyGroup& group, const Op& op, const Segments& in, const Segments& out) {
@@ -171,6 +222,10 @@ Task add_weighted(AnyGroup& group, const Op& op, const Segments& in, const Segme
   of_products.longest = products[0].bytes();
   co_await carry_out(group, of_products, products, products);
   const auto weights = weights_of(op, gram.values(), group.size(), group.rank());
+  if (is_tiny(op, gram.values(), group.size(), in)) {
+    co_await add_halves(group, sum, weights, in, out);
+    co_return;
+  }
   weigh(op, weights, in, out);
   const Streams summed{out};
   co_await carry_out(group, sum, summed, summed);

@@ -14,7 +14,7 @@ RankContext::RankContext(int its_rank, HostMap its_hosts, const std::shared_ptr<
       log("sirtaki: " + name_of(rank), options.log_level, options.log_time),
       region(its_region),
       links(std::move(its_links)),
-      endpoint(region, rank, place, {options.caller_spin_ns, options.engine_spin_ns}, 1,
+      endpoint(region, rank, place, {options.caller_spin_ns, options.engine_spin_ns},
                {.direct_hosts = options.direct_hosts}, links.heaps, options.silent_seconds),
       doorbell(endpoint.doorbell),
       recorder(region->records(place)),

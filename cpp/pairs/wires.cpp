@@ -17,9 +17,8 @@ Wires::Wires(Pairs& pairs, Endpoint& endpoint, const HostMap& hosts,
       local_(static_cast<size_t>(endpoint.region->ranks())),
       more_(endpoint.region->pair_flag_words()) {
   if (hosts.hosts() == 1 || !make_network) return;
-  // Behind the lanes of all process sets.
-  const NetworkUse use{.first_number = Region::kMaxSets * endpoint.sockets_per_peer,
-                       .news = &news_};
+  // Behind the numbers of all process sets.
+  const NetworkUse use{.first_number = Region::kMaxSets, .news = &news_};
   channels_ = std::make_unique<Channels>(endpoint.rank, endpoint.doorbell,
                                          make_network(endpoint.doorbell, use), endpoint.silent_ns);
 }

@@ -23,15 +23,14 @@ struct SlotUse {
 
 /// What the groups of one rank have in common.
 struct Endpoint {
-  /// `sockets`: to each peer on another host; as many on all ranks, and `exchange_rules` likewise.
-  /// `shared`: null where no rank of the host has one. `silent_seconds`: see Channel::is_silent.
+  /// `exchange_rules`: the same on all ranks. `shared`: null where no rank of the host has one.
+  /// `silent_seconds`: see Channel::is_silent.
   Endpoint(std::shared_ptr<Region> memory, int world_rank, int place_on_host, SpinPolicy policy,
-           int sockets = 1, const ExchangeRules& exchange_rules = {}, PeerHeaps* shared = nullptr,
+           const ExchangeRules& exchange_rules = {}, PeerHeaps* shared = nullptr,
            double silent_seconds = kSilentSeconds)
       : region(memory),
         rank(world_rank),
         place(place_on_host),
-        sockets_per_peer(sockets),
         rules(exchange_rules),
         silent_ns(static_cast<int64_t>(silent_seconds * 1e9)),
         heaps(shared),
@@ -43,7 +42,6 @@ struct Endpoint {
   std::shared_ptr<Region> region;
   int rank;   ///< in the world
   int place;  ///< on this host: index in the region
-  int sockets_per_peer;
   ExchangeRules rules;
   int64_t silent_ns;
   PeerHeaps* heaps;

@@ -70,7 +70,7 @@ struct Member {
         chunk_bytes(chunk),
         hosts(HostMap::single(size)),
         heaps(PeerHeaps::in_process(heap, rank, size)),
-        endpoint(std::move(region), world_rank, world_rank, SpinPolicy{0, 0}, 1, {}, heaps.get()) {
+        endpoint(std::move(region), world_rank, world_rank, SpinPolicy{0, 0}, {}, heaps.get()) {
     endpoint.doorbell.drive_as_caller(true);
     backend = std::make_unique<NativeBackend>(endpoint, hosts, MakeNetwork());
   }

@@ -23,7 +23,7 @@ struct HostedMember {
       : rank(world_rank),
         size(hosts.size()),
         chunk_bytes(chunk),
-        endpoint(std::move(region), world_rank, hosts.place_of(world_rank), SpinPolicy{0, 0}, 1,
+        endpoint(std::move(region), world_rank, hosts.place_of(world_rank), SpinPolicy{0, 0},
                  rules) {
     endpoint.doorbell.drive_as_caller(true);
     connect.open = [this, open = connect.open](int peer, int number, const Connect::Ended& ended) {

@@ -271,7 +271,7 @@ TEST_CASE("a world of which one rank has no heap takes the slots") {
         std::vector<HeapMemory> memory(2);
         memory[0].bytes = TestHeap::kSpan;  // as handed over by rank 0 alone
         PeerHeaps heaps(TestHeap::table(), r, std::move(memory));
-        Endpoint endpoint(region, r, r, SpinPolicy{0, 0}, 1, {}, &heaps);
+        Endpoint endpoint(region, r, r, SpinPolicy{0, 0}, {}, &heaps);
         endpoint.doorbell.drive_as_caller(true);
         NativeBackend backend(endpoint, HostMap::single(2), {});
         const auto index = static_cast<size_t>(r);
