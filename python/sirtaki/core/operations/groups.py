@@ -66,32 +66,22 @@ class Groups(Generic[T]):
 
     def _conclude(self, handle: int, finish: Callable[[list[T]], Any]) -> Any:
         """Use up the handle once all is done, so that an interrupted wait can be repeated."""
+        started = self._parts.get(handle)
         try:
-            result = finish(self._results(handle))
+            result = finish(handles.results(handle) if started is None else _results(started))
         except HorovodInternalError:
             self._forget(handle)
             raise
         self._forget(handle)
         return result
 
-    def _results(self, handle: int) -> list[T]:
-        started = self._parts.get(handle)
-        if started is None:
-            return handles.results(handle)
-        outputs: dict[int, T] = {}
-        failure: HorovodInternalError | None = None
-        for part in started:
-            try:
-                outputs.update(zip(part.members, handles.results(part.handle), strict=True))
-            except HorovodInternalError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return [outputs[i] for i in range(len(outputs))]
-
     def _forget(self, handle: int) -> None:
-        for part in self._parts.pop(handle, [_Part(handle, [])]):
-            handles.forget(part.handle)
+        started = self._parts.pop(handle, None)
+        if started is None:
+            handles.forget(handle)
+        else:
+            for part in started:
+                handles.forget(part.handle)
         self._finish.pop(handle, None)
 
     def finish_with(self, handle: int, finish: Callable[[list[T]], Any]) -> int:
@@ -114,3 +104,17 @@ class Groups(Generic[T]):
 def _only(outputs: list[T]) -> T:
     """Return the only output, of operations that have one."""
     return outputs[0]
+
+
+def _results(started: list[_Part]) -> list[Any]:
+    """Wait for all parts; return the outputs in the order of the group's tensors."""
+    outputs: dict[int, Any] = {}
+    failure: HorovodInternalError | None = None
+    for part in started:
+        try:
+            outputs.update(zip(part.members, handles.results(part.handle), strict=True))
+        except HorovodInternalError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return [outputs[i] for i in range(len(outputs))]

@@ -125,9 +125,10 @@ def synchronize(handle: int) -> list[Any]:
 def results(handle: int) -> list[Any]:
     """Do what `synchronize` does, but leave the handle usable until `forget`."""
     pending = _find(handle)
-    pending.engine.wait(pending.handle)
-    pending.handle.check()
-    return pending.finish(pending.handle)
+    done = pending.handle
+    pending.engine.wait(done)
+    done.check()
+    return pending.finish(done)
 
 
 def forget(handle: int) -> None:

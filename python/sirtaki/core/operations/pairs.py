@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final, Generic, TypeVar
 
 from sirtaki import _core
@@ -65,9 +66,7 @@ class Pairs(Generic[T]):
         if rank != ANY_SOURCE or name != "source":
             rank = rank_of(name, rank, process_set)
         address, shape, dtype = self._tensors.view(tensor)
-        size = BYTES[dtype]
-        for extent in shape:
-            size *= extent
+        size = BYTES[dtype] * prod(shape)
         return engine, (address, size, rank, tag, number_of(process_set))
 
 

@@ -38,10 +38,12 @@ def size_of(process_set: ProcessSet) -> int:
 
 def rank_of(name: str, rank: int, process_set: ProcessSet) -> int:
     """Return the rank of the world that an argument says; TypeError, ValueError if it is none."""
-    if isinstance(rank, bool) or not hasattr(rank, "__index__"):
-        raise TypeError(f"{name} must be an int, not {type(rank).__name__}")
-    number = int(rank)
-    members = process_set.ranks
-    if process_set.process_set_id and members is not None and number not in members:
-        raise ValueError(f"{name} {number} is not in the process set {members}")
-    return number
+    if type(rank) is not int:
+        if isinstance(rank, bool) or not hasattr(rank, "__index__"):
+            raise TypeError(f"{name} must be an int, not {type(rank).__name__}")
+        rank = int(rank)
+    if process_set.process_set_id:  # all ranks are in the global set
+        members = process_set.ranks
+        if members is not None and rank not in members:
+            raise ValueError(f"{name} {rank} is not in the process set {members}")
+    return rank
