@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,24 +18,33 @@ TESTS = "tests/single"
 CORE = "python/sirtaki/_core.pyi"
 # Names of the package that are loaded when they are used.
 NAMES = "python/sirtaki/__init__.py"
-# Tests that read files of the repository notice changes that no import shows.
+# Tests that read files of the repository notice changes that no import shows; a test that reads
+# few of them says which: `READS = ("tools/", "Makefile")`.
 READS_FILES = "parents["
+READS = re.compile(r"^READS = (\(.+\))$", re.MULTILINE)
 
 
 def touched(changed: Iterable[str], root: Path = ROOT) -> list[str]:
     """Return the test files that a change of some files can reach."""
     names = {CORE if name.startswith("cpp/") else name for name in changed}
     files = {name for name in names if (root / name).suffix in (".py", ".pyi")}
-    others = names - files
     shared = {"tests/conftest.py", *closure("tests/conftest.py", root)}
     found = []
     for path in sorted((root / TESTS).rglob("test_*.py")):
-        name = path.relative_to(root).as_posix()
-        reached = {name, *shared, *closure(name, root)}
-        reads = READS_FILES in path.read_text()
-        if reached & files or (reads and (files or others)):
-            found.append(name)
+        test, reads = path.relative_to(root).as_posix(), read_by(path)
+        reached = {test, *shared, *closure(test, root)}
+        if reached & files or any(name.startswith(reads) for name in names):
+            found.append(test)
     return found
+
+
+def read_by(test: Path) -> tuple[str, ...]:
+    """Return what the files that a test reads begin with."""
+    text = test.read_text()
+    if READS_FILES not in text:
+        return ()
+    stated = READS.search(text)
+    return tuple(ast.literal_eval(stated[1])) if stated else ("",)
 
 
 def closure(file: str, root: Path) -> set[str]:

@@ -14,6 +14,7 @@ import pytest
 from tests import needs
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+READS = ("benchmarks/",)
 
 needs.package("torch")
 

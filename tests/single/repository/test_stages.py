@@ -11,6 +11,7 @@ from tools.stages.runner import Result, Runner, conclude, counted, missing
 from tools.stages.table import QUICK_CPP, TIERS, Stage
 
 ROOT = Path(__file__).resolve().parents[3]
+READS = ("tools/stages/", "Makefile", "CONTRIBUTING.md")
 
 MAKEFILE = """
 good:

@@ -25,6 +25,7 @@ FILES = {
         "from sirtaki.core.world.world import World\nimport tests.single.places\n"
     ),
     "tests/single/test_docs.py": "ROOT = Path(__file__).parents[2]\n",
+    "tests/single/test_tools.py": 'ROOT = Path(__file__).parents[2]\nREADS = ("tools/", "Makefile")\n',
 }
 
 
@@ -44,8 +45,10 @@ def project(tmp_path: Path) -> Path:
         ("cpp/engine/engine.cpp", ["docs", "world"]),
         ("tests/single/places.py", ["docs", "world"]),
         ("tests/single/test_hosts.py", ["docs", "hosts"]),
-        ("tests/conftest.py", ["docs", "hosts", "run", "version", "world"]),
+        ("tests/conftest.py", ["docs", "hosts", "run", "tools", "version", "world"]),
         ("README.md", ["docs"]),
+        ("Makefile", ["docs", "tools"]),
+        ("tools/touched.py", ["docs", "tools"]),
     ],
 )
 def test_a_change_runs_what_imports_it_and_what_reads_files(
