@@ -36,7 +36,6 @@ engines = [
         _core.Links(
             rank=rank, host_of=[0, 0], memfd=os.dup(memfd), bells=[],
             local_links=[(1 - rank, ends[rank])], host_links=[], connect=None, why_broken=None,
-            patience=30, silent=4,
         ),
         options=_core.EngineOptions(), backend=Backend(),
     )
@@ -78,6 +77,4 @@ def test_memory_that_another_process_could_cut_off_is_refused(seals: int) -> Non
             host_links=[],
             connect=None,
             why_broken=None,
-            patience=30,
-            silent=4,
         )

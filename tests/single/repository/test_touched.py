@@ -25,7 +25,7 @@ FILES = {
         "from sirtaki.core.world.world import World\nimport tests.single.places\n"
     ),
     "tests/single/test_docs.py": "ROOT = Path(__file__).parents[2]\n",
-    "tests/single/test_tools.py": 'ROOT = Path(__file__).parents[2]\nREADS = ("tools/", "Makefile")\n',
+    "tests/single/test_tools.py": "ROOT = Path(__file__).parents[2]\nREADS = ('tools/', 'Make')\n",
 }
 
 
