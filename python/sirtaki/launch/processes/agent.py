@@ -92,14 +92,16 @@ class Agent:
         if self._signals is not None:
             self._selector.register(self._signals.reader, selectors.EVENT_READ, self._take_signal)
         try:
+            looked = time.monotonic()
             while not self._done or self._outgoing:
                 self._arrange()
-                began = time.monotonic()
                 for key, _ in self._selector.select(PING_SECONDS / 2):
                     key.data()
-                if time.monotonic() - began > 2 * PING_SECONDS and self._last_heard < began:
+                now = time.monotonic()
+                if now - looked > 2 * PING_SECONDS:
                     # We were stopped, and so may be the launcher, by a scheduler.
-                    self._last_heard = time.monotonic()
+                    self._last_heard = max(self._last_heard, now)
+                looked = now
                 self._keep_alive()
         finally:
             if self._processes is not None:

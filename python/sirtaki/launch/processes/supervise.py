@@ -18,7 +18,7 @@ from sirtaki.launch.output.first_error import PATIENCE_SECONDS, Errors
 from sirtaki.launch.output.output import Outputs, RankStream
 from sirtaki.launch.output.progress import Progress
 from sirtaki.launch.processes.events import Event, HostProcesses
-from sirtaki.launch.processes.frames import STREAMS
+from sirtaki.launch.processes.frames import PING_SECONDS, STREAMS
 from sirtaki.launch.processes.outcome import PASSED_ON, Failure, Outcome, signal_name
 from sirtaki.launch.processes.policy import FirstFailureEnds, Policy, Verdict
 from sirtaki.launch.processes.signals import SignalWatch
@@ -27,7 +27,6 @@ _READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
-_LATE_SECONDS = 0.5
 _CANCEL_SECONDS = 1.0
 ABSENT_SECONDS = 2.0
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -85,6 +84,7 @@ class Supervisor:
         self._broken: LaunchError | None = None
         self._ending = False
         self._end_at: float | None = None
+        self._away_since = time.monotonic()
 
     def run(self) -> Outcome:
         """Watch to the end.
@@ -102,11 +102,12 @@ class Supervisor:
             while self._open:
                 patience = self._patience()
                 began = time.monotonic()
-                for key, _ in self._selector.select(patience):
+                ready = self._selector.select(patience)
+                waited = time.monotonic() - began
+                self._away_since += waited if patience is None else min(waited, patience)
+                for key, _ in ready:
                     key.data()
-                if patience is not None and time.monotonic() - began > patience + _LATE_SECONDS:
-                    # We were stopped, and so may be other hosts, by a scheduler.
-                    self._resume()
+                self._come_back()
                 self._check_time()
             self._drain()
             self._outcome.first_error = self._errors.first(self._failed, self._asked)
@@ -124,6 +125,17 @@ class Supervisor:
         if not healthy and self._outcome == Outcome():
             raise JobError("the process that watches the workers was killed")
         return self._outcome
+
+    def _come_back(self) -> None:
+        """Do not take for silence of others that we did not listen.
+
+        A scheduler may have stopped us and all hosts.
+        """
+        away = time.monotonic() - self._away_since
+        self._away_since += away
+        if away > PING_SECONDS:
+            self._start_by += away
+            self._resume()
 
     def _connect(self) -> None:
         """Reach all hosts at the same time."""
@@ -152,6 +164,9 @@ class Supervisor:
 
     def _patience(self) -> float | None:
         deadlines = [deadline for host in self._open if (deadline := host.deadline()) is not None]
+        if deadlines:
+            # Briefly, so that it is noticed when we are stopped for longer.
+            deadlines.append(time.monotonic() + PING_SECONDS)
         if self._starting and not self._ending:
             deadlines.append(self._start_by)
         if self._ended and self._running and not self._ending:
@@ -348,7 +363,9 @@ class Supervisor:
         self._progress.hide()
         began = time.monotonic()
         taken = self._waiter.wait(descriptor)
-        self._start_by += time.monotonic() - began
+        waited = time.monotonic() - began
+        self._start_by += waited
+        self._away_since += waited
         return taken
 
     def _drain(self) -> None:
