@@ -20,6 +20,7 @@ class _Pending:
     finish: Callable[[_core.Handle], list[Any]]
     key: tuple[str, int] | None  # to be refused meanwhile
     news: int  # of `_news`, when it was started
+    succeeded: bool  # already when it was started: its caller waited
     polled: bool = False
 
 
@@ -49,10 +50,11 @@ def start(
     Raises:
         ValueError: An operation in flight has this name.
     """
-    key = None if request.waits else request.key
+    waits = request.waits
+    key = None if waits else request.key
     if key is not None:
         _require_unused(engine, key)
-    number = follow(engine, engine.submit(request, keep), finish, key)
+    number = follow(engine, engine.submit(request, keep), finish, key, waits)
     if key is not None:
         _by_key[key] = number
     return number
@@ -63,10 +65,11 @@ def follow(
     handle: _core.Handle,
     finish: Callable[[_core.Handle], list[Any]],
     key: tuple[str, int] | None = None,
+    succeeded: bool = False,
 ) -> int:
     """Return a new handle for what has been started already; arguments as `start`."""
     number = next(_numbers)
-    _pending[number] = _Pending(engine, handle, finish, key, _news)
+    _pending[number] = _Pending(engine, handle, finish, key, _news, succeeded)
     return number
 
 
@@ -126,8 +129,9 @@ def results(handle: int) -> list[Any]:
     """Do what `synchronize` does, but leave the handle usable until `forget`."""
     pending = _find(handle)
     done = pending.handle
-    pending.engine.wait(done)
-    done.check()
+    if not pending.succeeded:
+        pending.engine.wait(done)
+        done.check()
     return pending.finish(done)
 
 
@@ -135,7 +139,7 @@ def forget(handle: int) -> None:
     """Use up the handle, if its operation is done."""
     global _news
     pending = _pending.get(handle)
-    if pending is None or not pending.handle.done():
+    if pending is None or not (pending.succeeded or pending.handle.done()):
         return
     _news += 1
     if pending.key is not None and _by_key.get(pending.key) == handle:
