@@ -14,7 +14,7 @@ import pytest
 from tests import needs
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-READS = ("benchmarks/",)
+READS = ("benchmarks/", "python/sirtaki/observe/")
 
 needs.package("torch")
 

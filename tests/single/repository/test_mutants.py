@@ -15,7 +15,7 @@ from tools.mutants.package_copy import PackageCopy
 from tools.mutants.python_faults import mutants_of
 from tools.mutants.suites import LAUNCH, PARTS, SINGLE, matched
 
-READS = ("tools/mutants/",)
+READS = ("tools/mutants/", "python/")
 
 CORE_TEST = """
 from sirtaki.core.operations import reduce_ops

@@ -20,7 +20,7 @@ class _Pending:
     finish: Callable[[_core.Handle], list[Any]]
     key: tuple[str, int] | None  # to be refused meanwhile
     news: int  # of `_news`, when it was started
-    succeeded: bool  # already when it was started: its caller waited
+    succeeded: bool  # `start` has waited for it
     polled: bool = False
 
 
@@ -67,7 +67,10 @@ def follow(
     key: tuple[str, int] | None = None,
     succeeded: bool = False,
 ) -> int:
-    """Return a new handle for what has been started already; arguments as `start`."""
+    """Return a new handle for what has been started already; arguments as `start`.
+
+    succeeded: Whether it is done, without an error.
+    """
     number = next(_numbers)
     _pending[number] = _Pending(engine, handle, finish, key, _news, succeeded)
     return number
