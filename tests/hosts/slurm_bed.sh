@@ -60,8 +60,9 @@ SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_interval=1,sched_min
 SlurmdParameters=config_overrides
 PropagateResourceLimits=NONE
 ReturnToService=2
+JobRequeue=0
 SlurmctldTimeout=10
-SlurmdTimeout=10
+SlurmdTimeout=20
 KillWait=10
 InactiveLimit=0
 StateSaveLocation=$folder/state

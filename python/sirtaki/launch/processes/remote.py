@@ -113,6 +113,7 @@ class RemoteProcesses:
         self._started = False
         self._ending = False
         self._over = False
+        self._lost = False
 
     def connect(self) -> None:
         """Open the way to the agent. Raises LaunchError."""
@@ -210,7 +211,7 @@ class RemoteProcesses:
         """Hang up, which ends what still runs there, and wait for what has started the agent."""
         self._hang_up()
         if self._writer is not None:
-            self._channel.close(patiently=self._ready)
+            self._channel.close(patiently=self._ready and not self._lost)
             self._writer.join()
         if self._socket is not None:
             self._socket.close()
@@ -323,6 +324,7 @@ class RemoteProcesses:
             return []
         if not self._started:
             return self._give_up(how)
+        self._lost = True
         self._finish()
         return [Event("lost", text=how), Event("done")]
 

@@ -28,6 +28,8 @@ _READ_BYTES = 1 << 16
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 _CANCEL_SECONDS = 1.0
+# How long ranks may still say themselves that they have lost those of a host.
+_LOST_SECONDS = 0.5
 ABSENT_SECONDS = 2.0
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
@@ -283,13 +285,12 @@ class Supervisor:
             self._start_by = min(self._start_by, soon)
         elif event.kind == "cancelled":
             if not self._ending:
-                self._broken = JobError(
-                    f"host {host.host} was told to end by {signal_name(event.code)}: the job was "
-                    "cancelled, its time was over, or a host of it failed"
-                )
                 # The others are being told too, and are to have that once.
-                self._ending = True
-                self._end_at = time.monotonic() + _CANCEL_SECONDS
+                self._break_off_after(
+                    _CANCEL_SECONDS,
+                    f"host {host.host} was told to end by {signal_name(event.code)}: the job was "
+                    "cancelled, its time was over, or a host of it failed",
+                )
         else:
             ranks = [process.id for process in host.planned]
             self._running -= set(ranks)
@@ -403,7 +404,7 @@ class Supervisor:
         elif ends_already:
             self._report(verdict.symptom)
         else:
-            self._break_off(str(reason))
+            self._break_off_after(_LOST_SECONDS, str(reason))
 
     def _take_signal(self) -> None:
         """Obey one signal, if there still is one: who waited to write may have taken it before.
@@ -448,6 +449,13 @@ class Supervisor:
         self._broken = self._broken or JobError(message, exit_code)
         self._starting.clear()
         self._end(signal.SIGTERM)
+
+    def _break_off_after(self, seconds: float, message: str) -> None:
+        """End the job soon; until then ranks may still say what they have seen themselves."""
+        self._broken = self._broken or JobError(message)
+        self._starting.clear()
+        self._ending = True
+        self._end_at = time.monotonic() + seconds
 
     def _pass_on(self, number: int) -> bool:
         """Send a signal to the ranks; False when none runs yet."""

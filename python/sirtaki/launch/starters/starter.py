@@ -12,6 +12,8 @@ from pathlib import Path
 _BOUND = Path(__file__).with_name("bound.py")
 # How long it may go on when every agent has ended by itself.
 _ENDING_SECONDS = 20.0
+# The same when the agent of some host is not to be waited for: the host may be gone.
+_CUT_SECONDS = 0.5
 # How long what agents have said last may be on its way when it has ended.
 _LAST_WORDS_SECONDS = 2.0
 
@@ -30,6 +32,7 @@ class Starter(threading.Thread):
         self._environ = dict(environ)
         self._hosts = hosts
         self._held = len(hosts)
+        self._ending_seconds = _ENDING_SECONDS
         self._process: subprocess.Popen[bytes] | None = None
         self._over = threading.Event()
         self.code: int | None = None
@@ -68,8 +71,9 @@ class Starter(threading.Thread):
             return
         if not patiently:
             self._process.terminate()
+            self._ending_seconds = _CUT_SECONDS
         if self._held == 0:
             self._over.set()
-            self.join(_ENDING_SECONDS)
+            self.join(self._ending_seconds)
             self._process.kill()
             self.join()
