@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from sirtaki import _core
 from sirtaki.backends import mpi
 from sirtaki.core.config import Config, Topology
-from sirtaki.core.world import memory, registration, shared_heap, state
+from sirtaki.core.world import elastic, memory, registration, shared_heap, state
 from sirtaki.core.world.links import Links
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.core.world.world import Entered, World, meet, start_mpi
@@ -58,6 +58,9 @@ def init(
     if comm is not None and placement is not None:
         raise ValueError("init() takes comm or placement, not both")
     config = Config.from_env(placement=placement)
+    if config.elastic and config.rendezvous and comm is None and placement is None:
+        placement = elastic.next_placement(config)
+        config = Config.from_env(placement=placement)
     wanted, topology = _wanted(comm, config)
     dynamic = config.dynamic_process_sets or process_sets == "dynamic"
     if isinstance(process_sets, str) and process_sets != "dynamic":

@@ -1,0 +1,113 @@
+"""This process in an elastic job: the places that its driver gives it, and what the driver says."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable
+
+from sirtaki.core.config import Config
+from sirtaki.rendezvous.stores.store import open_store
+from sirtaki.rendezvous.trust.secret import read_secret
+from sirtaki.rendezvous.world.elastic import Applicant, Place, placement_of
+from sirtaki.rendezvous.world.placement import Placement
+
+_REACH_SECONDS = 30.0
+OnUpdate = Callable[[float, int], None]
+
+
+class _Process:
+    """What this process remembers between worlds."""
+
+    applicant: Applicant | None = None
+    secret: bytes | None = None
+    listener: OnUpdate | None = None
+    # Epochs whose updates a thread waits for.
+    awaited: int = -1
+
+
+def next_placement(config: Config) -> Placement:
+    """Ask the driver for this process's place in the next world, and wait for it.
+
+    Raises:
+        SystemExit: There is no place for this process.
+        ConnectionError: The driver is gone.
+    """
+    place = _applicant(config).ask()
+    if place.leaves:
+        print("sirtaki: the new world has no place for this process, which ends", file=sys.stderr)
+        sys.exit(0)
+    _listen(place.epoch)
+    return placement_of(place, config.rendezvous, _Process.secret)
+
+
+def _applicant(config: Config) -> Applicant:
+    if _Process.applicant is None:
+        _Process.secret = read_secret(config.secret_file) if config.secret_file else None
+        store = open_store(config.rendezvous, _REACH_SECONDS, _Process.secret)
+        _Process.applicant = Applicant(store, config.process_id)
+    return _Process.applicant
+
+
+def current_place() -> Place:
+    """Return this process's place in its elastic job.
+
+    Raises:
+        ValueError: It is in none.
+    """
+    if _Process.applicant is None:
+        raise ValueError("this process is in no elastic job: start it with horovodrun --min-np")
+    return _Process.applicant.place
+
+
+def is_elastic() -> bool:
+    """Tell whether a driver gives this process its places."""
+    return _Process.applicant is not None
+
+
+def has_newcomers() -> bool:
+    """Tell whether some members of the world have been in none before."""
+    return is_elastic() and current_place().fresh > 0
+
+
+def listen(on_update: OnUpdate | None) -> None:
+    """Call a function when hosts have come or gone.
+
+    Args:
+        on_update: Called in a thread of its own with the time (``time.time()``) and the bits of
+            what happened: 1 for hosts that have gone, 2 for hosts that have come. None: nothing.
+    """
+    _Process.listener = on_update
+    if is_elastic():
+        _listen(current_place().epoch)
+
+
+def _listen(epoch: int) -> None:
+    """Await the update of a world; rank 0 alone does, and tells the others at a commit."""
+    listens = _Process.listener is not None and current_place().topology.rank == 0
+    if listens and _Process.awaited != epoch:
+        _Process.awaited = epoch
+        threading.Thread(
+            target=_await_update, args=(epoch,), name="sirtaki host updates", daemon=True
+        ).start()
+
+
+def _await_update(epoch: int) -> None:
+    assert _Process.applicant is not None
+    with contextlib.suppress(OSError, ValueError):
+        update = _Process.applicant.await_update(epoch)
+        if _Process.listener is not None and current_place().epoch == epoch:
+            _Process.listener(update.timestamp, update.result)
+
+
+def report(error: BaseException, step: int) -> None:
+    """Tell the driver what the training function of this process has raised.
+
+    Args:
+        error: What was raised.
+        step: How many commits the state had made.
+    """
+    if _Process.applicant is not None:
+        with contextlib.suppress(OSError):
+            _Process.applicant.report(f"{type(error).__name__}: {error}".partition("\n")[0], step)
