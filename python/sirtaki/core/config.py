@@ -74,7 +74,7 @@ class Config:
     timeline_mark_cycles: bool = False
     dynamic_process_sets: bool = False
     elastic: bool = False
-    process_id: int = 0
+    process_id: int = -1
     log_level: int = _LOG_LEVELS.index("warning")
     log_time: bool = True
     autotune: Autotune = field(default_factory=Autotune)
@@ -140,7 +140,7 @@ class Config:
             timeline_mark_cycles=env.flag("TIMELINE_MARK_CYCLES"),
             dynamic_process_sets=env.flag("DYNAMIC_PROCESS_SETS"),
             elastic=env.flag("ELASTIC"),
-            process_id=env.integer("PROCESS", 0),
+            process_id=env.integer("PROCESS", -1),
             log_level=env.choice("LOG_LEVEL", _LOG_LEVELS, "warning"),
             log_time=not env.flag("LOG_HIDE_TIME"),
             autotune=_read_autotune(env),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sirtaki.launch import task
+from sirtaki.launch.elastic.settings import elastic_settings
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.settings import (
     MpiArguments,
@@ -23,7 +24,6 @@ from sirtaki.launch.flags.settings import (
     mpi_arguments,
     network_variables,
     place,
-    refuse_elastic,
     resolve_start_timeout,
 )
 from sirtaki.launch.job import run_job
@@ -102,8 +102,11 @@ def run(
         raise LaunchError("give hosts or hostfile, not both")
     if use_gloo and use_mpi:
         raise LaunchError("give use_gloo or use_mpi, not both")
-    refuse_elastic(
+    elastic = elastic_settings(
         {
+            "num_proc": num_proc,
+            "hosts": hosts,
+            "hostfile": hostfile,
             "min_num_proc": min_num_proc,
             "max_num_proc": max_num_proc,
             "slots": slots,
@@ -112,6 +115,10 @@ def run(
             "host_discovery_script": host_discovery_script,
         }
     )
+    if elastic is not None:
+        raise LaunchError(
+            "run() starts a fixed number of processes: min_num_proc is for horovodrun"
+        )
     interfaces = [names for names in (network_interface, network_interfaces) if names]
     find_hosts = _where_mpirun_starts if use_mpi else _where_we_start
     settings = _settings(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import sirtaki
 from sirtaki.interface import HOROVOD_VERSION
+from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
@@ -64,6 +65,8 @@ def run_parsed(args: argparse.Namespace, prog: str) -> int:
         return mpi.run(settings, os.environ)
     if allocation is None and (args.mpi_args or args.binding_args):
         _say(f"{prog}: --mpi-args and --binding-args have no effect here")
+    if settings.elastic is not None:
+        return _launch_elastic(settings, settings.elastic)
     if settings.dry_run:
         _show("\n".join(describe(settings, os.environ)))
         return 0
@@ -90,6 +93,18 @@ def _launch(settings: Settings) -> int:
     job = Job(settings)
     with SignalWatch() as signals, job.server:
         outcome = run_job(job, sys.stdout, sys.stderr, signals)
+    return _exit_code(outcome, settings)
+
+
+def _launch_elastic(settings: Settings, elastic: Elastic) -> int:
+    # Here, because other jobs start faster without it.
+    from sirtaki.launch.elastic.job import describe_elastic, run_elastic
+
+    if settings.dry_run:
+        _show("\n".join(describe_elastic(settings, elastic)))
+        return 0
+    with SignalWatch() as signals:
+        outcome = run_elastic(settings, elastic, sys.stdout, sys.stderr, signals)
     return _exit_code(outcome, settings)
 
 

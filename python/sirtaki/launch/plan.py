@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     JobServer: TypeAlias = UnixStoreServer | TcpStoreServer
 
-_SECRET_BYTES = 32
+SECRET_BYTES = 32
 _LOOPBACK = "127.0.0.1"
 
 
@@ -56,18 +56,23 @@ class HostPlan:
 def plan_hosts(settings: Settings) -> list[HostPlan]:
     """Say what is to be started where, hosts in the order of their ranks. Raises LaunchError."""
     plans = []
-    key = settings.ssh.identity_file
     for host, slots in settings.by_host().items():
         if settings.allocation is not None:
             plans.append(HostPlan(host, slots, settings.allocation.starter))
-        elif is_local(host):
-            plans.append(HostPlan(host, slots))
-        elif key is not None and not Path(key).is_file():
-            raise LaunchError(f"the key for ssh, {key!r}, is not a file here")
         else:
-            argv = ssh_command(settings.ssh, host, settings.start_timeout)
-            plans.append(HostPlan(host, slots, "ssh", argv))
+            plans.append(plan_host(settings, host, slots))
     return plans
+
+
+def plan_host(settings: Settings, host: str, slots: Sequence[Slot]) -> HostPlan:
+    """Say how processes are started on a host outside of allocations. Raises LaunchError."""
+    key = settings.ssh.identity_file
+    if is_local(host):
+        return HostPlan(host, list(slots))
+    if key is not None and not Path(key).is_file():
+        raise LaunchError(f"the key for ssh, {key!r}, is not a file here")
+    argv = ssh_command(settings.ssh, host, settings.start_timeout)
+    return HostPlan(host, list(slots), "ssh", argv)
 
 
 def store_addresses(settings: Settings, plans: Sequence[HostPlan]) -> list[str]:
@@ -96,6 +101,51 @@ def master_address(settings: Settings, first: HostPlan, addresses: Sequence[str]
     return min(addresses, key=lambda address: ":" in address, default=_LOOPBACK)
 
 
+def make_server(settings: Settings, addresses: list[str], secret: bytes) -> JobServer:
+    """Make the store of a job, at these addresses of this machine. Raises LaunchError."""
+    if not addresses:
+        return UnixStoreServer()
+    # Here, because a job on one host starts faster without it.
+    from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
+
+    try:
+        return TcpStoreServer(addresses, secret, tls=uses_tls(settings, os.environ))
+    except OSError as error:
+        raise LaunchError(
+            f"cannot listen on {', '.join(addresses)} for the ranks of other hosts: {error}"
+        ) from None
+
+
+def host_processes(
+    settings: Settings, plan: HostPlan, planned: Sequence[Process], job: HostJob
+) -> HostProcesses:
+    """Return what starts processes on a host, here or by ssh. job: see `host_job`."""
+    if plan.argv is None:
+        return LocalProcesses(plan.host, planned, job)
+    channel = ProgramChannel(plan.argv, partial(explain_end, settings.ssh))
+    return RemoteProcesses(plan.host, planned, channel, job)
+
+
+def host_job(
+    settings: Settings, secret: bytes, plan: HostPlan, places: int, environ: Mapping[str, str]
+) -> HostJob:
+    """Describe what processes of a host, here or reached by ssh, have in common.
+
+    places: how many share its cores. environ: what we have ourselves.
+    """
+    variables = {**settings.variables, **settings.forwarded}
+    complete = base_environment if plan.argv is None else sent_environment
+    return HostJob(
+        command=settings.command,
+        environment=complete(environ, variables),
+        folder=working_folder(os.environ),
+        places=places,
+        secret=secret,
+        grace=settings.grace,
+        bind_to=settings.bind_to,
+    )
+
+
 class Job:
     """What the ranks of one run have in common: the hosts, the secret, the store.
 
@@ -105,25 +155,12 @@ class Job:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.plans = plan_hosts(settings)
-        self.secret = secrets.token_bytes(_SECRET_BYTES)
+        self.secret = secrets.token_bytes(SECRET_BYTES)
         self._addresses = store_addresses(settings, self.plans)
         self._master = master_address(settings, self.plans[0], self._addresses)
-        self.server = self._make_server(self._addresses)
-
-    def _make_server(self, addresses: list[str]) -> JobServer:
-        if not addresses:
-            return UnixStoreServer()
-        # Here, because a job on one host starts faster without it.
-        from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
-
-        try:
-            server = TcpStoreServer(addresses, self.secret, tls=uses_tls(self.settings, os.environ))
-        except OSError as error:
-            raise LaunchError(
-                f"cannot listen on {', '.join(addresses)} for the ranks of other hosts: {error}"
-            ) from None
-        server.put(LAUNCHED_HOSTS_KEY, launched_hosts(self.settings))
-        return server
+        self.server = make_server(settings, self._addresses, self.secret)
+        if self._addresses:
+            self.server.put(LAUNCHED_HOSTS_KEY, launched_hosts(settings))
 
     @contextlib.contextmanager
     def hosts(self, environ: Mapping[str, str]) -> Iterator[list[HostProcesses]]:
@@ -147,20 +184,14 @@ class Job:
             for plan, channel in zip(self.plans, channels, strict=True):
                 cpus, gpus = scheduler.cpus_and_gpus(allocation, plan.host, environ)
                 own = [scheduler.variables_of_rank(allocation, s, by_host) for s in plan.slots]
-                job = replace(self._host_job(plan, variables), cpus=cpus, gpus=gpus)
+                job = host_job(settings, self.secret, plan, len(plan.slots), environ)
+                job = replace(job, environment=variables, cpus=cpus, gpus=gpus)
                 hosts.append(RemoteProcesses(plan.host, self._planned(plan, own), channel, job))
             yield hosts
 
     def _processes(self, plan: HostPlan, environ: Mapping[str, str]) -> HostProcesses:
-        settings = self.settings
-        variables = {**settings.variables, **settings.forwarded}
-        planned = self._planned(plan)
-        if plan.argv is None:
-            job = self._host_job(plan, base_environment(environ, variables))
-            return LocalProcesses(plan.host, planned, job)
-        channel = ProgramChannel(plan.argv, partial(explain_end, settings.ssh))
-        job = self._host_job(plan, sent_environment(environ, variables))
-        return RemoteProcesses(plan.host, planned, channel, job)
+        job = host_job(self.settings, self.secret, plan, len(plan.slots), environ)
+        return host_processes(self.settings, plan, self._planned(plan), job)
 
     def _planned(
         self, plan: HostPlan, more: Sequence[Mapping[str, str]] | None = None
@@ -176,18 +207,6 @@ class Job:
             )
             for slot in plan.slots
         ]
-
-    def _host_job(self, plan: HostPlan, environment: Mapping[str, str]) -> HostJob:
-        settings = self.settings
-        return HostJob(
-            command=settings.command,
-            environment=environment,
-            folder=working_folder(os.environ),
-            places=len(plan.slots),
-            secret=self.secret,
-            grace=settings.grace,
-            bind_to=settings.bind_to,
-        )
 
 
 def _shares(plan: HostPlan, settings: Settings) -> list[str]:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from sirtaki import _core
 from sirtaki.backends import mpi
+from sirtaki.core import elastic
 from sirtaki.core.config import Config, Topology
-from sirtaki.core.world import elastic, memory, registration, shared_heap, state
+from sirtaki.core.world import memory, registration, shared_heap, state
 from sirtaki.core.world.links import Links
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.core.world.world import Entered, World, meet, start_mpi
@@ -58,7 +59,7 @@ def init(
     if comm is not None and placement is not None:
         raise ValueError("init() takes comm or placement, not both")
     config = Config.from_env(placement=placement)
-    if config.elastic and config.rendezvous and comm is None and placement is None:
+    if config.process_id >= 0 and comm is None and placement is None:
         placement = elastic.next_placement(config)
         config = Config.from_env(placement=placement)
     wanted, topology = _wanted(comm, config)

@@ -247,16 +247,50 @@ def _add_timestamps(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_elastic(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("elastic training (in a later version)")
-    group.add_argument("--min-np", "--min-num-proc", dest="min_num_proc", type=positive)
-    group.add_argument("--max-np", "--max-num-proc", dest="max_num_proc", type=positive)
-    group.add_argument("--slots-per-host", dest="slots", type=positive)
-    group.add_argument("--elastic-timeout", type=number, metavar="SECONDS")
-    group.add_argument("--reset-limit", type=positive)
+    group = parser.add_argument_group("elastic training: lost processes are replaced")
+    group.add_argument(
+        "--min-np",
+        "--min-num-proc",
+        dest="min_num_proc",
+        type=positive,
+        help="go on as long as so many processes are left (default: NUM_PROC)",
+    )
+    group.add_argument(
+        "--max-np",
+        "--max-num-proc",
+        dest="max_num_proc",
+        type=positive,
+        help="start no more than so many where hosts have slots (default: NUM_PROC)",
+    )
+    group.add_argument(
+        "--spares",
+        type=number,
+        metavar="N",
+        help="keep so many more processes that wait to take a lost place (default: 0)",
+    )
+    group.add_argument(
+        "--slots-per-host",
+        dest="slots",
+        type=positive,
+        help="slots of a host that the discovery script prints without a number (default: 1)",
+    )
+    group.add_argument(
+        "--elastic-timeout",
+        type=positive,
+        metavar="SECONDS",
+        help="end the job when fewer than --min-np processes are ready for so long (default: 600)",
+    )
+    group.add_argument(
+        "--reset-limit",
+        type=positive,
+        help="end the job when more new worlds than that were made (default: no limit)",
+    )
     group.add_argument(
         "--blacklist-cooldown-range",
         dest="cooldown_range",
         type=number,
         nargs=2,
         metavar=("MIN", "MAX"),
+        help="seconds that a host takes no process after a failure; they double with each failure "
+        "(default: 1 60)",
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sirtaki.launch.cores.shared_heap import VARIABLE as SHARED_HEAP
 from sirtaki.launch.cores.shares import cpu_lists
+from sirtaki.launch.elastic.settings import Elastic, elastic_settings
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.options import KNOBS, LOG_TIME, SWITCHES, decimal
 from sirtaki.launch.hosts.environment import forwarded_variables, take_assignments
@@ -20,15 +21,6 @@ from sirtaki.launch.starters.ssh import Ssh
 
 DEFAULT_START_TIMEOUT = 30.0
 DEFAULT_GRACE = 5.0
-_ELASTIC = {
-    "host_discovery_script": "--host-discovery-script",
-    "min_num_proc": "--min-np",
-    "max_num_proc": "--max-np",
-    "slots": "--slots-per-host",
-    "elastic_timeout": "--elastic-timeout",
-    "reset_limit": "--reset-limit",
-    "cooldown_range": "--blacklist-cooldown-range",
-}
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,7 @@ class Settings:
     bind_to: as --bind-to says, None when it was not given. start_timeout, grace: seconds.
     output_directory, tee: where copies of the output go. dry_run: only say what would be done. mpi:
     mpirun starts the job. allocation: of the scheduler whose program starts agents on the hosts,
-    None where ssh does.
+    None where ssh does. elastic: how a job goes on whose processes come and go, which has no slots.
     """
 
     slots: list[Slot]
@@ -69,6 +61,7 @@ class Settings:
     dry_run: bool = False
     mpi: MpiArguments | None = None
     allocation: Allocation | None = None
+    elastic: Elastic | None = None
 
     def by_host(self) -> dict[str, list[Slot]]:
         """The slots of each host, hosts in the order of their ranks."""
@@ -100,7 +93,13 @@ def make_settings(
     values = vars(args)
     if allocation is not None and args.controller == "jsrun":
         values = {**values, "controller": None}
-    refuse_elastic(values)
+    elastic = elastic_settings(values)
+    if elastic is not None and allocation is not None:
+        raise LaunchError(
+            f"this is a job of {allocation.scheduler}, whose {allocation.starter} starts a fixed "
+            "number of processes: name the hosts of an elastic job (-H, --hostfile or "
+            "--host-discovery-script), which are reached by ssh"
+        )
     mpi = mpi_arguments(values)
     command = list(args.command)
     if command[:1] == ["--"]:
@@ -115,7 +114,7 @@ def make_settings(
     variables.update(network_variables(interfaces, args.tcp, args.tls))
     if args.start_timeout is not None:
         variables["HOROVOD_START_TIMEOUT"] = f"{args.start_timeout:g}"
-    slots = place(args.num_proc, args.hosts, args.hostfile, allocation)
+    slots = [] if elastic else place(args.num_proc, args.hosts, args.hostfile, allocation)
     return Settings(
         slots=slots,
         command=command,
@@ -133,6 +132,7 @@ def make_settings(
         dry_run=args.dry_run,
         mpi=mpi,
         allocation=allocation,
+        elastic=elastic,
     )
 
 
@@ -168,7 +168,7 @@ def _binding(given: str | None, slots: Sequence[Slot], mpi: MpiArguments | None)
             "--binding-args"
         )
     lists = len(cpu_lists(given))
-    most = max(slot.local_size for slot in slots)
+    most = max((slot.local_size for slot in slots), default=lists)
     if lists not in (0, most):
         raise LaunchError(
             f"--bind-to {given}: {lists} list(s) of CPUs for up to {most} rank(s) a host; give one "
@@ -269,19 +269,3 @@ def resolve_start_timeout(given: float | None, environ: Mapping[str, str]) -> fl
         return decimal(text)
     except argparse.ArgumentTypeError as error:
         raise LaunchError(f"{name}: {error}") from None
-
-
-def refuse_elastic(values: Mapping[str, object]) -> None:
-    """Raise LaunchError when something about elastic training is asked for."""
-    low, high = values.get("min_num_proc"), values.get("max_num_proc")
-    if isinstance(low, int) and isinstance(high, int) and low > high:
-        raise LaunchError(f"--min-np {low} is more than --max-np {high}")
-    cooldown = values.get("cooldown_range")
-    if isinstance(cooldown, (list, tuple)) and not 0 < cooldown[0] <= cooldown[1]:
-        raise LaunchError("--blacklist-cooldown-range: expected 0 < MIN <= MAX")
-    asked = [flag for dest, flag in _ELASTIC.items() if values.get(dest) is not None]
-    if asked:
-        raise LaunchError(
-            f"{', '.join(asked)}: elastic training needs a later version; "
-            "this one runs a fixed number of processes"
-        )

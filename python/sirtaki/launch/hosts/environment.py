@@ -20,6 +20,8 @@ _PLACE = (
     "HOSTNAME",
     "RENDEZVOUS",
     "SECRET_FILE",
+    "PROCESS",
+    "ELASTIC",
 )
 _OVERRIDING_PREFIX = "SIRTAKI_"
 # What a rank on another host gets of our environment, so that all ranks compute alike: settings of

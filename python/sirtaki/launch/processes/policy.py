@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sirtaki.launch.errors import JobError
+from sirtaki.launch.processes.events import HostProcesses, Process
 from sirtaki.launch.processes.outcome import Failure, failure_of
 
 
@@ -21,17 +22,63 @@ class Verdict:
     reason: Failure | JobError
 
 
-class Policy(Protocol):
-    """Decides; the supervisor sees and carries out. None: the job goes on."""
+class Crew(Protocol):
+    """What a policy can have done while a job runs."""
+
+    def add(self, host: HostProcesses) -> None:
+        """Reach one more host; the policy is told when it is ready. Raises LaunchError."""
+
+    def launch(self, host: HostProcesses, processes: Sequence[Process]) -> None:
+        """Start processes on a host that is ready."""
+
+    def finish(self) -> None:
+        """End what still runs of a job that has done its work."""
+
+
+class Policy:
+    """Decides; the supervisor sees and carries out. None: the job goes on.
+
+    This one lets everything go on, and adds no host.
+    """
+
+    def begin(self, crew: Crew) -> int | None:
+        """The job begins. Returns a descriptor that is readable when `look` is to be called."""
+        return None
+
+    def ready(self, host: HostProcesses) -> None:
+        """A host that was added can take processes."""
+
+    def refused(self, host: str, why: str) -> Verdict | None:
+        """A host that was added cannot be reached or cannot take the job."""
+        return None
 
     def ended(self, rank: int, host: str, code: int) -> Verdict | None:
         """A process has ended by itself; code as in `Event`."""
+        return None
 
     def lost(self, host: str, ranks: Sequence[int], how: str) -> Verdict | None:
         """A host with these ranks is lost."""
+        return None
+
+    def gone(self, host: HostProcesses) -> Verdict | None:
+        """Nothing is left of the job on a host that was added."""
+        return None
+
+    def deadline(self) -> float | None:
+        """When (time.monotonic()) `look` is to be called at the latest."""
+        return None
+
+    def look(self) -> Verdict | None:
+        """Time has passed, or the descriptor is readable."""
+        return None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the job goes on while no host has processes of it."""
+        return False
 
 
-class FirstFailureEnds:
+class FirstFailureEnds(Policy):
     """The first process that ends badly ends the job, and so does the loss of a host."""
 
     def ended(self, rank: int, host: str, code: int) -> Verdict | None:

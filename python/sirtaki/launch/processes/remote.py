@@ -133,6 +133,7 @@ class RemoteProcesses:
         if not self._started:
             self._started = True
             self._send(pack_job(self._job))
+        self._ranks |= {process.id for process in processes}
         self._send(pack_start(processes))
 
     def channels(self) -> list[int]:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
 from sirtaki.launch.output.destination import Waiter
-from sirtaki.launch.output.first_error import PATIENCE_SECONDS, Errors
-from sirtaki.launch.output.output import Outputs, RankStream
+from sirtaki.launch.output.first_error import Errors
+from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.output.progress import Progress
-from sirtaki.launch.processes.events import Event, HostProcesses
-from sirtaki.launch.processes.frames import PING_SECONDS, STREAMS
+from sirtaki.launch.output.streams import Streams
+from sirtaki.launch.processes.events import Event, HostProcesses, Process
+from sirtaki.launch.processes.frames import PING_SECONDS
 from sirtaki.launch.processes.outcome import PASSED_ON, Failure, Outcome, signal_name
 from sirtaki.launch.processes.policy import FirstFailureEnds, Policy, Verdict
 from sirtaki.launch.processes.signals import SignalWatch
 
-_READ_BYTES = 1 << 16
 # How long other hosts may still say why they cannot take the job once one has.
 _LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
@@ -55,7 +52,9 @@ class Supervisor:
         policy: Policy | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self._hosts = hosts
+        self._hosts = list(hosts)
+        # Those of them that the policy has added.
+        self._added: set[HostProcesses] = set()
         self._policy = policy or FirstFailureEnds()
         self._outputs = outputs
         self._progress = progress or Progress()
@@ -77,11 +76,10 @@ class Supervisor:
         self._failed: list[int] = []
         self._asked: list[int] = []
         self._errors = outputs.errors or Errors()
-        self._held: dict[RankStream, float] = {}
         self._running: set[int] = set()
         self._open: dict[HostProcesses, list[int]] = {}
-        self._streams: dict[tuple[int, str], RankStream] = {}
         self._selector = selectors.DefaultSelector()
+        self._streams = Streams(outputs, self._selector, self._progress, self._fail_to_write)
         self._outcome = Outcome()
         self._broken: LaunchError | None = None
         self._ending = False
@@ -101,7 +99,7 @@ class Supervisor:
                     self._signals.reader, selectors.EVENT_READ, self._take_signal
                 )
             self._connect()
-            while self._open:
+            while self._open or (self._policy.goes_on and not self._ending):
                 patience = self._patience()
                 began = time.monotonic()
                 ready = self._selector.select(patience)
@@ -111,7 +109,7 @@ class Supervisor:
                     key.data()
                 self._come_back()
                 self._check_time()
-            self._drain()
+            self._streams.drain()
             self._outcome.first_error = self._errors.first(self._failed, self._asked)
         except KeyboardInterrupt:
             # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
@@ -121,7 +119,8 @@ class Supervisor:
             self._progress.end()
             for host in self._hosts:
                 healthy = host.close() and healthy
-            self._close_streams()
+            self._streams.close()
+            self._selector.close()
         if self._broken is not None:
             raise self._broken
         if not healthy and self._outcome == Outcome():
@@ -148,9 +147,45 @@ class Supervisor:
                 self._watch(host)
         self._name_absent_at = time.monotonic() + ABSENT_SECONDS
         self._start_when_complete()
+        wake = self._policy.begin(self)
+        if wake is not None:
+            self._selector.register(wake, selectors.EVENT_READ, self._ask_policy)
+            self._ask_policy()
+
+    def add(self, host: HostProcesses) -> None:
+        """See `Crew`."""
+        host.connect()
+        self._hosts.append(host)
+        self._added.add(host)
+        if host.channels():
+            self._watch(host)
+        else:
+            self._policy.ready(host)
+
+    def launch(self, host: HostProcesses, processes: Sequence[Process]) -> None:
+        """See `Crew`."""
+        host.start(processes)
+        if host not in self._open:
+            self._watch(host)
+
+    def finish(self) -> None:
+        """See `Crew`."""
+        self._end(signal.SIGTERM)
+
+    def _ask_policy(self) -> None:
+        if not self._ending:
+            self._carry_out(self._policy.look())
+
+    def _dismiss(self, host: HostProcesses) -> None:
+        """Nothing is left on a host that the policy has added."""
+        self._added.remove(host)
+        self._hosts.remove(host)
+        host.close()
+        if not self._ending:
+            self._carry_out(self._policy.gone(host))
 
     def _start_when_complete(self) -> None:
-        if self._absent or self._ending or self._refusals:
+        if self._absent or self._ending or self._refusals or not self._hosts:
             return
         # Rank 0 is on the first of the hosts.
         port = {"MASTER_PORT": str(self._hosts[0].free_port())}
@@ -177,9 +212,9 @@ class Supervisor:
             deadlines.append(self._end_at)
         if self._absent and self._name_absent_at is not None:
             deadlines.append(self._name_absent_at)
-        deadlines += [*self._held.values(), *self._progress.due()]
-        if (due := self._errors.due()) is not None:
-            deadlines.append(due)
+        deadlines += [*self._streams.due(), *self._progress.due()]
+        if not self._ending and (look_at := self._policy.deadline()) is not None:
+            deadlines.append(look_at)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _check_time(self) -> None:
@@ -189,7 +224,7 @@ class Supervisor:
                 self._take_events(host)
         now = time.monotonic()
         self._progress.update([host.host for host in self._absent])
-        self._settle(now)
+        self._streams.settle(now)
         if self._end_at is not None and now >= self._end_at:
             self._end_at = None
             self._end(signal.SIGTERM)
@@ -197,6 +232,8 @@ class Supervisor:
             self._name_absent()
         if self._starting and not self._ending and now > self._start_by:
             self._give_up_start()
+        if (look_at := self._policy.deadline()) is not None and now >= look_at:
+            self._ask_policy()
         if self._ended and self._running and not self._ending and self._some_wait():
             self._break_off(
                 f"rank {self._ended[0]} ended (exit code 0) without joining the others, which wait "
@@ -243,7 +280,9 @@ class Supervisor:
 
     def _take(self, host: HostProcesses, events: Sequence[Event]) -> None:
         for event in events:
-            if event.kind == "ready":
+            if event.kind == "ready" and host in self._added:
+                self._policy.ready(host)
+            elif event.kind == "ready":
                 self._absent.remove(host)
                 self._start_when_complete()
             elif event.kind == "started":
@@ -251,11 +290,9 @@ class Supervisor:
                 self._starting.discard(event.rank)
                 if self._verbose:
                     self._report(f"rank {event.rank} on {host.host}: {event.text}")
-                self._open_output(event)
+                self._streams.open(event)
             elif event.kind == "output":
-                stream = self._streams.get((event.rank, event.stream))
-                if stream is not None:
-                    self._write(stream, event.data)
+                self._streams.write(event.rank, event.stream, event.data)
             elif event.kind == "exited":
                 self._running.discard(event.rank)
                 self._ended.append(event.rank)
@@ -269,6 +306,8 @@ class Supervisor:
             elif event.kind == "done":
                 self._forget_channels(host, set(self._open[host]))
                 del self._open[host]
+                if host in self._added:
+                    self._dismiss(host)
             else:
                 self._take_trouble(host, event)
 
@@ -276,6 +315,9 @@ class Supervisor:
         """The host or a rank on it is no use to the job."""
         if event.kind == "failed":
             self._break_off(f"rank {event.rank} on {host.host}: {event.text}", CANNOT_EXECUTE)
+        elif event.kind == "refused" and host in self._added:
+            if not self._ending:
+                self._carry_out(self._policy.refused(host.host, event.text))
         elif event.kind == "refused":
             self._refusals[host.host] = event
             if host in self._absent:
@@ -296,68 +338,14 @@ class Supervisor:
             self._running -= set(ranks)
             self._carry_out(self._policy.lost(host.host, ranks, event.text))
 
-    def _open_output(self, event: Event) -> None:
-        for name in STREAMS:
-            try:
-                self._streams[event.rank, name] = self._outputs.open(event.rank, name)
-            except LaunchError as error:
-                self._broken = self._broken or error
-                self._end(signal.SIGTERM)
-        for name, descriptor in zip(STREAMS, event.streams, strict=False):
-            stream = self._streams.get((event.rank, name))
-            if stream is None:
-                os.close(descriptor)
-                continue
-            os.set_blocking(descriptor, False)
-            self._selector.register(
-                descriptor, selectors.EVENT_READ, partial(self._forward, descriptor, stream)
-            )
-
-    def _forward(self, descriptor: int, stream: RankStream) -> bool:
-        """Pass on what has been printed; False when there is nothing (yet, or any more)."""
-        try:
-            data = os.read(descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._selector.unregister(descriptor)
-            os.close(descriptor)
-        self._write(stream, data)
-        return bool(data)
-
-    def _write(self, stream: RankStream, data: bytes) -> None:
-        """Show what has been printed; nothing is the end of the stream."""
-        with self._writing():
-            if data:
-                self._progress.end()
-                stream.write(data)
-            else:
-                stream.finish()
-        self._held.pop(stream, None)
-        if stream.holds:
-            self._held[stream] = time.monotonic() + PATIENCE_SECONDS
-
-    def _settle(self, now: float) -> None:
-        """Show what waited for more that did not come."""
-        for stream in [stream for stream, due in self._held.items() if due <= now]:
-            del self._held[stream]
-            with self._writing():
-                stream.release()
-        for sentence in self._errors.say(now):
-            self._report(sentence)
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _fail_to_write(self, error: BrokenPipeError | LaunchError) -> None:
         """End the job when what is written cannot be."""
-        try:
-            yield
-        except BrokenPipeError:
+        if isinstance(error, LaunchError):
+            self._broken = self._broken or error
+        else:
             # Nobody reads us any more: end as a program in a pipe does.
             self._outcome.signal_number = self._outcome.signal_number or signal.SIGPIPE
-            self._end(signal.SIGTERM)
-        except LaunchError as error:
-            self._broken = self._broken or error
-            self._end(signal.SIGTERM)
+        self._end(signal.SIGTERM)
 
     def _wait_to_write(self, descriptor: int) -> bool:
         """Wait until output is taken, without counting that as time that processes need."""
@@ -368,22 +356,6 @@ class Supervisor:
         self._start_by += waited
         self._away_since += waited
         return taken
-
-    def _drain(self) -> None:
-        """Pass on what dead processes left in their pipes."""
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.data, partial):
-                while key.data():
-                    pass
-        for stream in self._streams.values():
-            self._write(stream, b"")
-        self._settle(math.inf)
-
-    def _close_streams(self) -> None:
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.data, partial):
-                os.close(key.data.args[0])
-        self._selector.close()
 
     def _carry_out(self, verdict: Verdict | None) -> None:
         """End the job where the policy says so, unless it ends for another reason already."""

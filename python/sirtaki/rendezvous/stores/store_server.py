@@ -37,6 +37,8 @@ class StoreServer(Server):
         self._waiting: dict[str, list[Peer]] = {}
         self._asked: collections.Counter[str] = collections.Counter()
         self._latest: dict[str, str] = {}
+        # Told, in the thread, of each value that a client sets.
+        self.on_set: Callable[[str, bytes], None] | None = None
 
     def forms_world(self, wanted: Membership) -> bool:
         """Tell whether some members have come to form a world, and others not yet.
@@ -81,6 +83,8 @@ class StoreServer(Server):
         self._note(request)
         if request.kind == wire.SET:
             self._set(request.key, request.value)
+            if self.on_set is not None:
+                self.on_set(request.key, request.value)
             self.answer(peer, wire.pack_answer(b"", peer.seal))
         elif request.key in self._values:
             self.answer(peer, wire.pack_answer(self._values[request.key], peer.seal))

@@ -1,0 +1,1 @@
+"""Jobs whose processes may be lost and replaced while they run."""

@@ -1,0 +1,127 @@
+"""What the flags of elastic training say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.hosts.slots import Host, parse_hosts, read_hostfile
+
+DEFAULT_TIMEOUT = 600.0
+# What a host that failed waits for, in seconds: at first, and at most.
+DEFAULT_COOLDOWN = (1.0, 60.0)
+FLAGS = {
+    "host_discovery_script": "--host-discovery-script",
+    "min_num_proc": "--min-np",
+    "max_num_proc": "--max-np",
+    "slots": "--slots-per-host",
+    "spares": "--spares",
+    "elastic_timeout": "--elastic-timeout",
+    "reset_limit": "--reset-limit",
+    "cooldown_range": "--blacklist-cooldown-range",
+}
+# Those that make a job elastic; the others say how.
+_ENTERING = ("host_discovery_script", "min_num_proc")
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """How an elastic job goes on.
+
+    least, most: processes in a world. first: of the first world. spares: processes that wait beside
+    a full world. timeout: seconds until enough processes are there. reset_limit: how many new
+    worlds there may be after the first, None for any number. cooldown: seconds that a host which
+    failed takes no new process, at first and at most; they double with each failure. script: prints
+    the hosts, "" for those of `hosts` or, where it is given, of `hostfile`, which may change.
+    default_slots: of a host that the script prints without a number.
+    """
+
+    least: int
+    most: int
+    first: int
+    spares: int = 0
+    timeout: float = DEFAULT_TIMEOUT
+    reset_limit: int | None = None
+    cooldown: tuple[float, float] = DEFAULT_COOLDOWN
+    script: str = ""
+    hostfile: str = ""
+    hosts: tuple[Host, ...] = ()
+    default_slots: int = 1
+
+    @property
+    def may_change(self) -> bool:
+        """Whether other hosts may come while the job runs."""
+        return bool(self.script or self.hostfile)
+
+
+def elastic_settings(values: Mapping[str, object]) -> Elastic | None:
+    """Return what the parsed flags say; None for a job of a fixed size. Raises LaunchError."""
+    given = {name: values.get(name) for name in FLAGS}
+    if all(given[name] is None for name in _ENTERING):
+        if asked := [FLAGS[name] for name, value in given.items() if value is not None]:
+            raise LaunchError(
+                f"{', '.join(asked)}: only for elastic jobs, which --min-np or "
+                "--host-discovery-script makes"
+            )
+        return None
+    _require_launcher(values)
+    first = _number(values, "num_proc", None)
+    least = _number(values, "min_num_proc", first)
+    most = _number(values, "max_num_proc", max(first, least))
+    if not least <= most:
+        raise LaunchError(f"--min-np {least} is more than --max-np {most}")
+    if not least <= first <= most:
+        raise LaunchError(f"-np {first} is not between --min-np {least} and --max-np {most}")
+    spares = _number(values, "spares", 0)
+    slots = _number(values, "slots", 1)
+    script, hostfile = str(given["host_discovery_script"] or ""), str(values.get("hostfile") or "")
+    return Elastic(
+        least=least,
+        most=most,
+        first=first,
+        spares=spares,
+        timeout=float(given["elastic_timeout"] or DEFAULT_TIMEOUT),  # type: ignore[arg-type]
+        reset_limit=given["reset_limit"],  # type: ignore[arg-type]
+        cooldown=_cooldown(given["cooldown_range"]),
+        script=script,
+        hostfile="" if script else hostfile,
+        hosts=() if script or hostfile else _hosts(values.get("hosts"), most + spares),
+        default_slots=slots,
+    )
+
+
+def _number(values: Mapping[str, object], name: str, default: int | None) -> int:
+    value = values.get(name)
+    if isinstance(value, int):
+        return value
+    if default is None:
+        raise LaunchError("the number of processes is missing: give -np")
+    return default
+
+
+def _hosts(text: object, most: int) -> tuple[Host, ...]:
+    return tuple(parse_hosts(str(text))) if text else (Host("localhost", most),)
+
+
+def _cooldown(given: object) -> tuple[float, float]:
+    if given is None:
+        return DEFAULT_COOLDOWN
+    assert isinstance(given, (list, tuple))
+    low, high = map(float, given)
+    if not 0 < low <= high:
+        raise LaunchError("--blacklist-cooldown-range: expected 0 < MIN <= MAX")
+    return low, high
+
+
+def _require_launcher(values: Mapping[str, object]) -> None:
+    controller = values.get("controller")
+    if controller in ("mpi", "jsrun"):
+        raise LaunchError(
+            f"--{controller} starts a fixed number of processes: leave it out of an elastic job"
+        )
+
+
+def hosts_in_file(path: str) -> dict[str, int]:
+    """Return the hosts that a file names now, with their slots. Raises LaunchError."""
+    return {host.name: host.slots for host in read_hostfile(path)}

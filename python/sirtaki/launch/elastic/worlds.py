@@ -1,0 +1,118 @@
+"""Which processes form the next world of an elastic job: decisions alone, without processes."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from sirtaki.rendezvous.world.elastic import ADDED, REMOVED, Ready
+
+
+@dataclass
+class Member:
+    """A process that runs. ready: it waits for a place. epoch: of its last world, -1 for none."""
+
+    id: int
+    host: str
+    place: int
+    ready: Ready | None = None
+    epoch: int = -1
+
+
+@dataclass(frozen=True)
+class World:
+    """A new world: its members in the order of their ranks, and who has no place in any."""
+
+    epoch: int
+    members: list[Member]
+    fresh: int
+    leaving: list[Member] = field(default_factory=list)
+
+
+class Worlds:
+    """The processes of a job and its worlds. least, most: members of a world."""
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
+        self.epoch = -1
+        self.alive: dict[int, Member] = {}
+        self._order: list[int] = []
+        self._updated = -1
+
+    def add(self, process_id: int, host: str, place: int) -> None:
+        """A process is started."""
+        self.alive[process_id] = Member(process_id, host, place)
+
+    def take(self, ready: Ready) -> None:
+        """A process waits for a place."""
+        if (member := self.alive.get(ready.id)) is not None:
+            member.ready = ready
+
+    def remove(self, process_id: int) -> Member | None:
+        """A process has ended; returns what it was."""
+        return self.alive.pop(process_id, None)
+
+    @property
+    def current(self) -> list[Member]:
+        """The members of the current world that live, in the order of their ranks."""
+        return [self.alive[number] for number in self._order if number in self.alive]
+
+    @property
+    def newcomers(self) -> list[Member]:
+        """Those who wait for their first place."""
+        return [member for member in self.alive.values() if member.epoch < 0 and member.ready]
+
+    @property
+    def starting(self) -> list[Member]:
+        """Those who have not asked for a place yet."""
+        return [m for m in self.alive.values() if m.epoch < 0 and not m.ready]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether some members of the current world do not wait for another one."""
+        return any(not member.ready for member in self.current)
+
+    def next_world(self, hosts: Container[str], least: int | None = None) -> World | None:
+        """Return the next world, None while there can be none.
+
+        hosts: those that the job may use. least: members that it needs, default those of any world.
+        The survivors of a world keep their order, so rank 0 always has the state.
+        """
+        least = self.least if least is None else least
+        if self.is_running or (self.epoch < 0 and self.starting):
+            return None
+        waiting = [*self.current, *self.newcomers]
+        usable = [member for member in waiting if member.host in hosts]
+        if len(usable) < max(1, least):
+            return None
+        members = usable[: self.most]
+        chosen = {member.id for member in members}
+        self.epoch += 1
+        fresh = sum(member.epoch < 0 for member in members)
+        leaving = [m for m in waiting if m.id not in chosen and m.host not in hosts]
+        world = World(self.epoch, members, fresh, leaving)
+        self._order = [member.id for member in members]
+        return world
+
+    def placed(self, world: World) -> None:
+        """The members of a new world have been told."""
+        for member in world.members:
+            member.epoch, member.ready = world.epoch, None
+
+    def update(self, hosts: Container[str]) -> int:
+        """Return what the members of the running world are to be told, once a world; 0: nothing.
+
+        Newcomers are worth an interruption when they are ready and no other is about to be.
+        """
+        if self._updated == self.epoch or not self.is_running:
+            return 0
+        current = self.current
+        lost = any(member.host not in hosts for member in current)
+        room = len(current) < self.most
+        usable = [member for member in self.newcomers if member.host in hosts]
+        came = bool(usable) and room and not self.starting
+        bits = (REMOVED if lost else 0) | (ADDED if came else 0)
+        if bits:
+            self._updated = self.epoch
+        return bits
