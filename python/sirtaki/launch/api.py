@@ -90,11 +90,13 @@ def run(
     Function, arguments and results travel by cloudpickle, so functions of a script or notebook
     work too. executable: the Python of the workers, default this one. The other arguments are
     those of the flags of `horovodrun`. In a job of Slurm, PBS or LSF the processes start on its
-    hosts. Returns the results in rank order. Raises RuntimeError naming the rank when a worker
-    fails, from the exception that its function raised, or naming the host that cannot be reached or
-    is lost; ValueError for arguments that contradict each other or ask for something this version
-    does not have.
+    hosts. Returns the results in rank order; of an elastic job (min_num_proc or
+    host_discovery_script is given) those of the processes that were there at the end. Raises
+    RuntimeError naming the rank when a worker fails, from the exception that its function raised,
+    or naming the host that cannot be reached or is lost; ValueError for arguments that contradict
+    each other.
     """
+    given = locals()
     num_proc = 1 if (size := _renamed("np", np, "num_proc", num_proc)) is None else size
     min_num_proc = _renamed("min_np", min_np, "min_num_proc", min_num_proc)
     max_num_proc = _renamed("max_np", max_np, "max_num_proc", max_num_proc)
@@ -102,28 +104,14 @@ def run(
         raise LaunchError("give hosts or hostfile, not both")
     if use_gloo and use_mpi:
         raise LaunchError("give use_gloo or use_mpi, not both")
-    elastic = elastic_settings(
-        {
-            "num_proc": num_proc,
-            "hosts": hosts,
-            "hostfile": hostfile,
-            "min_num_proc": min_num_proc,
-            "max_num_proc": max_num_proc,
-            "slots": slots,
-            "reset_limit": reset_limit,
-            "cooldown_range": cooldown_range,
-            "host_discovery_script": host_discovery_script,
-        }
-    )
-    if elastic is not None:
-        raise LaunchError(
-            "run() starts a fixed number of processes: min_num_proc is for horovodrun"
-        )
+    numbers = {"num_proc": num_proc, "min_num_proc": min_num_proc, "max_num_proc": max_num_proc}
+    elastic = elastic_settings({**given, **numbers, "controller": "mpi" if use_mpi else None})
     interfaces = [names for names in (network_interface, network_interfaces) if names]
     find_hosts = _where_mpirun_starts if use_mpi else _where_we_start
+    where = find_hosts(num_proc, hosts, hostfile) if elastic is None else (None, (None, None))
     settings = _settings(
         num_proc,
-        *find_hosts(num_proc, hosts, hostfile),
+        *where,
         interface_names(interfaces),
         Ssh(ssh_port, ssh_identity_file, executable or sys.executable),
         start_timeout,
@@ -132,6 +120,8 @@ def run(
         bool(verbose),
         _mpi(mpi_args, hosts, hostfile) if use_mpi else None,
     )
+    if elastic is not None:
+        return _run_elastic(replace(settings, elastic=elastic, slots=[]), func, args, kwargs or {})
     return _run(settings, func, args, kwargs or {})
 
 
@@ -213,18 +203,53 @@ def _run(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> list[T]:
+    job = Job(settings)
+    with job.server as server:
+        _leave_call(server, job.secret, func, args, kwargs)
+        start = _run_by_launcher if settings.mpi is None else _run_by_mpi
+        return _values(server, start(job), settings)
+
+
+def _leave_call(
+    server: JobServer,
+    secret: bytes,
+    func: Callable[..., T],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Leave what the workers are to call in the job's store."""
     import cloudpickle
 
     path = [str(Path(entry).absolute()) for entry in sys.path]
     surroundings = {"python": sys.version_info[:2], "path": path}
     call = cloudpickle.dumps((func, tuple(args), dict(kwargs)))
-    job = Job(settings)
-    with job.server as server:
-        store = open_store(server.address, _STORE_SECONDS, job.secret)
-        task.put(store, f"{task.PREFIX}/surroundings", json.dumps(surroundings).encode())
-        task.put(store, f"{task.PREFIX}/call", call)
-        start = _run_by_launcher if settings.mpi is None else _run_by_mpi
-        return _values(server, start(job), settings)
+    store = open_store(server.address, _STORE_SECONDS, secret)
+    task.put(store, f"{task.PREFIX}/surroundings", json.dumps(surroundings).encode())
+    task.put(store, f"{task.PREFIX}/call", call)
+
+
+def _run_elastic(
+    settings: Settings,
+    func: Callable[..., T],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> list[T]:
+    """Return what those processes returned that were there at the end, in rank order."""
+    import cloudpickle
+
+    from sirtaki.launch.elastic.job import ElasticJob
+
+    assert settings.elastic is not None
+    with ElasticJob(settings, settings.elastic) as job:
+        _leave_call(job.server, job.secret, func, args, kwargs)
+        job.run(sys.stdout, sys.stderr, signals=None)
+        found = [
+            cloudpickle.loads(data)
+            for number in range(job.started)
+            if (data := task.peek(job.server, f"{task.PREFIX}/result/{number}")) is not None
+        ]
+    returned = [result for result in found if "text" not in result]
+    return [result["value"] for result in sorted(returned, key=lambda result: result["rank"])]
 
 
 def _run_by_launcher(job: Job) -> Failure | str | None:

@@ -98,13 +98,13 @@ def _launch(settings: Settings) -> int:
 
 def _launch_elastic(settings: Settings, elastic: Elastic) -> int:
     # Here, because other jobs start faster without it.
-    from sirtaki.launch.elastic.job import describe_elastic, run_elastic
+    from sirtaki.launch.elastic.job import ElasticJob, describe_elastic
 
     if settings.dry_run:
         _show("\n".join(describe_elastic(settings, elastic)))
         return 0
-    with SignalWatch() as signals:
-        outcome = run_elastic(settings, elastic, sys.stdout, sys.stderr, signals)
+    with SignalWatch() as signals, ElasticJob(settings, elastic) as job:
+        outcome = job.run(sys.stdout, sys.stderr, signals)
     return _exit_code(outcome, settings)
 
 

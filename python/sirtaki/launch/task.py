@@ -61,6 +61,8 @@ def main() -> int:
     except BaseException as error:
         traceback.print_exc()
         result = _failure(error)
+    if (process := os.environ.get("SIRTAKI_PROCESS")) is not None:
+        rank, result["rank"] = int(process), _last_rank()
     put(store, f"{PREFIX}/result/{rank}", _pickled(result, rank))
     return 1 if "text" in result else 0
 
@@ -85,6 +87,14 @@ def _own_rank() -> int:
     if start is None:
         raise RuntimeError("what started this worker does not tell its rank")
     return start.topology.rank
+
+
+def _last_rank() -> int:
+    """The rank of this process in its last world, -1 where its function came to none."""
+    elastic = sys.modules.get("sirtaki.core.elastic")
+    if elastic is None or not elastic.is_elastic():
+        return -1
+    return int(elastic.current_place().topology.rank)
 
 
 def _call(store: Store) -> Any:

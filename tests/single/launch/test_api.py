@@ -215,8 +215,9 @@ def test_run_may_be_called_by_a_worker_of_run() -> None:
         ({"num_proc": 0}, "must be >= 1"),
         ({"num_proc": 2, "hosts": "localhost:1"}, "Requested more processes"),
         ({"hosts": "a b:1"}, "name:slots"),
-        ({"min_num_proc": 1}, "elastic training needs a later version"),
-        ({"host_discovery_script": "s"}, "elastic training needs a later version"),
+        ({"min_num_proc": 3, "num_proc": 2}, "-np 2 is not between"),
+        ({"min_num_proc": 1, "use_mpi": True}, "--mpi starts a fixed number"),
+        ({"host_discovery_script": "exit 3"}, "'exit 3' ended with code 3"),
     ],
 )
 def test_arguments_that_cannot_be_served_are_value_errors(

@@ -337,7 +337,7 @@ def test_a_command_that_cannot_be_executed_is_named_with_126(job: Job, tmp_path:
             "'/no/such/key', is not a file",
         ),
         (["-np", "2", "-p", "70000", "true"], "70000 must be <= 65535"),
-        (["-np", "2", "--min-np", "1", "true"], "elastic training needs a later version"),
+        (["-np", "2", "--min-np", "3", "true"], "-np 2 is not between"),
     ],
 )
 def test_mistakes_of_the_user_are_said_without_a_traceback(

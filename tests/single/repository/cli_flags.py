@@ -9,8 +9,8 @@ class Flag(NamedTuple):
     """A flag with all its spellings.
 
     value: an example, "" for a flag without one. effect: "NAME=value" that the workers get for it,
-    "launcher" when it acts there, "lsf" when it does so in some LSF jobs only, "refused", or
-    "accepted" when it has nothing to do. key: in the file of --config-file.
+    "launcher" when it acts there, "lsf" when it does so in some LSF jobs only, or "accepted" when
+    it has nothing to do. key: in the file of --config-file.
     """
 
     spellings: str
@@ -64,13 +64,13 @@ FLAGS = [
         f"{TUNE}GAUSSIAN_PROCESS_NOISE=0.5",
         "autotune.gaussian_process_noise",
     ),
-    Flag("--min-np --min-num-proc", "1", "refused"),
-    Flag("--max-np --max-num-proc", "3", "refused"),
-    Flag("--slots-per-host", "2", "refused"),
-    Flag("--elastic-timeout", "60", "refused"),
-    Flag("--reset-limit", "3", "refused"),
-    Flag("--blacklist-cooldown-range", "1 10", "refused"),
-    Flag("--host-discovery-script", "hosts.sh", "refused"),
+    Flag("--min-np --min-num-proc", "1", "launcher"),
+    Flag("--max-np --max-num-proc", "3", "launcher"),
+    Flag("--slots-per-host", "2", "launcher"),
+    Flag("--elastic-timeout", "60", "launcher"),
+    Flag("--reset-limit", "3", "launcher"),
+    Flag("--blacklist-cooldown-range", "1 10", "launcher"),
+    Flag("--host-discovery-script", "hosts.sh", "launcher"),
     Flag("--timeline-filename", "t.json", f"{ENV}TIMELINE=t.json", "timeline.filename"),
     Flag("--timeline-mark-cycles", "", f"{ENV}TIMELINE_MARK_CYCLES=1"),
     Flag("--no-timeline-mark-cycles", "", f"{ENV}TIMELINE_MARK_CYCLES=0"),
@@ -128,7 +128,6 @@ TEST = "tests/single/repository/test_api_coverage.py"
 _MEANINGS = {
     "launcher": "acts in the launcher",
     "lsf": "in LSF jobs with `jsrun` on the PATH: the default; elsewhere refused",
-    "refused": "refused: for a later version",
     "accepted": "accepted, with nothing to do",
 }
 

@@ -196,5 +196,5 @@ def test_every_setting_has_a_variable() -> None:
     # Whether a value was given at all, what is set for the C library, and what nobody sets yet.
     derived = {"autotune", "autotune.chunk_fixed", "autotune.fusion_fixed", "elastic"}
     derived.add("malloc_settings")
-    placed = {"topology", "epoch", "hostname", "rendezvous", "start", "secret"}
+    placed = {"process_id", "topology", "epoch", "hostname", "rendezvous", "start", "secret"}
     assert settings - derived - placed == {field for _, field, _ in EFFECTS.values()}

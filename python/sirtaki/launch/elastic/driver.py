@@ -37,7 +37,7 @@ class Driver(Policy):
     """Decides in an elastic job.
 
     elastic: what the user wants. hosts: starts processes. store: the job's. say: takes sentences
-    for the user.
+    for the user. `started`: how many processes there have been, which is the next one's id.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Driver(Policy):
         self._open: dict[str, HostProcesses] = {}
         # Processes to be started when their host is ready.
         self._planned: dict[str, list[Process]] = {}
-        self._next_id = 0
+        self.started = 0
         self._has_ended_well = False
         self._is_over = False
         self._incomplete_since: float | None = time.monotonic()
@@ -329,6 +329,6 @@ class Driver(Policy):
                 self._lose_host(host, str(error))
 
     def _process(self, host: str, place: int) -> Process:
-        number, self._next_id = self._next_id, self._next_id + 1
+        number, self.started = self.started, self.started + 1
         size = self._elastic.first
         return self._hosts.process(number, min(number, size - 1), size, host, place)

@@ -52,57 +52,74 @@ class ElasticHosts:
         return Process(process_id, place, variables, torch_environment(slot, host))
 
 
-def run_elastic(
-    settings: Settings,
-    elastic: Elastic,
-    stdout: TextIO,
-    stderr: TextIO,
-    signals: SignalWatch | None,
-) -> Outcome:
-    """Start the processes and watch them to the end. Raises LaunchError.
+class ElasticJob:
+    """An elastic job; entered, its store is served. Raises LaunchError.
 
-    stdout, stderr: where their lines go. signals: see `job.run_job`.
+    `server` is the store, `secret` the job's, `started` how many processes there have been.
     """
-    require_system()
-    find = finder(elastic)
-    most = elastic.most + elastic.spares
-    errors = Errors(settings.verbose)
-    outputs = Outputs(
-        most,
-        stdout,
-        stderr,
-        settings.output_directory,
-        settings.timestamps,
-        errors=errors,
-        tee=settings.tee,
-    )
-    outputs.prepare()
-    hosts = dict(find())
-    if any(is_local(host) for host in hosts):
-        require_command(settings.command, {**os.environ, **settings.forwarded}.get("PATH"))
-    secret = secrets.token_bytes(SECRET_BYTES)
-    with make_server(settings, _addresses(elastic, settings, list(hosts)), secret) as server:
-        store = open_store(server.address, _STORE_SECONDS, secret)
-        driver = Driver(elastic, ElasticHosts(settings, secret, server.address), store, outputs.say)
-        server.on_set = driver.on_set
-        driver.on_hosts(hosts)
-        discovery = Discovery(find, hosts, driver.on_hosts, driver.on_trouble)
+
+    def __init__(self, settings: Settings, elastic: Elastic) -> None:
+        self._settings = settings
+        self._elastic = elastic
+        self._find = finder(elastic)
+        self._hosts = dict(self._find())
+        require_system()
+        if any(is_local(host) for host in self._hosts):
+            path = {**os.environ, **settings.forwarded}.get("PATH")
+            require_command(settings.command, path)
+        self.secret = secrets.token_bytes(SECRET_BYTES)
+        addresses = _addresses(elastic, settings, list(self._hosts))
+        self.server = make_server(settings, addresses, self.secret)
+        self.started = 0
+
+    def __enter__(self) -> ElasticJob:
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.server.close()
+
+    def run(self, stdout: TextIO, stderr: TextIO, signals: SignalWatch | None) -> Outcome:
+        """Start the processes and watch them to the end. Raises LaunchError.
+
+        stdout, stderr: where their lines go. signals: see `job.run_job`.
+        """
+        settings, elastic = self._settings, self._elastic
+        most = elastic.most + elastic.spares
+        outputs = Outputs(
+            most,
+            stdout,
+            stderr,
+            settings.output_directory,
+            settings.timestamps,
+            errors=Errors(settings.verbose),
+            tee=settings.tee,
+        )
+        outputs.prepare()
+        store = open_store(self.server.address, _STORE_SECONDS, self.secret)
+        hosts = ElasticHosts(settings, self.secret, self.server.address)
+        driver = Driver(elastic, hosts, store, outputs.say)
+        self.server.on_set = driver.on_set
+        driver.on_hosts(self._hosts)
+        discovery = Discovery(self._find, self._hosts, driver.on_hosts, driver.on_trouble)
         if elastic.may_change:
             discovery.start()
+        supervisor = Supervisor(
+            [],
+            outputs,
+            signals,
+            settings.start_timeout,
+            some_wait=lambda: False,
+            verbose=settings.verbose,
+            policy=driver,
+        )
         try:
-            with room_for(2 * STREAMS_OF_A_RANK * most + 3 * len(hosts)):
-                return Supervisor(
-                    [],
-                    outputs,
-                    signals,
-                    settings.start_timeout,
-                    some_wait=lambda: False,
-                    verbose=settings.verbose,
-                    policy=driver,
-                ).run()
+            with room_for(2 * STREAMS_OF_A_RANK * most + 3 * len(self._hosts)):
+                return supervisor.run()
         finally:
             discovery.end()
-            server.on_set = None
+            self.server.on_set = None
+            self.started = driver.started
             driver.end()
             store.close()
 

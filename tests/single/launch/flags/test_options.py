@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
+from sirtaki.launch.hosts.slots import Host
 
 
 def settings(*arguments: str, np: str = "2", **environ: str) -> Settings:
@@ -170,25 +172,47 @@ def test_a_bad_number_of_processes_is_refused(np: str) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--min-np", "1"],
         ["--max-np", "4"],
-        ["--host-discovery-script", "s"],
+        ["--spares", "1"],
         ["--reset-limit", "3"],
         ["--slots-per-host", "2"],
         ["--elastic-timeout", "60"],
         ["--blacklist-cooldown-range", "1", "2"],
     ],
 )
-def test_elastic_flags_are_understood_and_refused(flags: list[str]) -> None:
-    with pytest.raises(LaunchError, match=rf"{flags[0]}: elastic training needs a later version"):
+def test_flags_that_say_how_a_job_is_elastic_do_not_make_it_so(flags: list[str]) -> None:
+    with pytest.raises(LaunchError, match=rf"{flags[0]}: only for elastic jobs"):
         settings(*flags)
 
 
-def test_elastic_flags_are_checked_first() -> None:
-    with pytest.raises(LaunchError, match="--min-np 4 is more than --max-np 2"):
-        settings("--min-np", "4", "--max-np", "2")
-    with pytest.raises(LaunchError, match="0 < MIN <= MAX"):
-        settings("--blacklist-cooldown-range", "5", "2")
+def test_elastic_numbers_are_those_of_np_unless_given() -> None:
+    elastic = settings("--min-np", "1").elastic
+    assert elastic is not None
+    assert (elastic.least, elastic.first, elastic.most, elastic.spares) == (1, 2, 2, 0)
+    assert elastic.hosts == (Host("localhost", 2),)
+    assert not elastic.may_change
+
+
+def test_a_discovery_script_makes_a_job_elastic() -> None:
+    elastic = settings("--host-discovery-script", "s", "--max-np", "9", "--slots-per-host", "3")
+    assert elastic.elastic == Elastic(2, 9, 2, script="s", default_slots=3)
+    assert elastic.slots == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--min-np", "4", "--max-np", "2"], "--min-np 4 is more than --max-np 2"),
+        (["--min-np", "3", "--max-np", "4"], "-np 2 is not between --min-np 3 and --max-np 4"),
+        (["--min-np", "1", "--blacklist-cooldown-range", "5", "2"], "0 < MIN <= MAX"),
+        (["--min-np", "1", "--mpi"], "--mpi starts a fixed number of processes"),
+    ],
+)
+def test_elastic_flags_that_contradict_each_other_are_refused(
+    flags: list[str], message: str
+) -> None:
+    with pytest.raises(LaunchError, match=message):
+        settings(*flags)
 
 
 @pytest.mark.parametrize("value", ["cores", "0-1:", "3-1:0", "-1:0", ""])

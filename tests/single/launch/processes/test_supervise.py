@@ -20,7 +20,7 @@ from sirtaki.launch.processes.channels import ProgramChannel
 from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.frames import SILENCE_SECONDS
 from sirtaki.launch.processes.outcome import Failure, Outcome
-from sirtaki.launch.processes.policy import Verdict
+from sirtaki.launch.processes.policy import Policy, Verdict
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import ABSENT_SECONDS, Supervisor
@@ -48,7 +48,7 @@ def host(
     return RemoteProcesses("there", planned, channel, job)
 
 
-class OthersGoOn:
+class OthersGoOn(Policy):
     """A policy that lets a job go on without the ranks that have failed, and keeps what it saw."""
 
     def __init__(self) -> None:
