@@ -10,8 +10,20 @@ from collections.abc import Callable
 from sirtaki.core.config import Config
 from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.trust.secret import read_secret
-from sirtaki.rendezvous.world.elastic import Applicant, Place, placement_of
+from sirtaki.rendezvous.world.elastic import ADDED, REMOVED, Applicant, Place, placement_of
 from sirtaki.rendezvous.world.placement import Placement
+
+__all__ = [
+    "ADDED",
+    "REMOVED",
+    "current_place",
+    "has_driver",
+    "has_newcomers",
+    "is_elastic",
+    "listen",
+    "next_placement",
+    "report",
+]
 
 _REACH_SECONDS = 30.0
 OnUpdate = Callable[[float, int], None]
@@ -64,6 +76,17 @@ def current_place() -> Place:
 def is_elastic() -> bool:
     """Tell whether a driver gives this process its places."""
     return _Process.applicant is not None
+
+
+def has_driver() -> bool:
+    """Tell whether the driver of the elastic job still answers."""
+    if _Process.applicant is None:
+        return False
+    try:
+        _Process.applicant.greet()
+    except OSError:
+        return False
+    return True
 
 
 def has_newcomers() -> bool:

@@ -147,6 +147,10 @@ class Applicant:
             with contextlib.suppress(TimeoutError):
                 return self._store.get(key, _DAY_SECONDS)
 
+    def greet(self) -> None:
+        """See whether the driver is there. Raises OSError."""
+        self._store.set(f"elastic/alive/{self._id}", b"")
+
     def report(self, text: str, step: int) -> None:
         """Say why the training function of this process ends it. Raises OSError."""
         self._store.set(f"{_RAISED}{self._id}", pack(Raised(self._id, text, step)))

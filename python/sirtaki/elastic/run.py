@@ -1,0 +1,113 @@
+"""Calling a training function again in each new world."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from sirtaki.core import elastic
+from sirtaki.core.errors import HorovodInternalError, HostsUpdatedInterrupt, MismatchError
+from sirtaki.core.world import lifecycle
+from sirtaki.elastic.state import State
+
+T = TypeVar("T")
+# Frameworks pass on our errors as texts within their own.
+_LOST = ("PeerLostError", "CollectiveTimeoutError", "HorovodInternalError", "lost peer rank")
+_MISMATCH = "MismatchError"
+
+
+def run_fn(func: Callable[..., T], reset: Callable[[], object]) -> Callable[..., T]:
+    """Make a training function go on in a new world when processes are lost or hosts come or go.
+
+    Mirrors ``horovod.common.elastic.run_fn``.
+
+    Args:
+        func: Its first argument is the `State`. It is called again after each reset.
+        reset: Leaves the old world and joins the next one.
+
+    Returns:
+        A function with the same arguments, which returns what `func` returns. It raises what `func`
+        raises, except for the loss of a peer and `HostsUpdatedInterrupt`; outside of elastic jobs,
+        where there is no new world, it raises these too.
+    """
+
+    @functools.wraps(func)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
+        elastic.listen(lambda *update: state.on_hosts_updated(*update))
+        skips_sync = False
+        try:
+            while True:
+                try:
+                    if not skips_sync:
+                        state.sync()
+                    return func(state, *args, **kwargs)
+                except HostsUpdatedInterrupt as interrupt:
+                    _require_elastic(interrupt)
+                    skips_sync = interrupt.skip_sync
+                except Exception as error:
+                    if not is_loss(error):
+                        elastic.report(error, state._commits)
+                        raise
+                    _require_elastic(error)
+                    _say(error)
+                    state.restore()
+                    skips_sync = False
+                reset()
+                # Newcomers have no state, whatever the driver thought when it interrupted us.
+                skips_sync &= not elastic.has_newcomers()
+                state.on_reset()
+        finally:
+            elastic.listen(None)
+
+    return wrapper
+
+
+def join_next_world() -> None:
+    """Leave the world and join the next one; again where a process dies while they meet."""
+    while True:
+        lifecycle.shutdown()
+        try:
+            lifecycle.init()
+            return
+        except (TimeoutError, ConnectionError) as error:
+            if not elastic.has_driver():
+                raise
+            _say(error)
+
+
+def is_loss(error: BaseException) -> bool:
+    """Tell whether an error means that a peer was lost: ours, or what a framework made of it.
+
+    A `MismatchError` is a fault of the program.
+    """
+    chain = list(_chain(error))
+    if any(isinstance(each, MismatchError) for each in chain):
+        return False
+    if any(isinstance(each, HorovodInternalError) for each in chain):
+        return True
+    texts = [str(each) for each in chain if _is_of_framework(each)]
+    return any(any(word in text for word in _LOST) and _MISMATCH not in text for text in texts)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_of_framework(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in ("tensorflow", "jax", "jaxlib", "keras")
+
+
+def _require_elastic(error: BaseException) -> None:
+    if not elastic.is_elastic():
+        raise error
+
+
+def _say(error: BaseException) -> None:
+    text = str(error).partition("\n")[0]
+    print(f"sirtaki: {text}; joining the next world", file=sys.stderr, flush=True)

@@ -1,0 +1,136 @@
+"""What a training function must not lose when processes come and go."""
+
+from __future__ import annotations
+
+import copy
+import queue
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sirtaki.core import elastic
+from sirtaki.core.errors import HostsUpdatedInterrupt
+
+
+class State:
+    """State of a training function, mirrors ``horovod.common.elastic.State``.
+
+    Args:
+        bcast_object: Broadcasts an object from rank 0: ``bcast_object(obj)`` returns it.
+        get_rank: Returns this process's rank.
+    """
+
+    def __init__(
+        self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **_: Any
+    ) -> None:
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        # Programs put their own messages in: (timestamp, result).
+        self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
+        self._last_updated_timestamp: float = 0
+        self._reset_callbacks: list[Callable[[], object]] = []
+        self._commits = 0
+
+    def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
+        """Have functions called after each new world, before training goes on.
+
+        Args:
+            callbacks: Called in this order, for example to adapt the learning rate to the size.
+        """
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Adapt to a new world: forget what was said of hosts, and call the reset callbacks."""
+        self._host_messages = queue.Queue()
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Note that hosts have come or gone; `check_host_updates` tells all ranks together.
+
+        Args:
+            timestamp: When, as ``time.time()`` counts.
+            update_res: 1 where hosts have gone, 2 where they have come, 3 for both.
+        """
+        self._host_messages.put((timestamp, update_res))
+
+    def commit(self) -> None:
+        """Save the state, then see whether hosts have come or gone.
+
+        Raises:
+            HostsUpdatedInterrupt: They have.
+        """
+        self.save()
+        self._commits += 1
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """See whether hosts have come or gone; every rank calls it.
+
+        Raises:
+            HostsUpdatedInterrupt: They have; all ranks raise it together.
+        """
+        if not elastic.is_elastic():
+            return
+        last, result = self._last_updated_timestamp, 0
+        while not self._host_messages.empty():
+            timestamp, update = self._host_messages.get()
+            if timestamp > last:
+                last, result = timestamp, result | update
+        # What rank 0 knows counts, so that all are interrupted at the same step.
+        before, self._last_updated_timestamp, result = self._bcast_object(
+            (self._last_updated_timestamp, last, result)
+        )
+        if self._last_updated_timestamp > before:
+            raise HostsUpdatedInterrupt(result == elastic.REMOVED)
+
+    def save(self) -> None:
+        """Save the state in this process's memory."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Return to what was saved last."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Give all ranks the state of rank 0."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Adapt to a new world; for subclasses."""
+
+
+class ObjectState(State):
+    """State of plain Python objects, mirrors ``horovod.common.elastic.ObjectState``.
+
+    Args:
+        bcast_object: See `State`.
+        get_rank: See `State`.
+        kwargs: Become attributes, which are saved, restored, and synchronized by pickling them.
+    """
+
+    def __init__(
+        self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any
+    ) -> None:
+        super().__init__(bcast_object, get_rank)
+        self._saved_state = kwargs
+        self._set_attributes()
+
+    def save(self) -> None:
+        """See `State`."""
+        self._saved_state = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+
+    def restore(self) -> None:
+        """See `State`."""
+        self._set_attributes()
+
+    def sync(self) -> None:
+        """See `State`."""
+        if self._saved_state:
+            self.save()
+            self._saved_state = self._bcast_object(self._saved_state)
+            self._set_attributes()
+
+    def _set_attributes(self) -> None:
+        for name, value in copy.deepcopy(self._saved_state).items():
+            object.__setattr__(self, name, value)
