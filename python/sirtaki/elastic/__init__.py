@@ -1,7 +1,7 @@
 """Elastic training, whatever the framework: states, and the loop that outlives lost processes."""
 
 from sirtaki.core.errors import HostsUpdatedInterrupt
-from sirtaki.elastic.run import run_fn
+from sirtaki.elastic.run import run, run_fn
 from sirtaki.elastic.state import ObjectState, State
 
-__all__ = ["HostsUpdatedInterrupt", "ObjectState", "State", "run_fn"]
+__all__ = ["HostsUpdatedInterrupt", "ObjectState", "State", "run", "run_fn"]

@@ -64,6 +64,19 @@ def run_fn(func: Callable[..., T], reset: Callable[[], object]) -> Callable[...,
     return wrapper
 
 
+def run(func: Callable[..., T]) -> Callable[..., T]:
+    """Make a training function outlive lost processes; a decorator.
+
+    Args:
+        func: Its first argument is a `State`, whose ``commit()`` it calls now and then. It is
+            called again in each new world, and goes on from what was committed last.
+
+    Returns:
+        A function with the same arguments; see `run_fn`.
+    """
+    return run_fn(func, join_next_world)
+
+
 def join_next_world() -> None:
     """Leave the world and join the next one; again where a process dies while they meet."""
     while True:

@@ -84,6 +84,8 @@ class Supervisor:
         self._broken: LaunchError | None = None
         self._ending = False
         self._end_at: float | None = None
+        # When the policy is to look again.
+        self._look_at: float | None = None
         self._away_since = time.monotonic()
 
     def run(self) -> Outcome:
@@ -213,8 +215,9 @@ class Supervisor:
         if self._absent and self._name_absent_at is not None:
             deadlines.append(self._name_absent_at)
         deadlines += [*self._streams.due(), *self._progress.due()]
-        if not self._ending and (look_at := self._policy.deadline()) is not None:
-            deadlines.append(look_at)
+        self._look_at = None if self._ending else self._policy.deadline()
+        if self._look_at is not None:
+            deadlines.append(self._look_at)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _check_time(self) -> None:
@@ -232,7 +235,7 @@ class Supervisor:
             self._name_absent()
         if self._starting and not self._ending and now > self._start_by:
             self._give_up_start()
-        if (look_at := self._policy.deadline()) is not None and now >= look_at:
+        if self._look_at is not None and now >= self._look_at:
             self._ask_policy()
         if self._ended and self._running and not self._ending and self._some_wait():
             self._break_off(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
-from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn
-from sirtaki.elastic.run import join_next_world
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
 from sirtaki.torch.elastic.sampler import ElasticSampler
 from sirtaki.torch.elastic.state import (
     StateHandler,
@@ -27,18 +23,3 @@ __all__ = [
     "run_fn",
     "set_handler_registry",
 ]
-
-T = TypeVar("T")
-
-
-def run(func: Callable[..., T]) -> Callable[..., T]:
-    """Make a training function outlive lost processes; a decorator.
-
-    Args:
-        func: Its first argument is a `State`, whose ``commit()`` it calls now and then. It is
-            called again in each new world, and goes on from what was committed last.
-
-    Returns:
-        A function with the same arguments; see `sirtaki.elastic.run_fn`.
-    """
-    return run_fn(func, join_next_world)

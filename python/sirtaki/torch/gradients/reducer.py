@@ -11,6 +11,8 @@ import torch
 
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.operations.reduction import Reduction
+from sirtaki.core.world import state
+from sirtaki.core.world.world import World
 from sirtaki.torch.compression import Compressor, codec_of, compress_for, feeds_back
 from sirtaki.torch.gradients.error_feedback import ErrorFeedback
 from sirtaki.torch.gradients.layouts import agree_on_layouts
@@ -49,6 +51,8 @@ class GradientReducer:
         self._sparse_as_dense = sparse_as_dense
         self._buckets: list[Bucket] = []
         self._hooks: list[Any] = []
+        # That in which the ranks have agreed on layouts; others may be new in the next one.
+        self._world: weakref.ref[World] | None = None
         # Hooks live as long as the parameters, which may outlive this object.
         weakref.finalize(self, _remove_all, self._hooks)
 
@@ -157,6 +161,7 @@ class GradientReducer:
         changed = [slot.name for bucket in self._buckets for slot in bucket.slots if slot.changed()]
         failures: list[Exception] = []
         with _added_to(failures):
+            self._enter_world()
             agree_on_layouts(self._buckets, self._reduction.process_set, self._sparse_as_dense)
         for i, bucket in enumerate(self._buckets):
             if not bucket.started and bucket.failure is None:
@@ -173,6 +178,15 @@ class GradientReducer:
             raise failures[0]
         if changed:
             raise _changed_too_early(changed)
+
+    def _enter_world(self) -> None:
+        """Forget what the ranks of another world have agreed on."""
+        world = state.current_world()
+        if self._world is None or self._world() is not world:
+            self._world = weakref.ref(world)
+            for bucket in self._buckets:
+                for slot in bucket.slots:
+                    slot.sparse_dim = None
 
     def _complete(self, bucket: Bucket) -> None:
         if bucket.failure is not None:

@@ -1,0 +1,159 @@
+"""Elastic jobs outlive lost processes, and those that are left have counted each step once."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job
+
+pytestmark = pytest.mark.timeout(120)
+
+TRAIN = (sys.executable, str(Path(__file__).with_name("train.py")))
+QUICK = ("--blacklist-cooldown-range", "1", "1")
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    job = Job()
+    yield job
+    job.wait_until_gone()
+
+
+def ends(done: subprocess.CompletedProcess[str]) -> list[tuple[int, str]]:
+    """Of each process that came to the end: its number, and the sizes of its state's worlds."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.findall(r"<stdout>:end (\d+) exact (.*)$", done.stdout, re.MULTILINE)
+    assert done.stdout.count(":end ") == len(found), done.stdout
+    return sorted((int(number), sizes) for number, sizes in found)
+
+
+def test_survivors_go_on_in_a_smaller_world(job: Job) -> None:
+    done = job.run("-np", "3", "--min-np", "2", *TRAIN, FAULTS="kill:1@20")
+    assert ends(done) == [(0, "3 2"), (2, "3 2")]
+    assert "process 1 on localhost ended with SIGKILL; the job goes on" in done.stderr
+
+
+def test_rank_0_may_be_lost_too(job: Job) -> None:
+    done = job.run("-np", "3", "--min-np", "1", *TRAIN, FAULTS="kill:0@10 kill:2@20")
+    assert ends(done) == [(1, "3 2 1")]
+
+
+def test_a_lost_process_is_replaced_by_one_that_gets_the_state(job: Job) -> None:
+    done = job.run("-np", "2", "--min-np", "1", *QUICK, *TRAIN, FAULTS="kill:1@5", UNTIL="2")
+    assert ends(done) == [(0, "2 1"), (2, "2 1")]
+    assert "world 2: 2 process(es), 1 of them new" in done.stderr
+
+
+def test_a_spare_takes_a_lost_place_at_once(job: Job) -> None:
+    done = job.run("-np", "2", "--min-np", "2", "--spares", "1", *TRAIN, FAULTS="kill:1@9")
+    assert ends(done) == [(0, "2"), (2, "2")]
+    assert "world 1: 2 process(es), 1 of them new" in done.stderr
+
+
+def test_two_names_of_this_machine_are_two_hosts(job: Job) -> None:
+    hosts = ("-H", "localhost:1,127.0.0.1:2")
+    done = job.run("-np", "3", "--min-np", "2", *hosts, *TRAIN, FAULTS="kill:2@9")
+    assert ends(done) == [(0, "3 2"), (1, "3 2")]
+    assert "process 2 on 127.0.0.1 ended" in done.stderr
+
+
+def test_an_error_on_one_rank_costs_its_place(job: Job) -> None:
+    done = job.run("-np", "3", "--min-np", "2", *TRAIN, FAULTS="raise:1@20")
+    assert ends(done) == [(0, "3 2"), (2, "3 2")]
+    assert "ArithmeticError: step 20 of somebody's program" in done.stderr
+
+
+def test_an_error_that_comes_again_at_the_same_step_ends_the_job(job: Job) -> None:
+    faults = {"FAULTS": "raise:all@20", "STEPS": "1000"}
+    done = job.run("-np", "3", "--min-np", "1", *GRACE, *TRAIN, **faults)
+    assert done.returncode == 1
+    why = "the same error came twice after 20 commits: ArithmeticError: step 20 of somebody's"
+    assert why in done.stderr
+
+
+def test_a_job_whose_processes_all_fail_at_the_start_ends(job: Job) -> None:
+    done = job.run("-np", "2", "--min-np", "1", sys.executable, "-c", "raise SystemExit(3)")
+    assert done.returncode == 1
+    assert "ended with code 3, and no process came to a world" in done.stderr
+
+
+def test_programs_that_join_no_world_run_as_in_any_job(job: Job) -> None:
+    done = job.run("-np", "2", "--min-np", "1", sys.executable, "-c", "print('ran')")
+    assert (done.returncode, done.stdout.count("ran")) == (0, 2)
+
+
+def test_a_world_that_would_be_too_small_is_waited_for_and_then_given_up(job: Job) -> None:
+    waiting = ("--elastic-timeout", "1", "--blacklist-cooldown-range", "60", "60")
+    done = job.run("-np", "2", "--min-np", "2", *waiting, *TRAIN, FAULTS="kill:1@5")
+    assert done.returncode == 1
+    assert "within 1 s (--elastic-timeout) 1 process(es) of the 2 that --min-np" in done.stderr
+
+
+def test_a_job_ends_at_its_reset_limit(job: Job) -> None:
+    limit = ("--reset-limit", "1")
+    done = job.run("-np", "3", "--min-np", "1", *limit, *TRAIN, FAULTS="kill:0@5 kill:1@9")
+    assert done.returncode == 1
+    assert "number of resets during elastic job exceeded limit: 1" in done.stderr
+
+
+def test_a_rank_that_ends_well_too_early_is_not_replaced(job: Job) -> None:
+    done = job.run("-np", "3", "--min-np", "2", *QUICK, *TRAIN, FAULTS="exit:1@9")
+    assert ends(done) == [(0, "3 2"), (2, "3 2")]
+
+
+def test_ranks_that_a_finished_one_leaves_too_few_are_told(job: Job) -> None:
+    done = job.run("-np", "2", "--min-np", "2", *TRAIN, FAULTS="exit:1@9")
+    assert done.returncode == 1
+    assert "processes 0 lost the others, who have ended with exit code 0" in done.stderr
+
+
+def test_hosts_of_a_script_come_and_go(job: Job, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:1\n")
+    flags = ("-np", "1", "--min-np", "1", "--max-np", "2")
+    script = ("--host-discovery-script", f"cat {hosts}")
+    command = [*HOROVODRUN, *flags, *script, *TRAIN]
+    environment = {**job.environment, "STEPS": "30", "UNTIL": "9"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as launcher:
+        assert launcher.stdout is not None
+        time.sleep(1.0)
+        hosts.write_text("localhost:1\n127.0.0.1:1\n")
+        lines = []
+        for line in launcher.stdout:
+            lines.append(line)
+            if "reset 0 2" in line:
+                hosts.write_text("127.0.0.1:1\n")
+            if "reset 0 1" in line:
+                launcher.terminate()
+        assert launcher.wait(LIMIT) == 128 + signal.SIGTERM
+    text = "".join(lines)
+    assert "host 127.0.0.1 has come with 1 slot(s)" in text
+    assert "host localhost has gone from the list of hosts" in text
+    assert "the new world has no place for this process, which ends" in text
+
+
+def test_a_discovery_script_that_fails_at_the_start_is_shown(job: Job) -> None:
+    script = ("--host-discovery-script", "echo no hosts today >&2; exit 3")
+    done = job.run("-np", "1", *script, *TRAIN)
+    assert done.returncode == 2
+    assert "ended with code 3: no hosts today" in done.stderr
+
+
+def test_nothing_is_left_of_a_job_whose_launcher_is_killed(job: Job) -> None:
+    command = [*HOROVODRUN, "-np", "2", "--min-np", "1", *TRAIN]
+    environment = {**job.environment, "UNTIL": "9"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as launcher:
+        time.sleep(1.5)
+        os.kill(launcher.pid, signal.SIGKILL)
+    job.wait_until_gone()

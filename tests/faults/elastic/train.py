@@ -1,0 +1,61 @@
+"""Trains nothing but a sum, in an elastic job, and comes to harm where FAULTS says so.
+
+FAULTS: words such as kill:1@20, which means that process 1 kills itself at step 20. Training ends
+after STEPS steps in a world of UNTIL ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import sirtaki as hvd
+from sirtaki import elastic
+from sirtaki.core.operations.objects import broadcast_object
+
+PROCESS = int(os.environ["SIRTAKI_PROCESS"])
+STEPS = int(os.environ.get("STEPS", "40"))
+UNTIL = int(os.environ.get("UNTIL", "0"))
+
+
+def come_to_harm(step: int) -> None:
+    for word in os.environ.get("FAULTS", "").split():
+        kind, _, where = word.partition(":")
+        who, _, when = where.partition("@")
+        if who not in (str(PROCESS), "all") or int(when) != step:
+            continue
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif kind == "raise":
+            raise ArithmeticError(f"step {step} of somebody's program")
+        elif kind == "exit":
+            sys.exit(0)
+        elif kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@elastic.run
+def train(state: elastic.ObjectState) -> None:
+    while state.step < STEPS or hvd.size() < UNTIL:
+        come_to_harm(state.step)
+        one = hvd.allreduce(np.ones(1000), op=hvd.Average, name="gradient")
+        state.total += one
+        state.step += 1
+        if state.sizes[-1:] != [hvd.size()]:
+            state.sizes = [*state.sizes, hvd.size()]
+        state.commit()
+        time.sleep(0.01)
+
+
+hvd.init()
+first = (hvd.rank(), os.getpid())
+state = elastic.ObjectState(broadcast_object, hvd.rank, step=0, total=np.zeros(1000), sizes=[])
+state.register_reset_callbacks([lambda: print("reset", hvd.rank(), hvd.size(), flush=True)])
+train(state)
+assert first[1] == os.getpid()
+exact = bool((state.total == state.step).all())
+print("end", PROCESS, "exact" if exact else state.total, *state.sizes, flush=True)
