@@ -1,0 +1,167 @@
+"""A training function is called again after the loss of a peer, and other errors end it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sirtaki import elastic
+from sirtaki.core import elastic as worker
+from sirtaki.core.errors import (
+    CollectiveTimeoutError,
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    MismatchError,
+    PeerLostError,
+)
+from sirtaki.elastic.run import is_loss
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Be a process of an elastic job; returns what it reports to its driver."""
+    said: list[tuple[str, int]] = []
+    monkeypatch.setattr(worker, "is_elastic", lambda: True)
+    monkeypatch.setattr(worker, "has_newcomers", lambda: False)
+    monkeypatch.setattr(worker, "listen", lambda _: None)
+    monkeypatch.setattr(worker, "report", lambda error, step: said.append((str(error), step)))
+    return said
+
+
+class Recording(elastic.ObjectState):
+    """Notes what is called."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(lambda value: value, lambda: 0, **kwargs)
+        self.calls: list[str] = []
+
+    def sync(self) -> None:
+        self.calls.append("sync")
+        super().sync()
+
+    def restore(self) -> None:
+        self.calls.append("restore")
+        super().restore()
+
+    def reset(self) -> None:
+        self.calls.append("on_reset")
+
+
+def trained(state: Recording, *errors: BaseException) -> Any:
+    """Train, with one error at each call; the last call returns the step."""
+    left = list(errors)
+
+    def train(state: Recording, more: str) -> Any:
+        state.step += 1
+        state.save()
+        state.step += 100
+        if left:
+            raise left.pop(0)
+        return state.step, more
+
+    return elastic.run_fn(train, lambda: state.calls.append("reset"))(state, "more")
+
+
+@pytest.mark.usefixtures("reports")
+@pytest.mark.parametrize(
+    "error", [PeerLostError("x"), CollectiveTimeoutError("x"), HorovodInternalError("x")]
+)
+def test_a_lost_peer_costs_what_was_not_committed(error: Exception) -> None:
+    state = Recording(step=0)
+    assert trained(state, error) == (102, "more")
+    assert state.calls == ["sync", "restore", "reset", "on_reset", "sync"]
+
+
+@pytest.mark.usefixtures("reports")
+@pytest.mark.parametrize(("skips", "calls"), [(False, ["sync"]), (True, [])])
+def test_changed_hosts_cost_nothing(skips: bool, calls: list[str]) -> None:
+    state = Recording(step=0)
+    assert trained(state, HostsUpdatedInterrupt(skips)) == (202, "more")
+    assert state.calls == ["sync", "reset", "on_reset", *calls]
+
+
+@pytest.mark.usefixtures("reports")
+def test_newcomers_get_the_state_although_hosts_only_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "has_newcomers", lambda: True)
+    state = Recording(step=0)
+    trained(state, HostsUpdatedInterrupt(True))
+    assert state.calls == ["sync", "reset", "on_reset", "sync"]
+
+
+@pytest.mark.parametrize("error", [MismatchError("shapes"), ValueError("a bug")])
+def test_an_error_of_the_program_is_raised_and_reported(
+    reports: list[tuple[str, int]], error: Exception
+) -> None:
+    state = Recording(step=0)
+    with pytest.raises(type(error), match=str(error)):
+        trained(state, error)
+    assert reports == [(str(error), 0)]
+
+
+@pytest.mark.parametrize("error", [PeerLostError("x"), HostsUpdatedInterrupt()])
+def test_outside_of_elastic_jobs_there_is_no_next_world(error: Exception) -> None:
+    state = Recording(step=0)
+    with pytest.raises(type(error)):
+        trained(state, error)
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+class FrameworkError(Exception):
+    """An error of TensorFlow's own."""
+
+
+FrameworkError.__module__ = "tensorflow.python.framework.errors_impl"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (caused(RuntimeError("in a hook"), PeerLostError("x")), True),
+        (caused(RuntimeError("in a hook"), MismatchError("x")), False),
+        (FrameworkError("PeerLostError: rank 1"), True),
+        (FrameworkError("MismatchError: a HorovodInternalError"), False),
+        (FrameworkError("out of memory"), False),
+        (RuntimeError("PeerLostError of somebody else"), False),
+    ],
+)
+def test_a_loss_is_known_by_its_cause(error: Exception, expected: bool) -> None:
+    assert is_loss(error) is expected
+
+
+def test_reset_callbacks_run_in_their_order() -> None:
+    state = Recording(step=0)
+    calls: list[int] = []
+    callbacks: list[Callable[[], object]] = [lambda: calls.append(1), lambda: calls.append(2)]
+    state.register_reset_callbacks(callbacks)
+    state.register_reset_callbacks([lambda: calls.append(3)])
+    state.on_reset()
+    assert calls == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("reports")
+@pytest.mark.parametrize(("result", "skips"), [(1, True), (2, False), (3, False)])
+def test_a_commit_saves_and_then_tells_of_changed_hosts_once(result: int, skips: bool) -> None:
+    state = Recording(step=0)
+    state.step = 5
+    state.on_hosts_updated(1.0, result)
+    with pytest.raises(HostsUpdatedInterrupt) as caught:
+        state.commit()
+    assert caught.value.skip_sync is skips
+    state.step = 6
+    state.restore()
+    assert state.step == 5
+    state.commit()
+
+
+@pytest.mark.usefixtures("reports")
+def test_a_program_may_say_itself_when_it_saw_hosts_last() -> None:
+    state = Recording(step=0)
+    state._last_updated_timestamp = 9.0
+    state._host_messages.put((8.0, 2))
+    state.check_host_updates()

@@ -1,0 +1,170 @@
+"""What an elastic job decides: worlds, updates, cooldowns, and errors of the program."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sirtaki.launch.elastic.cooldown import Cooldowns
+from sirtaki.launch.elastic.program_errors import ProgramErrors
+from sirtaki.launch.elastic.worlds import Worlds
+from sirtaki.rendezvous.world.elastic import ADDED, REMOVED, Raised, Ready
+
+HOSTS = {"a": 2, "b": 2}
+
+
+def ask(worlds: Worlds, *ids: int) -> None:
+    for number in ids:
+        worlds.take(Ready(number, 0, worlds.alive[number].epoch))
+
+
+def world_of(worlds: Worlds, hosts: dict[str, int] = HOSTS) -> list[int] | None:
+    """Make the next world; returns its members in the order of their ranks."""
+    world = worlds.next_world(hosts)
+    if world is None:
+        return None
+    worlds.placed(world)
+    return [member.id for member in world.members]
+
+
+def running(least: int = 1, most: int = 4, count: int = 3) -> Worlds:
+    """A first world of some processes, in turn on host a and b."""
+    worlds = Worlds(least, most)
+    for number in range(count):
+        worlds.add(number, "ab"[number % 2], number // 2)
+    ask(worlds, *range(count))
+    assert world_of(worlds) == list(range(count))
+    return worlds
+
+
+def test_the_first_world_waits_for_all_that_were_started() -> None:
+    worlds = Worlds(1, 4)
+    worlds.add(0, "a", 0)
+    worlds.add(1, "b", 0)
+    ask(worlds, 0)
+    assert world_of(worlds) is None
+    ask(worlds, 1)
+    assert world_of(worlds) == [0, 1]
+
+
+def test_a_new_world_waits_for_all_survivors_and_not_for_those_who_start() -> None:
+    worlds = running()
+    worlds.remove(0)
+    worlds.add(3, "a", 0)
+    ask(worlds, 1)
+    assert world_of(worlds) is None
+    ask(worlds, 2)
+    assert world_of(worlds) == [1, 2]
+
+
+def test_survivors_stand_before_newcomers() -> None:
+    worlds = running()
+    worlds.remove(0)
+    worlds.add(3, "a", 0)
+    ask(worlds, 3, 2, 1)
+    assert world_of(worlds) == [1, 2, 3]
+
+
+def test_a_world_has_no_more_members_than_it_may_and_the_rest_waits() -> None:
+    worlds = running(most=3)
+    worlds.add(3, "b", 1)
+    ask(worlds, 3)
+    assert worlds.update(HOSTS) == 0
+    worlds.remove(1)
+    ask(worlds, 0, 2)
+    assert world_of(worlds) == [0, 2, 3]
+
+
+def test_too_few_are_no_world() -> None:
+    worlds = running(least=3)
+    worlds.remove(1)
+    ask(worlds, 0, 2)
+    assert world_of(worlds) is None
+
+
+def test_members_on_a_host_that_is_gone_are_to_leave() -> None:
+    worlds = running()
+    ask(worlds, 0, 1, 2)
+    world = worlds.next_world({"a": 2})
+    assert world is not None
+    assert ([m.id for m in world.members], [m.id for m in world.leaving]) == ([0, 2], [1])
+
+
+def test_a_world_is_told_once_what_has_changed() -> None:
+    worlds = running()
+    assert worlds.update(HOSTS) == 0
+    worlds.add(3, "b", 1)
+    assert worlds.update(HOSTS) == 0, "it is not ready yet"
+    ask(worlds, 3)
+    assert worlds.update(HOSTS) == ADDED
+    assert worlds.update({"a": 2}) == 0
+    ask(worlds, 0, 1, 2)
+    world_of(worlds)
+    assert worlds.update({"a": 2}) == REMOVED
+
+
+def test_newcomers_that_are_about_to_be_ready_are_waited_for() -> None:
+    worlds = running(count=2)
+    worlds.add(2, "a", 1)
+    worlds.add(3, "b", 1)
+    ask(worlds, 2)
+    assert worlds.update(HOSTS) == 0
+    ask(worlds, 3)
+    assert worlds.update(HOSTS) == ADDED
+
+
+@given(st.lists(st.tuples(st.sampled_from(["start", "ask", "end"]), st.integers(0, 7))))
+def test_whatever_happens_rank_0_of_a_new_world_has_the_state_if_any_member_has_it(
+    events: list[tuple[str, int]],
+) -> None:
+    worlds = Worlds(1, 3)
+    started = 0
+    has_state: set[int] = set()
+    for kind, number in events:
+        if kind == "start":
+            worlds.add(started, "ab"[started % 2], started)
+            started += 1
+        elif kind == "ask" and number in worlds.alive:
+            ask(worlds, number)
+        elif kind == "end":
+            worlds.remove(number)
+        survivors = has_state & worlds.alive.keys()
+        members = world_of(worlds)
+        if members is None:
+            continue
+        assert len(members) <= worlds.most
+        assert not survivors or members[0] in survivors
+        assert all(worlds.alive[member].ready is None for member in members)
+        has_state = set(members)
+
+
+def test_a_host_cools_down_twice_as_long_after_each_failure() -> None:
+    cooldowns = Cooldowns((1.0, 5.0))
+    assert [cooldowns.failed("a", 100.0) for _ in range(4)] == [1.0, 2.0, 4.0, 5.0]
+    assert cooldowns.cools("a", 104.9)
+    assert not cooldowns.cools("a", 105.0)
+    assert not cooldowns.cools("b", 100.0)
+    assert (cooldowns.next_end(100.0), cooldowns.next_end(105.0)) == (105.0, None)
+
+
+@pytest.mark.parametrize(
+    ("raised", "why"),
+    [
+        ([(0, "a", "boom", 3), (1, "a", "boom", 3)], "came twice after 3 commits: boom"),
+        ([(0, "a", "boom", 3), (1, "b", "boom", 4)], "came on every host: boom"),
+        ([(0, "a", "boom", 3), (1, "a", "boom", 4)], ""),
+        ([(0, "a", "boom", 3), (1, "b", "bang", 3)], ""),
+        ([(0, "a", "boom", 3)], ""),
+    ],
+)
+def test_an_error_is_the_program_s_if_it_comes_again(
+    raised: list[tuple[int, str, str, int]], why: str
+) -> None:
+    errors = ProgramErrors()
+    said = ""
+    for number, host, text, step in raised:
+        errors.take(Raised(number, text, step))
+        said = errors.ended(number, host, {"a", "b"})
+    assert said.endswith(why)
+    assert bool(said) == bool(why)

@@ -1,0 +1,147 @@
+"""Samples are used once whatever happens to worlds; states return to what was committed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sirtaki.torch as hvd
+from sirtaki.core.world import state as world_state
+
+
+class Worlds:
+    """Makes samplers of ranks that are not there."""
+
+    rank, size = 0, 1
+
+
+@pytest.fixture(autouse=True)
+def _worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_state, "is_initialized", lambda: True)
+    monkeypatch.setattr(world_state, "rank", lambda: Worlds.rank)
+    monkeypatch.setattr(world_state, "size", lambda: Worlds.size)
+
+
+def samplers(count: int, size: int, **kwargs: object) -> list[hvd.elastic.ElasticSampler]:
+    made = []
+    for rank in range(size):
+        Worlds.rank, Worlds.size = rank, size
+        made.append(hvd.elastic.ElasticSampler(range(count), **kwargs))  # type: ignore[arg-type]
+    return made
+
+
+# Of each world: its size, how many batches it commits, and how many more it computes in vain.
+WORLDS = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4), st.integers(0, 2)), max_size=6)
+
+
+@given(st.integers(1, 60), st.integers(1, 4), WORLDS, st.integers(0, 3))
+def test_an_epoch_uses_each_sample_once_through_any_worlds(
+    count: int, batch: int, worlds: list[tuple[int, int, int]], epoch: int
+) -> None:
+    used: set[int] = set()
+    committed = {"epoch": epoch, "processed_num": 0}
+    for size, batches, in_vain in [*worlds, (2, 60, 0)]:
+        ranks = samplers(count, size)
+        for Worlds.rank, sampler in enumerate(ranks):
+            sampler.load_state_dict(committed)  # type: ignore[arg-type]
+        here: list[int] = []
+        for number in range(batches):
+            for sampler in ranks:
+                here += sampler.get_indices(number, batch)
+                sampler.record_batch(number, batch)
+        committed = dict(ranks[0].state_dict())
+        assert all(sampler.state_dict() == committed for sampler in ranks)
+        for number in range(batches, batches + in_vain):
+            ranks[0].record_batch(number, batch)  # lost with the world
+        assert used.isdisjoint(here)
+        used |= set(here)
+        assert len(used) == committed["processed_num"]
+        assert len(here) - len(set(here)) < size, "only so many as make the ranks equal"
+    assert used == set(range(count))
+
+
+def test_each_epoch_has_an_order_of_its_own_the_same_on_all_ranks() -> None:
+    (alone,) = samplers(10, 1, seed=3)
+    first = list(alone)
+    alone.set_epoch(1)
+    assert sorted(first) == sorted(alone) == list(range(10))
+    assert list(alone) != first
+    left, right = samplers(10, 2, seed=3)
+    assert [sample for pair in zip(left, right, strict=True) for sample in pair] == first
+
+
+def test_without_shuffling_samples_keep_their_order() -> None:
+    left, right = samplers(5, 2, shuffle=False)
+    assert (list(left), list(right)) == ([0, 2, 4], [1, 3, 0])
+    assert (len(left), len(right)) == (3, 3)
+
+
+def test_indices_are_recorded_as_batches_are() -> None:
+    left, _ = samplers(10, 2)
+    left.record_indices(left.indices[:2])
+    left.record_indices(left.indices[2:3])
+    assert left.state_dict() == {"epoch": 0, "processed_num": 6}
+
+
+def state_of(model: torch.nn.Module) -> hvd.elastic.TorchState:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
+    return hvd.elastic.TorchState(model, optimizer, epoch=0, notes=["a"])
+
+
+def step(state: hvd.elastic.TorchState) -> None:
+    state.model(torch.ones(1, 2)).sum().backward()
+    state.optimizer.step()
+
+
+def test_a_state_returns_to_what_was_saved_of_model_optimizer_and_objects() -> None:
+    model = torch.nn.Linear(2, 1)
+    state = state_of(model)
+    step(state)
+    state.epoch = 3
+    state.notes.append("b")
+    state.save()
+    saved = [parameter.detach().clone() for parameter in model.parameters()]
+    momentum = state.optimizer.state_dict()["state"][0]["momentum_buffer"].clone()
+    step(state)
+    state.epoch = 4
+    state.notes.append("c")
+    for _ in range(2):
+        state.restore()
+        assert (state.epoch, state.notes) == (3, ["a", "b"])
+        assert all(map(torch.equal, model.parameters(), saved))
+        found = state.optimizer.state_dict()["state"][0]["momentum_buffer"]
+        assert torch.equal(found, momentum)
+        step(state)
+
+
+def test_a_state_looks_after_another_model_when_it_is_assigned() -> None:
+    state = state_of(torch.nn.Linear(2, 1))
+    other = torch.nn.Linear(2, 1)
+    state.model = other
+    with torch.no_grad():
+        other.weight.zero_()
+    state.restore()
+    assert state.model is other
+    assert other.weight.abs().sum() > 0
+
+
+def test_more_types_can_have_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counter(hvd.elastic.StateHandler):
+        def save(self) -> None:
+            self.saved = self.value[0]
+
+        def restore(self) -> None:
+            self.value[0] = self.saved
+
+    known = hvd.elastic.get_handler_registry()
+    hvd.elastic.set_handler_registry([(list, Counter), *known])
+    try:
+        state = hvd.elastic.TorchState(counter=[1])
+    finally:
+        hvd.elastic.set_handler_registry(known)
+    state.save()
+    state.counter[0] = 2
+    state.restore()
+    assert state.counter == [1]
