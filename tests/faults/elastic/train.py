@@ -52,6 +52,7 @@ def train(state: elastic.ObjectState) -> None:
 
 
 hvd.init()
+print("first world", flush=True)
 first = (hvd.rank(), os.getpid())
 state = elastic.ObjectState(broadcast_object, hvd.rank, step=0, total=np.zeros(1000), sizes=[])
 state.register_reset_callbacks([lambda: print("reset", hvd.rank(), hvd.size(), flush=True)])

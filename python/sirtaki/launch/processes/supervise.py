@@ -336,7 +336,7 @@ class Supervisor:
                     f"host {host.host} was told to end by {signal_name(event.code)}: the job was "
                     "cancelled, its time was over, or a host of it failed",
                 )
-        else:
+        elif not self._ending or host not in self._added:
             ranks = [process.id for process in host.planned]
             self._running -= set(ranks)
             self._carry_out(self._policy.lost(host.host, ranks, event.text))

@@ -1,0 +1,42 @@
+"""Elastic jobs over real ssh: hosts are lost, come back, and get new processes."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.bed import Bed, signal_to
+from tests.hosts.jobs import launcher, run
+
+pytestmark = pytest.mark.timeout(120)
+
+TRAIN = (sys.executable, str(Path(__file__).parents[1] / "faults/elastic/train.py"))
+ELASTIC = ("--min-np", "1", "--blacklist-cooldown-range", "1", "2")
+
+
+def test_a_process_of_another_host_is_lost_and_replaced(bed: Bed) -> None:
+    done = run(bed, *ELASTIC, "-x", "FAULTS=kill:1@9", "-x", "UNTIL=3", *TRAIN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(re.findall(r":end (\d) exact 3 2", done.stdout)) == ["0", "2", "3"], done.stdout
+
+
+def test_a_host_that_is_cut_off_is_lost_and_taken_back_when_it_answers_again(bed: Bed) -> None:
+    command = launcher(bed, *ELASTIC, "-x", "STEPS=20", "-x", "UNTIL=9", *TRAIN)
+    with bed.hosts[0].running(*command) as job:
+        assert job.stdout is not None
+        lines = []
+        for line in job.stdout:
+            lines.append(line)
+            if "first world" in line:
+                bed.hosts[2].cut_off()
+            if "reset 0 2" in line:
+                bed.hosts[2].reconnect()
+            if "reset 0 3" in line:
+                signal_to(job, signal.SIGTERM)
+        assert job.wait(60) == 128 + signal.SIGTERM, "".join(lines)
+    text = "".join(lines)
+    assert re.search(r"host 192\.\S+ \(processes 2\) was lost: nothing was heard of it", text)
