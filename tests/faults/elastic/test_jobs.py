@@ -59,6 +59,20 @@ def test_a_spare_takes_a_lost_place_at_once(job: Job) -> None:
     assert "world 1: 2 process(es), 1 of them new" in done.stderr
 
 
+def test_a_process_that_is_stopped_for_too_long_is_ended(job: Job) -> None:
+    flags = ("--unresponsive-seconds", "1")
+    done = job.run("-np", "3", "--min-np", "2", *flags, *TRAIN, FAULTS="stop:1@20")
+    assert ends(done) == [(0, "3 2"), (2, "3 2")]
+    assert "process 1 on localhost ended with SIGKILL" in done.stderr
+
+
+def test_what_a_lost_process_had_started_is_ended_with_it(job: Job, tmp_path: Path) -> None:
+    files = {"ORPHAN": str(tmp_path / "pid"), "FAULTS": "orphan:1@20"}
+    done = job.run("-np", "2", "--min-np", "1", *TRAIN, **files)
+    assert ends(done) == [(0, "2 1")]
+    assert "the orphan is gone" in done.stdout
+
+
 def test_two_names_of_this_machine_are_two_hosts(job: Job) -> None:
     hosts = ("-H", "localhost:1,127.0.0.1:2")
     done = job.run("-np", "3", "--min-np", "2", *hosts, *TRAIN, FAULTS="kill:2@9")

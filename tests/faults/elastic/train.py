@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from sirtaki.core.operations.objects import broadcast_object
 
 PROCESS = int(os.environ["SIRTAKI_PROCESS"])
 STEPS = int(os.environ.get("STEPS", "40"))
+ORPHAN = Path(os.environ.get("ORPHAN", "/nonexistent"))
 UNTIL = int(os.environ.get("UNTIL", "0"))
 
 
@@ -28,7 +31,9 @@ def come_to_harm(step: int) -> None:
         who, _, when = where.partition("@")
         if who not in (str(PROCESS), "all") or int(when) != step:
             continue
-        if kind == "kill":
+        if kind == "orphan":
+            ORPHAN.write_text(str(subprocess.Popen(["sleep", "600"]).pid))
+        if kind in ("kill", "orphan"):
             os.kill(os.getpid(), signal.SIGKILL)
         elif kind == "raise":
             raise ArithmeticError(f"step {step} of somebody's program")
@@ -60,3 +65,5 @@ train(state)
 assert first[1] == os.getpid()
 exact = bool((state.total == state.step).all())
 print("end", PROCESS, "exact" if exact else state.total, *state.sizes, flush=True)
+if ORPHAN.exists():
+    print("the orphan is", "alive" if Path("/proc", ORPHAN.read_text()).exists() else "gone")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TextIO
 
 from sirtaki.launch.elastic.discovery import Discovery, finder
@@ -30,10 +31,16 @@ _STORE_SECONDS = 60.0
 
 
 class ElasticHosts:
-    """Starts the processes of an elastic job; see `driver.Hosts`. store: where they meet."""
+    """Starts the processes of an elastic job; see `driver.Hosts`.
 
-    def __init__(self, settings: Settings, secret: bytes, store: str) -> None:
+    store: where they meet. stopped_seconds: how long one of them may be stopped.
+    """
+
+    def __init__(
+        self, settings: Settings, secret: bytes, store: str, stopped_seconds: float
+    ) -> None:
         self._settings = settings
+        self._stopped_seconds = stopped_seconds
         self._secret = secret
         self._store = store
 
@@ -41,6 +48,7 @@ class ElasticHosts:
         """See `Hosts`."""
         plan = plan_host(self._settings, host, [])
         job = host_job(self._settings, self._secret, plan, slots, os.environ)
+        job = replace(job, stopped_seconds=self._stopped_seconds)
         return host_processes(self._settings, plan, [], job)
 
     def process(self, process_id: int, rank: int, size: int, host: str, place: int) -> Process:
@@ -97,7 +105,8 @@ class ElasticJob:
         )
         outputs.prepare()
         store = open_store(self.server.address, _STORE_SECONDS, self.secret)
-        hosts = ElasticHosts(settings, self.secret, self.server.address)
+        address = self.server.address
+        hosts = ElasticHosts(settings, self.secret, address, elastic.unresponsive)
         driver = Driver(elastic, hosts, store, outputs.say)
         self.server.on_set = driver.on_set
         driver.on_hosts(self._hosts)

@@ -9,6 +9,7 @@ from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.slots import Host, parse_hosts, read_hostfile
 
 DEFAULT_TIMEOUT = 600.0
+DEFAULT_UNRESPONSIVE = 5.0
 # What a host that failed waits for, in seconds: at first, and at most.
 DEFAULT_COOLDOWN = (1.0, 60.0)
 FLAGS = {
@@ -17,6 +18,7 @@ FLAGS = {
     "max_num_proc": "--max-np",
     "slots": "--slots-per-host",
     "spares": "--spares",
+    "unresponsive": "--unresponsive-seconds",
     "elastic_timeout": "--elastic-timeout",
     "reset_limit": "--reset-limit",
     "cooldown_range": "--blacklist-cooldown-range",
@@ -34,7 +36,8 @@ class Elastic:
     worlds there may be after the first, None for any number. cooldown: seconds that a host which
     failed takes no new process, at first and at most; they double with each failure. script: prints
     the hosts, "" for those of `hosts` or, where it is given, of `hostfile`, which may change.
-    default_slots: of a host that the script prints without a number.
+    default_slots: of a host that the script prints without a number. unresponsive: seconds for
+    which a process may be stopped.
     """
 
     least: int
@@ -48,6 +51,7 @@ class Elastic:
     hostfile: str = ""
     hosts: tuple[Host, ...] = ()
     default_slots: int = 1
+    unresponsive: float = DEFAULT_UNRESPONSIVE
 
     @property
     def may_change(self) -> bool:
@@ -88,6 +92,7 @@ def elastic_settings(values: Mapping[str, object]) -> Elastic | None:
         hostfile="" if script else hostfile,
         hosts=() if script or hostfile else _hosts(values.get("hosts"), most + spares),
         default_slots=slots,
+        unresponsive=float(given["unresponsive"] or DEFAULT_UNRESPONSIVE),  # type: ignore[arg-type]
     )
 
 

@@ -281,6 +281,13 @@ def _add_elastic(parser: argparse.ArgumentParser) -> None:
         help="end the job when fewer than --min-np processes are ready for so long (default: 600)",
     )
     group.add_argument(
+        "--unresponsive-seconds",
+        dest="unresponsive",
+        type=positive,
+        metavar="SECONDS",
+        help="end and replace a process that is stopped for so long (default: 5)",
+    )
+    group.add_argument(
         "--reset-limit",
         type=positive,
         help="end the job when more new worlds than that were made (default: no limit)",

@@ -30,6 +30,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 _KILL_INTERVAL = 0.01
+# How often workers are looked at that may not be stopped for long.
+_LOOK_SECONDS = 0.5
 _TOGETHER_SECONDS = 0.1
 # Processes that sit in the kernel do not even die of SIGKILL; do not wait for them for ever.
 _KILL_PATIENCE = 10.0
@@ -40,6 +42,15 @@ _LOWEST_SECRET_DESCRIPTOR = 64
 def _prctl(option: int, value: int) -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def _state_of(pid: int) -> bytes:
+    """The kernel's letter for what a process does, nothing when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            return file.read().rpartition(b")")[2].split()[0]
+    except OSError:
+        return b""
 
 
 def _children() -> dict[int, list[int]]:
@@ -113,6 +124,9 @@ class Guardian:
         # Whether who signals us has signalled the workers too, as a scheduler does.
         self._together: bool = job["together"]
         self._ranks: dict[int, int] = {}  # of the running workers, by process id
+        # 0 where nobody minds that workers are stopped, and the failure of one ends all.
+        self._stopped_seconds: float = job["stopped_seconds"]
+        self._stopped_since: dict[int, float] = {}
         self._has_started = False
         self._has_children = False
         self._terminate_at: float | None = None
@@ -167,6 +181,8 @@ class Guardian:
                 self._terminate()
             if not self._hurry():
                 return
+            if self._stopped_seconds:
+                self._kill_stopped()
             for descriptor, _ in poll.poll(self._patience()):
                 if descriptor == self._wake_reader:
                     with contextlib.suppress(BlockingIOError):
@@ -232,10 +248,24 @@ class Guardian:
             if pid == 0:
                 break
             if pid in self._ranks:
-                ended.append((self._ranks.pop(pid), os.waitstatus_to_exitcode(status)))
+                code = os.waitstatus_to_exitcode(status)
+                ended.append((self._ranks.pop(pid), code))
+                if self._stopped_seconds and code != 0:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(pid, signal.SIGKILL)
         # Of those found dead together, one killed by a signal is the likelier cause of the others.
         for rank, code in sorted(ended, key=lambda end: end[1] >= 0):
             self._tell({"event": "exited", "rank": rank, "code": code})
+
+    def _kill_stopped(self) -> None:
+        """Kill workers that have been stopped for too long; a debugger may hold them."""
+        now = time.monotonic()
+        stopped = {pid for pid in self._ranks if _state_of(pid) == b"T"}
+        since = {pid: self._stopped_since.get(pid, now) for pid in stopped}
+        self._stopped_since = since
+        for pid, at in since.items():
+            if now - at >= self._stopped_seconds:
+                os.kill(pid, signal.SIGKILL)
 
     def _interrupt(self, sent: bool = False) -> None:
         """Begin with SIGINT; sent: they have it."""
@@ -268,6 +298,8 @@ class Guardian:
         if self._killing_since is not None:
             return _KILL_INTERVAL * 1000
         next_at = self._terminate_at if self._kill_at is None else self._kill_at
+        if self._stopped_seconds and next_at is None:
+            return _LOOK_SECONDS * 1000
         return None if next_at is None else max(0.0, next_at - time.monotonic()) * 1000 + 1
 
 

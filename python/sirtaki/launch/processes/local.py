@@ -155,6 +155,7 @@ class LocalProcesses:
             "grace": self._job.grace,
             "open_files": self._open_files,
             "together": self._together,
+            "stopped_seconds": self._job.stopped_seconds,
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Through files in memory: an environment on a command line would be visible to everybody.
