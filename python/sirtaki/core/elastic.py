@@ -17,12 +17,13 @@ __all__ = [
     "ADDED",
     "REMOVED",
     "current_place",
-    "has_driver",
     "has_newcomers",
     "is_elastic",
+    "join_seconds",
     "listen",
     "next_placement",
     "report",
+    "require_driver",
 ]
 
 _REACH_SECONDS = 30.0
@@ -73,20 +74,25 @@ def current_place() -> Place:
     return _Process.applicant.place
 
 
+def join_seconds(size: int) -> float:
+    """Return how long so many processes that are ready may take to meet."""
+    return 5.0 + 0.05 * size
+
+
 def is_elastic() -> bool:
     """Tell whether a driver gives this process its places."""
     return _Process.applicant is not None
 
 
-def has_driver() -> bool:
-    """Tell whether the driver of the elastic job still answers."""
-    if _Process.applicant is None:
-        return False
+def require_driver(error: Exception) -> None:
+    """Say why there is no world yet; raise the error if the driver will give no other place."""
+    assert _Process.applicant is not None
     try:
         _Process.applicant.greet()
     except OSError:
-        return False
-    return True
+        raise error from None
+    text = str(error).partition("\n")[0]
+    print(f"sirtaki: {text}; joining the next world", file=sys.stderr, flush=True)
 
 
 def has_newcomers() -> bool:

@@ -78,16 +78,9 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
 
 
 def join_next_world() -> None:
-    """Leave the world and join the next one; again where a process dies while they meet."""
-    while True:
-        lifecycle.shutdown()
-        try:
-            lifecycle.init()
-            return
-        except (TimeoutError, ConnectionError) as error:
-            if not elastic.has_driver():
-                raise
-            _say(error)
+    """Leave the world and join the next one."""
+    lifecycle.shutdown()
+    lifecycle.init()
 
 
 def is_loss(error: BaseException) -> bool:

@@ -18,6 +18,8 @@ from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job
 pytestmark = pytest.mark.timeout(120)
 
 TRAIN = (sys.executable, str(Path(__file__).with_name("train.py")))
+# No lost process is replaced while the test lasts.
+ALONE = ("--blacklist-cooldown-range", "60", "60")
 QUICK = ("--blacklist-cooldown-range", "1", "1")
 
 
@@ -73,6 +75,15 @@ def test_what_a_lost_process_had_started_is_ended_with_it(job: Job, tmp_path: Pa
     assert "the orphan is gone" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "hosts", ["localhost:3", "localhost:1,127.0.0.1:2", "127.0.0.1:2,localhost:1"]
+)
+def test_a_process_may_die_while_its_world_meets(job: Job, hosts: str) -> None:
+    flags = ("-np", "3", "--min-np", "2", "-H", hosts, *ALONE)
+    done = job.run(*flags, *TRAIN, FAULTS="DIES_IN_INIT")
+    assert ends(done) == [(0, "2"), (2, "2")]
+
+
 def test_two_names_of_this_machine_are_two_hosts(job: Job) -> None:
     hosts = ("-H", "localhost:1,127.0.0.1:2")
     done = job.run("-np", "3", "--min-np", "2", *hosts, *TRAIN, FAULTS="kill:2@9")
@@ -106,7 +117,7 @@ def test_programs_that_join_no_world_run_as_in_any_job(job: Job) -> None:
 
 
 def test_a_world_that_would_be_too_small_is_waited_for_and_then_given_up(job: Job) -> None:
-    waiting = ("--elastic-timeout", "1", "--blacklist-cooldown-range", "60", "60")
+    waiting = ("--elastic-timeout", "1", *ALONE)
     done = job.run("-np", "2", "--min-np", "2", *waiting, *TRAIN, FAULTS="kill:1@5")
     assert done.returncode == 1
     assert "within 1 s (--elastic-timeout) 1 process(es) of the 2 that --min-np" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sirtaki import _core
 from sirtaki.backends import mpi
@@ -59,9 +60,28 @@ def init(
     if comm is not None and placement is not None:
         raise ValueError("init() takes comm or placement, not both")
     config = Config.from_env(placement=placement)
-    if config.process_id >= 0 and comm is None and placement is None:
+    if config.process_id < 0 or comm is not None or placement is not None:
+        _init(comm, process_sets, placement, config)
+        return
+    while True:
         placement = elastic.next_placement(config)
-        config = Config.from_env(placement=placement)
+        # All members are ready, so one that does not come has died.
+        soon = min(config.start_timeout, elastic.join_seconds(placement.size))
+        placed = replace(Config.from_env(placement=placement), start_timeout=soon)
+        try:
+            _init(None, process_sets, placement, placed)
+            return
+        except (TimeoutError, ConnectionError) as error:
+            elastic.require_driver(error)
+
+
+def _init(
+    comm: Sequence[int] | object | None,
+    process_sets: Sequence[ProcessSet] | str | None,
+    placement: Placement | None,
+    config: Config,
+) -> None:
+    """Join a world; see `init`."""
     wanted, topology = _wanted(comm, config)
     dynamic = config.dynamic_process_sets or process_sets == "dynamic"
     if isinstance(process_sets, str) and process_sets != "dynamic":

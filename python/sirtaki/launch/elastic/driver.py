@@ -21,6 +21,8 @@ from sirtaki.rendezvous.stores.store import Store
 from sirtaki.rendezvous.world import elastic as messages
 
 _WAKE_BYTES = 1 << 16
+# The key by which the store's thread hears which other keys nobody is to wait for.
+ABANDON = "elastic/abandon"
 
 
 class Hosts(Protocol):
@@ -133,6 +135,7 @@ class Driver(Policy):
         member = self._worlds.remove(rank)
         if member is None:
             return self._decide()
+        self._abandon(member)
         if code == 0:
             self._has_ended_well |= not member.ready
             return self._decide()
@@ -196,6 +199,7 @@ class Driver(Policy):
         lost = [member for member in self._worlds.alive.values() if member.host == host]
         for member in lost:
             self._worlds.remove(member.id)
+            self._abandon(member)
         seconds = self._cooldowns.failed(host, time.monotonic())
         ids = ", ".join(str(member.id) for member in lost) or "none"
         self._say(
@@ -284,6 +288,11 @@ class Driver(Policy):
             f"{self._elastic.least} that --min-np wants were ready"
         )
         return Verdict(text, JobError(text))
+
+    def _abandon(self, member: Member) -> None:
+        """Let nobody wait for a process that has ended while its world meets."""
+        if member.epoch == self._worlds.epoch >= 0:
+            self._store.set(ABANDON, messages.keys_of_world(member.epoch).encode())
 
     def _publish(self, key: str, message: messages.Place | messages.Update) -> None:
         self._store.set(key, messages.pack(message))

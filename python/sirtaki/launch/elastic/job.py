@@ -6,10 +6,11 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TextIO
 
 from sirtaki.launch.elastic.discovery import Discovery, finder
-from sirtaki.launch.elastic.driver import Driver
+from sirtaki.launch.elastic.driver import ABANDON, Driver
 from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.hosts.addresses import all_addresses, own_addresses
@@ -108,7 +109,7 @@ class ElasticJob:
         address = self.server.address
         hosts = ElasticHosts(settings, self.secret, address, elastic.unresponsive)
         driver = Driver(elastic, hosts, store, outputs.say)
-        self.server.on_set = driver.on_set
+        self.server.on_set = partial(self._take, driver)
         driver.on_hosts(self._hosts)
         discovery = Discovery(self._find, self._hosts, driver.on_hosts, driver.on_trouble)
         if elastic.may_change:
@@ -131,6 +132,13 @@ class ElasticJob:
             self.started = driver.started
             driver.end()
             store.close()
+
+    def _take(self, driver: Driver, key: str, value: bytes) -> None:
+        """Take what somebody has left in the store, in its thread."""
+        if key == ABANDON:
+            self.server.abandon(value.decode())
+        else:
+            driver.on_set(key, value)
 
 
 def _addresses(elastic: Elastic, settings: Settings, hosts: Sequence[str]) -> list[str]:

@@ -39,6 +39,7 @@ class StoreServer(Server):
         self._latest: dict[str, str] = {}
         # Told, in the thread, of each value that a client sets.
         self.on_set: Callable[[str, bytes], None] | None = None
+        self._abandoned: set[str] = set()
 
     def forms_world(self, wanted: Membership) -> bool:
         """Tell whether some members have come to form a world, and others not yet.
@@ -71,6 +72,13 @@ class StoreServer(Server):
         """Store a value for the clients; only before the server is started."""
         self._values[key] = value
 
+    def abandon(self, prefix: str) -> None:
+        """Hang up on those who wait for keys that begin so, now and later; only in `on_set`."""
+        self._abandoned.add(prefix)
+        for key in [key for key in self._waiting if key.startswith(prefix)]:
+            for peer in list(self._waiting.get(key, ())):
+                self._drop(peer)
+
     def handle(self, peer: Peer) -> bool:
         """See `Server.handle`."""
         if peer.context is not None:
@@ -88,6 +96,8 @@ class StoreServer(Server):
             self.answer(peer, wire.pack_answer(b"", peer.seal))
         elif request.key in self._values:
             self.answer(peer, wire.pack_answer(self._values[request.key], peer.seal))
+        elif request.key.startswith(tuple(self._abandoned)):
+            return False
         else:
             peer.context = request.key
             self._waiting.setdefault(request.key, []).append(peer)

@@ -87,6 +87,11 @@ def update_key(epoch: int) -> str:
     return f"elastic/update/{epoch}"
 
 
+def keys_of_world(epoch: int) -> str:
+    """With what the keys begin under which the members of a world meet."""
+    return f"world/{epoch}/"
+
+
 def pack(message: Place | Update | Ready | Raised) -> bytes:
     """Turn a message into the value of a key."""
     return json.dumps(asdict(message)).encode()
