@@ -28,11 +28,12 @@ from tests.single.repository.api_names import (
     page,
 )
 from tests.single.repository.cli_flags import FLAGS, SWITCH_KEYS, Flag
+from tests.single.repository.elastic_names import GROUPS as ELASTIC
 
 needs.package("torch")
 
 ROOT = Path(__file__).resolve().parents[3]
-NAMES = [(group, line) for group in GROUPS for line in group.lines()]
+NAMES = [(group, line) for group in [*GROUPS, *ELASTIC] for line in group.lines()]
 IDS = [f"{group.horovod}.{name_of(line)}" for group, line in NAMES]
 
 
