@@ -13,7 +13,7 @@ from tools.mutants.suites import Suite
 
 BASELINE_SECONDS = 1800
 SETTINGS = """[run]
-source_pkgs = sirtaki
+source_pkgs = sirtaki, sirtaki_caffe
 parallel = true
 patch = subprocess, _exit
 data_file = {folder}/.coverage

@@ -82,7 +82,9 @@ SINGLE = Suite(
         "tests/single/test_e*.py",
         "tests/single/test_l[ei]*.py",
         "tests/single/rendezvous/**/test_*.py",
+        "tests/single/test_snapshot.py",
         "tests/single/test_unpickling.py",
+        "tests/single/elastic/test_*.py",
         "tests/single/torch/test_*.py",
     ),
 )
@@ -102,8 +104,19 @@ TENSORFLOW_DATA = Suite("tensorflow.data", ("tests/frameworks/tensorflow/test_da
 TENSORFLOW_JOBS = Suite("tensorflow jobs", ("tests/frameworks/tensorflow/test_jobs.py",))
 JAX = of_ranks("jax", "tests/frameworks/jax/ranks/test_*.py")
 KERAS = of_ranks("keras", "tests/frameworks/keras/ranks/test_*.py", KERAS_BACKEND="tensorflow")
+KERAS_ON_JAX = of_ranks(
+    "keras on jax", "tests/frameworks/keras/ranks/test_*.py", KERAS_BACKEND="jax"
+)
 KERAS_ON_TORCH = of_ranks(
     "keras on torch", "tests/frameworks/keras/ranks/test_*.py", KERAS_BACKEND="torch"
+)
+NAMES = Suite(
+    "names",
+    (
+        "tests/frameworks/test_api_coverage.py",
+        "tests/frameworks/test_requirements.py",
+        "tests/frameworks/tensorflow/test_names.py",
+    ),
 )
 CAFFE = Suite("caffe", ("sirtaki-caffe/caffe_tests/**/test_*.py",), marks="not job")
 
@@ -115,10 +128,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[Suite, ...]]] = {
     "launch": (("sirtaki/launch/**/*.py",), (LAUNCH,)),
     "tensorflow": (
         ("sirtaki/tensorflow/**/*.py",),
-        (TENSORFLOW, KERAS, TENSORFLOW_DATA, TENSORFLOW_JOBS),
+        (NAMES, TENSORFLOW, KERAS, TENSORFLOW_DATA, TENSORFLOW_JOBS),
     ),
-    "keras": (("sirtaki/keras/**/*.py",), (KERAS, KERAS_ON_TORCH)),
-    "jax": (("sirtaki/jax/*.py",), (JAX,)),
+    "keras": (("sirtaki/keras/**/*.py",), (NAMES, KERAS, KERAS_ON_TORCH, KERAS_ON_JAX)),
+    "jax": (("sirtaki/jax/*.py",), (NAMES, JAX)),
     "caffe": (("sirtaki_caffe/**/*.py",), (CAFFE,)),
 }
 # These parts are compiled anew for each fault.

@@ -258,6 +258,14 @@ def test_groups_are_in_flight_side_by_side() -> None:
         dist.destroy_process_group(group)
 
 
+def test_a_group_that_was_destroyed_says_so() -> None:
+    group = dist.new_group(list(range(size())))
+    backend = group._get_backend(torch.device("cpu"))
+    dist.destroy_process_group(group)
+    with pytest.raises(ValueError, match="the process group has been destroyed"):
+        backend.barrier()
+
+
 def test_only_members_use_a_group() -> None:
     alone = dist.new_group([0])
     tensor = torch.ones(1)

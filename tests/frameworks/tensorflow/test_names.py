@@ -110,3 +110,8 @@ def test_gradients_are_added_up_and_reduced_once_in_several_passes(average: bool
 def test_modules_of_both_names_are_the_same(module: str) -> None:
     one = importlib.import_module(f"horovod.tensorflow.{module}")
     assert one is importlib.import_module(f"sirtaki.tensorflow.{module}")
+
+
+@pytest.mark.parametrize(("ranks", "is_power"), [(0, False), (1, True), (6, False), (8, True)])
+def test_a_power_of_two_is_known(ranks: int, is_power: bool) -> None:
+    assert hvd.check_num_rank_power_of_2(ranks) is is_power

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sirtaki as hvd
+from sirtaki.core.operations import handles
 
 
 @pytest.fixture
@@ -136,3 +137,11 @@ def test_a_rank_outside_a_process_set_cannot_use_it() -> None:
 def test_different_lists_for_one_process_set_are_an_error_on_all_ranks() -> None:
     with pytest.raises(hvd.MismatchError, match="lists of ranks"):
         hvd.add_process_set([hvd.rank()])
+
+
+@pytest.mark.usefixtures("several_ranks")
+def test_an_operation_that_failed_leaves_no_handle_behind() -> None:
+    handle = hvd.allreduce_async(np.ones(3 + hvd.rank()))
+    with pytest.raises(hvd.MismatchError):
+        handles.synchronize(handle)
+    assert handle not in handles._pending

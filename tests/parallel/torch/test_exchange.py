@@ -144,3 +144,10 @@ class TestAlltoall:
         output, received = hvd.synchronize(hvd.alltoall_async(filled(hvd.size(), hvd.rank())))
         assert output.shape[0] == hvd.size()
         assert received.tolist() == [1] * hvd.size()
+
+
+def test_autograd_is_told_that_a_broadcast_changed_its_tensor() -> None:
+    tensor = torch.ones(3)
+    before = tensor._version
+    hvd.synchronize(hvd.broadcast_async_(tensor, 0))
+    assert tensor._version > before

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from sirtaki.launch import api
 from sirtaki.launch.api import run
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.addresses import own_addresses
+from sirtaki.launch.hosts.slots import Host
+from sirtaki.launch.starters.allocation import Allocation
 from tests.single.launching import LIMIT
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
@@ -291,3 +294,19 @@ def test_ranks_that_mpirun_starts_on_hosts_of_a_scheduler_reach_the_caller(
     found = run(lambda: os.environ["SIRTAKI_RENDEZVOUS"], num_proc=2, use_mpi=True)
     assert len(found) == 2
     assert all(address.startswith("tcp:") for address in found)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "hostfile", "found"),
+    [
+        (None, None, (None, ("a:2,b:2", None))),
+        ("c:1", None, (None, ("c:1", None))),
+        (None, "file", (None, (None, "file"))),
+    ],
+)
+def test_mpirun_starts_where_it_is_told_or_on_the_hosts_of_the_job(
+    monkeypatch: pytest.MonkeyPatch, hosts: str | None, hostfile: str | None, found: object
+) -> None:
+    allocation = Allocation("slurm", "7", [Host("a", 2), Host("b", 2)], "srun")
+    monkeypatch.setattr(api, "find_allocation", lambda _: allocation)
+    assert api._where_mpirun_starts(4, hosts, hostfile) == found

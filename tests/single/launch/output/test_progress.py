@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sirtaki.launch.errors import JobError
+from sirtaki.launch.output import progress
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.output.progress import Progress
 from sirtaki.launch.processes.channels import ProgramChannel
@@ -169,3 +170,11 @@ def test_a_store_counts_the_hosts_whose_ranks_have_all_come() -> None:
         store.get(f"{world}/host/4", 10.0)
         assert server.joined(wanted) == 2
         store.close()
+
+
+@pytest.mark.parametrize(("group", "shown"), [(os.getpgrp(), True), (os.getpgrp() + 1, False)])
+def test_only_a_job_in_the_foreground_writes_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, group: int, shown: bool
+) -> None:
+    monkeypatch.setattr(os, "tcgetpgrp", lambda _: group)
+    assert progress._in_foreground(0) is shown

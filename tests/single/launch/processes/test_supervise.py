@@ -18,7 +18,7 @@ from sirtaki.launch.errors import JobError
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.processes.channels import ProgramChannel
 from sirtaki.launch.processes.events import HostJob, Process
-from sirtaki.launch.processes.frames import SILENCE_SECONDS
+from sirtaki.launch.processes.frames import SILENCE_SECONDS, FrameError
 from sirtaki.launch.processes.outcome import Failure, Outcome
 from sirtaki.launch.processes.policy import Policy, Verdict
 from sirtaki.launch.processes.remote import RemoteProcesses
@@ -148,3 +148,9 @@ def test_what_ranks_of_other_hosts_get_is_said_in_a_verbose_run(
     assert sorted(shown.getvalue().splitlines()) == ["[3]<stdout>:1 1", "[4]<stdout>:1 1"]
     said = [f"rank {rank} on there: CPUs {cpu}, OMP_NUM_THREADS is 1" for rank in (3, 4)]
     assert errors.getvalue().splitlines() == (said if verbose else [])
+
+
+@pytest.mark.parametrize("event", [{"rank": "0"}, {"rank": 0, "code": "1"}, {"rank": 7}])
+def test_an_event_that_makes_no_sense_is_not_believed(event: dict[str, object]) -> None:
+    with pytest.raises(FrameError):
+        host("pass", RANKS)._read_event({"event": "exited", **event})
