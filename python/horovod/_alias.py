@@ -44,10 +44,6 @@ _MISSING = {
     "mxnet": "the binding for MXNet",
     "spark": "the integration with Spark",
     "ray": "the integration with Ray",
-    "tensorflow.elastic": "elastic training",
-    "tensorflow.keras.elastic": "elastic training",
-    "keras.elastic": "elastic training",
-    "common.elastic": "elastic training",
     "runner.elastic": "elastic training",
 }
 

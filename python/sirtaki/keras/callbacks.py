@@ -10,6 +10,11 @@ import numpy as np
 
 from sirtaki.core.world import state
 from sirtaki.keras.distributed import Distributed
+from sirtaki.keras.elastic import (
+    CommitStateCallback,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
+)
 from sirtaki.keras.functions import broadcast_global_variables, raise_errors, require_same
 from sirtaki.keras.learning_rate import (
     LearningRateScheduleCallback,
@@ -189,22 +194,3 @@ class ProgressBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
         """Be silent on the other ranks."""
         verbose = params["verbose"] if state.rank() == 0 else 0
         super().set_params({**params, "verbose": verbose})
-
-
-class _Elastic(keras.callbacks.Callback):  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            f"{type(self).__name__} is for elastic training, which a later version will have"
-        )
-
-
-class CommitStateCallback(_Elastic):
-    """Part of elastic training, which does not exist yet."""
-
-
-class UpdateBatchStateCallback(_Elastic):
-    """Part of elastic training, which does not exist yet."""
-
-
-class UpdateEpochStateCallback(_Elastic):
-    """Part of elastic training, which does not exist yet."""

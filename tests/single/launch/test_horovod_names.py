@@ -259,7 +259,6 @@ def test_results_are_remembered_and_extensions_are_checked() -> None:
         ("horovod.mxnet", "the binding for MXNet"),
         ("horovod.spark", "the integration with Spark"),
         ("horovod.ray", "the integration with Ray"),
-        ("horovod.keras.elastic", "elastic training"),
         ("horovod.runner.elastic.driver", "elastic training"),
     ],
 )

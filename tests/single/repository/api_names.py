@@ -452,10 +452,7 @@ DIFFERENCES = {
 
 # What Horovod has and this version has not.
 MISSING = {
-    "horovod.tensorflow.elastic": "for a later version",
-    "horovod.tensorflow.keras.elastic": "for a later version",
-    "horovod.keras.elastic": "for a later version",
-    "horovod.common.elastic": "for a later version",
+    "horovod.runner.elastic": "the modules of its elastic launcher",
 }
 
 

@@ -260,12 +260,35 @@ def test_the_progress_bar_is_rank_0s(capsys: pytest.CaptureFixture[str]) -> None
     assert (shown == "") == (hvd.rank() != 0)
 
 
-@pytest.mark.parametrize(
-    "name", ["CommitStateCallback", "UpdateBatchStateCallback", "UpdateEpochStateCallback"]
-)
-def test_callbacks_of_elastic_training_say_that_they_come_later(name: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"{name} is for elastic training"):
-        getattr(callbacks, name)(object())
+def test_callbacks_of_elastic_training_keep_and_commit_the_state() -> None:
+    model = compiled()
+    state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+    commits = []
+
+    class Noting(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            commits.append((state.epoch, state.batch, state._commits))
+
+    elastic = (
+        callbacks.UpdateBatchStateCallback(state),
+        callbacks.UpdateEpochStateCallback(state),
+        callbacks.CommitStateCallback(state, batches_per_commit=2),
+    )
+    fit(model, *elastic, Noting(), epochs=2)
+    assert commits[:4] == [(0, 1, 0), (0, 2, 1), (0, 3, 1), (0, 4, 2)]
+    assert commits[4:5] == [(1, 1, 2)]
+    assert (state.epoch, state.batch) == (2, 0)
+    saved = [np.array(weights) for weights in model.get_weights()]
+    state.commit()
+    fit(model, epochs=1)
+    state.restore()
+    for found, expected in zip(model.get_weights(), saved, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_model_without_variables_is_no_state_yet() -> None:
+    with pytest.raises(ValueError, match="the model has no variables yet"):
+        hvd.elastic.KerasState(keras.Sequential([keras.layers.Dense(1)]))
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="XLA compiles on the others")

@@ -1,0 +1,168 @@
+"""Elastic training with Keras on all its backends, mirrors ``horovod.keras.elastic``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sirtaki.core.operations.objects import broadcast_object
+from sirtaki.core.world import state as world_state
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.keras.library import BACKEND, LEGACY, keras
+
+__all__ = [
+    "CommitStateCallback",
+    "HostsUpdatedInterrupt",
+    "KerasState",
+    "ObjectState",
+    "State",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+    "run_fn",
+]
+
+
+class KerasState(ObjectState):
+    """State of a model and its optimizer.
+
+    Args:
+        model: Built already.
+        optimizer: Default: that of the model, if it is compiled.
+        backend: Accepted: there is one backend in a process.
+        kwargs: Objects that can be pickled; they become attributes.
+
+    Raises:
+        ValueError: The model has no variables yet.
+    """
+
+    def __init__(
+        self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any
+    ) -> None:
+        if not model.built:
+            raise ValueError(
+                "the model has no variables yet: give its first layer an input shape, or call "
+                "model.build(), before it becomes a state"
+            )
+        self.model = model
+        self.optimizer = optimizer or getattr(model, "optimizer", None)
+        if self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(model.trainable_variables)
+        self._save_variables()
+        super().__init__(broadcast_object, world_state.rank, **kwargs)
+
+    def _variables(self) -> list[Any]:
+        if BACKEND == "jax":
+            self.model.jax_state_sync()  # while it trains, its values are elsewhere
+        own = [] if self.optimizer is None else self.optimizer.variables
+        return [*self.model.variables, *(own() if callable(own) else own)]
+
+    def _save_variables(self) -> None:
+        self._saved_values = [_values(variable) for variable in self._variables()]
+
+    def _assign(self, values: list[Any]) -> None:
+        for variable, value in zip(self._variables(), values, strict=True):
+            variable.assign(value)
+
+    def save(self) -> None:
+        """Copy the state into this process's memory."""
+        self._save_variables()
+        super().save()
+
+    def restore(self) -> None:
+        """Return to what was saved last."""
+        self._assign(self._saved_values)
+        super().restore()
+
+    def sync(self) -> None:
+        """Give all ranks the state of rank 0."""
+        self._save_variables()
+        self._saved_values = broadcast_object(self._saved_values)
+        self._assign(self._saved_values)
+        super().sync()
+
+    def reset(self) -> None:
+        """Have Keras compile anew what has the size of the old world in it."""
+        for function in ("train_function", "test_function", "predict_function"):
+            if getattr(self.model, function, None) is not None:
+                setattr(self.model, function, None)
+
+
+def _values(variable: Any) -> Any:
+    return np.array(variable.numpy() if LEGACY else keras.ops.convert_to_numpy(variable))
+
+
+class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Commits a state while ``fit`` runs.
+
+    Args:
+        state: The state.
+        batches_per_commit: How many batches lie between two commits.
+    """
+
+    def __init__(self, state: State, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self.batches_remaining = batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Begin to count."""
+        self.batches_remaining = self.batches_per_commit
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Commit if it is time."""
+        self.batches_remaining -= 1
+        if self.batches_remaining == 0:
+            self.batches_remaining = self.batches_per_commit
+            self.state.commit()
+
+
+class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Keeps ``state.batch``, the number of batches of the epoch that are done.
+
+    Give ``fit(steps_per_epoch=steps - state.batch)`` what is left of the epoch, and put this
+    callback before `CommitStateCallback`.
+
+    Args:
+        state: Has an attribute ``batch``.
+    """
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self._done = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Go on where the state is."""
+        self._done = self.state.batch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Count the batch."""
+        self.state.batch = self._done + batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The next epoch begins at its first batch."""
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Keeps ``state.epoch``, the number of epochs that are done.
+
+    Args:
+        state: Has an attribute ``epoch``; ``fit(epochs=epochs - state.epoch)`` does what is left.
+    """
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self._done = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Go on where the state is."""
+        self._done = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Count the epoch."""
+        self.state.epoch = self._done + epoch + 1

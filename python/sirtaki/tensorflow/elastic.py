@@ -1,0 +1,78 @@
+"""Elastic training with TensorFlow, mirrors ``horovod.tensorflow.elastic``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sirtaki.core.operations.objects import broadcast_object
+from sirtaki.core.world import state as world_state
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.tensorflow.functions import broadcast_variables
+
+if TYPE_CHECKING:
+    from sirtaki.keras.elastic import KerasState as TensorFlowKerasState
+
+__all__ = [
+    "HostsUpdatedInterrupt",
+    "ObjectState",
+    "State",
+    "TensorFlowKerasState",
+    "TensorFlowState",
+    "run",
+    "run_fn",
+]
+
+
+class TensorFlowState(ObjectState):
+    """State of ``tf.Variable``s.
+
+    Args:
+        variables: The variables, in the same order on all ranks.
+        session: None: sessions of TensorFlow 1 have no elastic state.
+        kwargs: Objects that can be pickled; they become attributes.
+
+    Raises:
+        NotImplementedError: There is a session.
+    """
+
+    def __init__(
+        self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any
+    ) -> None:
+        if session is not None:
+            raise NotImplementedError(
+                "TensorFlowState(session=...): sessions of TensorFlow 1 have no elastic state; use "
+                "eager variables"
+            )
+        self.variables = list(variables or [])
+        self._save_variables()
+        super().__init__(broadcast_object, world_state.rank, **kwargs)
+
+    def _save_variables(self) -> None:
+        self._saved_values = [variable.numpy().copy() for variable in self.variables]
+
+    def save(self) -> None:
+        """Copy the state into this process's memory."""
+        self._save_variables()
+        super().save()
+
+    def restore(self) -> None:
+        """Return to what was saved last."""
+        for variable, value in zip(self.variables, self._saved_values, strict=True):
+            variable.assign(value)
+        super().restore()
+
+    def sync(self) -> None:
+        """Give all ranks the state of rank 0."""
+        if self.variables:
+            broadcast_variables(self.variables, root_rank=0)
+            self._save_variables()
+        super().sync()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TensorFlowKerasState":  # Keras takes long to import
+        from sirtaki.keras.elastic import KerasState
+
+        return KerasState
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
