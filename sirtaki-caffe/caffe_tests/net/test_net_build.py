@@ -266,3 +266,8 @@ def test_the_same_seed_makes_the_same_weights() -> None:
     first, second, other = build(text), build(text), build(text, seed=7)
     assert first.learnable[0].data.equal(second.learnable[0].data)
     assert not first.learnable[0].data.equal(other.learnable[0].data)
+
+
+def test_an_input_without_a_shape_is_an_empty_blob() -> None:
+    net = build('layer { name: "i" type: "Input" top: "a" top: "b" }\n')
+    assert [tuple(net.blobs[name].shape) for name in ("a", "b")] == [(0,), (0,)]

@@ -368,3 +368,13 @@ def test_a_broken_file_of_positions_is_named(made: Made) -> None:
     Path("s_iter_0.solverstate.position.json").write_text('{"processes": 3')
     with pytest.raises(CaffeError, match=r"s_iter_0.solverstate.position.json: is not a file"):
         solver.restore("s_iter_0.solverstate")
+
+
+@pytest.mark.usefixtures("data")
+def test_a_solver_ends_its_nets_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+    solver = made.solver()
+    monkeypatch.setattr(solver.net, "close", lambda: ended.append("train"))
+    solver.close()
+    solver.close()
+    assert ended == ["train"]
