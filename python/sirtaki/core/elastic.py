@@ -10,7 +10,14 @@ from collections.abc import Callable
 from sirtaki.core.config import Config
 from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.trust.secret import read_secret
-from sirtaki.rendezvous.world.elastic import ADDED, REMOVED, Applicant, Place, placement_of
+from sirtaki.rendezvous.world.elastic import (
+    ADDED,
+    REMOVED,
+    Applicant,
+    Place,
+    Update,
+    placement_of,
+)
 from sirtaki.rendezvous.world.placement import Placement
 
 __all__ = [
@@ -36,6 +43,8 @@ class _Process:
     applicant: Applicant | None = None
     secret: bytes | None = None
     listener: OnUpdate | None = None
+    # Came while nobody listened.
+    kept: tuple[int, Update] | None = None
     # Epochs whose updates a thread waits for.
     awaited: int = -1
 
@@ -108,6 +117,10 @@ def listen(on_update: OnUpdate | None) -> None:
             what happened: 1 for hosts that have gone, 2 for hosts that have come. None: nothing.
     """
     _Process.listener = on_update
+    if on_update is not None and _Process.kept is not None:
+        (epoch, update), _Process.kept = _Process.kept, None
+        if epoch == current_place().epoch:
+            on_update(update.timestamp, update.result)
     if is_elastic():
         _listen(current_place().epoch)
 
@@ -126,7 +139,11 @@ def _await_update(epoch: int) -> None:
     assert _Process.applicant is not None
     with contextlib.suppress(OSError, ValueError):
         update = _Process.applicant.await_update(epoch)
-        if _Process.listener is not None and current_place().epoch == epoch:
+        if current_place().epoch != epoch:
+            return
+        if _Process.listener is None:
+            _Process.kept = (epoch, update)
+        else:
             _Process.listener(update.timestamp, update.result)
 
 

@@ -36,16 +36,15 @@ def run_fn(func: Callable[..., T], reset: Callable[[], object]) -> Callable[...,
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
         elastic.listen(lambda *update: state.on_hosts_updated(*update))
-        skips_sync = False
+        begin = state.sync
         try:
             while True:
                 try:
-                    if not skips_sync:
-                        state.sync()
+                    begin()
                     return func(state, *args, **kwargs)
                 except HostsUpdatedInterrupt as interrupt:
                     _require_elastic(interrupt)
-                    skips_sync = interrupt.skip_sync
+                    begin = functools.partial(_begin_again, state, reset, interrupt.skip_sync)
                 except Exception as error:
                     if not is_loss(error):
                         elastic.report(error, state._commits)
@@ -53,15 +52,22 @@ def run_fn(func: Callable[..., T], reset: Callable[[], object]) -> Callable[...,
                     _require_elastic(error)
                     _say(error)
                     state.restore()
-                    skips_sync = False
-                reset()
-                # Newcomers have no state, whatever the driver thought when it interrupted us.
-                skips_sync &= not elastic.has_newcomers()
-                state.on_reset()
+                    begin = functools.partial(_begin_again, state, reset, False)
         finally:
             elastic.listen(None)
 
     return wrapper
+
+
+def _begin_again(state: State, reset: Callable[[], object], skips_sync: bool) -> None:
+    """Go on in the next world; a peer may be lost here too."""
+    # What is said of hosts from now on is about the next world.
+    state.forget_host_updates()
+    reset()
+    state.on_reset()
+    # Newcomers have no state, whatever the driver thought when it interrupted us.
+    if not skips_sync or elastic.has_newcomers():
+        state.sync()
 
 
 def run(func: Callable[..., T]) -> Callable[..., T]:
@@ -102,7 +108,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        error = error.__cause__ or error.__context__
+        hidden = error.__suppress_context__
+        error = error.__cause__ or (None if hidden else error.__context__)
 
 
 def _is_of_framework(error: BaseException) -> bool:

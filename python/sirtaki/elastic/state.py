@@ -39,11 +39,14 @@ class State:
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Adapt to a new world: forget what was said of hosts, and call the reset callbacks."""
-        self._host_messages = queue.Queue()
+        """Adapt to a new world, and call the reset callbacks."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
+
+    def forget_host_updates(self) -> None:
+        """Forget what was said of the hosts of the world that ends."""
+        self._host_messages = queue.Queue()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Note that hosts have come or gone; `check_host_updates` tells all ranks together.
@@ -127,9 +130,11 @@ class ObjectState(State):
     def sync(self) -> None:
         """See `State`."""
         if self._saved_state:
-            self.save()
-            self._saved_state = self._bcast_object(self._saved_state)
-            self._set_attributes()
+            mine = {name: getattr(self, name) for name in self._saved_state}
+            for name, value in self._bcast_object(mine).items():
+                object.__setattr__(self, name, value)
+        # At once, for a loss in between is to leave what was saved before.
+        self.save()
 
     def _set_attributes(self) -> None:
         for name, value in copy.deepcopy(self._saved_state).items():

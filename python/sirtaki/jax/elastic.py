@@ -69,7 +69,6 @@ class JaxState(ObjectState):
         for name in self._saved_trees:
             setattr(self, name, broadcast_tree(getattr(self, name), root_rank=0))
         super().sync()
-        self.save()
 
 
 def _is_tree(value: Any) -> bool:

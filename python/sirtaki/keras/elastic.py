@@ -77,9 +77,7 @@ class KerasState(ObjectState):
 
     def sync(self) -> None:
         """Give all ranks the state of rank 0."""
-        self._save_variables()
-        self._saved_values = broadcast_object(self._saved_values)
-        self._assign(self._saved_values)
+        self._assign(broadcast_object([_values(variable) for variable in self._variables()]))
         super().sync()
 
     def reset(self) -> None:

@@ -66,7 +66,6 @@ class TensorFlowState(ObjectState):
         """Give all ranks the state of rank 0."""
         if self.variables:
             broadcast_variables(self.variables, root_rank=0)
-            self._save_variables()
         super().sync()
 
 

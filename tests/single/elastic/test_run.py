@@ -107,8 +107,47 @@ def test_outside_of_elastic_jobs_there_is_no_next_world(error: Exception) -> Non
         trained(state, error)
 
 
+@pytest.mark.usefixtures("reports")
+def test_a_peer_may_be_lost_again_while_the_new_world_begins() -> None:
+    state = Recording(step=0)
+    lost = [PeerLostError("in a callback")]
+
+    def callback() -> None:
+        if lost:
+            raise lost.pop()
+
+    state.register_reset_callbacks([callback])
+    assert trained(state, PeerLostError("x")) == (102, "more")
+    once = ["restore", "reset", "on_reset"]
+    assert state.calls == ["sync", *once, *once, "sync"]
+
+
+@pytest.mark.usefixtures("reports")
+def test_what_is_said_of_hosts_while_a_world_begins_is_about_that_world() -> None:
+    state = Recording(step=0)
+    state.on_hosts_updated(1.0, 2)
+    errors = [PeerLostError("x")]
+
+    def train(state: Recording) -> str:
+        if errors:
+            raise errors.pop()
+        with pytest.raises(HostsUpdatedInterrupt) as caught:
+            state.check_host_updates()
+        assert caught.value.skip_sync, "only what was said last"
+        return "went on"
+
+    reset = lambda: state.on_hosts_updated(2.0, 1)  # noqa: E731
+    assert elastic.run_fn(train, reset)(state) == "went on"
+
+
 def caused(error: Exception, cause: Exception) -> Exception:
     error.__cause__ = cause
+    return error
+
+
+def without_context(error: Exception, context: Exception) -> Exception:
+    """What `raise error from None` raises while another one is handled."""
+    error.__context__, error.__suppress_context__ = context, True
     return error
 
 
@@ -127,6 +166,7 @@ FrameworkError.__module__ = "tensorflow.python.framework.errors_impl"
         (FrameworkError("PeerLostError: rank 1"), True),
         (FrameworkError("MismatchError: a HorovodInternalError"), False),
         (FrameworkError("out of memory"), False),
+        (without_context(ValueError("a bug"), PeerLostError("x")), False),
         (RuntimeError("PeerLostError of somebody else"), False),
     ],
 )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import sirtaki.torch as hvd
 from sirtaki.core.world import state as world_state
+from sirtaki.torch.elastic import state as elastic_state
 
 
 class Worlds:
@@ -145,3 +146,36 @@ def test_more_types_can_have_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     state.counter[0] = 2
     state.restore()
     assert state.counter == [1]
+
+
+def test_a_loss_within_sync_leaves_what_was_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Linear(2, 1)
+    state = state_of(model)
+    state.epoch = 1
+    state.save()
+    saved = [parameter.detach().clone() for parameter in model.parameters()]
+
+    def overwrite(parameters: dict[str, torch.Tensor], root_rank: int) -> None:
+        for parameter in parameters.values():
+            parameter.zero_()
+
+    def lose(*_: object, **__: object) -> None:
+        raise hvd.PeerLostError("rank 0 died")
+
+    monkeypatch.setattr(elastic_state, "broadcast_parameters", overwrite)
+    monkeypatch.setattr(elastic_state, "broadcast_optimizer_state", lose)
+    with pytest.raises(hvd.PeerLostError):
+        state.sync()
+    state.restore()
+    assert all(map(torch.equal, model.parameters(), saved))
+    assert state.epoch == 1
+
+
+def test_a_model_that_is_assigned_later_is_looked_after() -> None:
+    state = hvd.elastic.TorchState(epoch=0)
+    state.model = torch.nn.Linear(2, 1)
+    saved = state.model.weight.detach().clone()
+    with torch.no_grad():
+        state.model.weight.zero_()
+    state.restore()
+    assert torch.equal(state.model.weight, saved)

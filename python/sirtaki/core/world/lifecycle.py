@@ -11,6 +11,7 @@ from sirtaki import _core
 from sirtaki.backends import mpi
 from sirtaki.core import elastic
 from sirtaki.core.config import Config, Topology
+from sirtaki.core.errors import PeerLostError
 from sirtaki.core.world import memory, registration, shared_heap, state
 from sirtaki.core.world.links import Links
 from sirtaki.core.world.process_sets import ProcessSet
@@ -71,7 +72,7 @@ def init(
         try:
             _init(None, process_sets, placement, placed)
             return
-        except (TimeoutError, ConnectionError) as error:
+        except (TimeoutError, ConnectionError, PeerLostError) as error:
             elastic.require_driver(error)
 
 

@@ -33,7 +33,7 @@ class StateHandler:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all ranks the value of rank 0."""
+        """Give all ranks the value of rank 0; `save` follows when all values are there."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -63,7 +63,6 @@ class ModelStateHandler(StateHandler):
     def sync(self) -> None:
         """See `StateHandler`."""
         broadcast_parameters(self.value.state_dict(), root_rank=0)
-        self.save()
 
 
 class OptimizerStateHandler(StateHandler):
@@ -85,7 +84,6 @@ class OptimizerStateHandler(StateHandler):
     def sync(self) -> None:
         """See `StateHandler`."""
         broadcast_optimizer_state(self.value, root_rank=0)
-        self.save()
 
 
 class SamplerStateHandler(StateHandler):
@@ -106,7 +104,6 @@ class SamplerStateHandler(StateHandler):
     def sync(self) -> None:
         """See `StateHandler`."""
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0))
-        self.save()
 
     def reset(self) -> None:
         """See `StateHandler`."""
@@ -187,6 +184,8 @@ class TorchState(ObjectState):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._handlers:
             self._handlers[name].set_value(value)
+        elif name in ("model", "optimizer") and (handler := _handler(value)):
+            self._handlers[name] = handler
         else:
             super().__setattr__(name, value)
 
