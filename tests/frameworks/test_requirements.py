@@ -21,9 +21,10 @@ def refusal(name: str, source: str, folder: Path) -> str:
     """Return the last line of what an import says that finds this source as the framework."""
     (folder / f"{name}.py").write_text(source)
     environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+    path = f"{folder}{os.pathsep}{environment.get('PYTHONPATH', '')}"
     done = subprocess.run(
         [sys.executable, "-c", f"import sirtaki.{name}"],
-        env={**environment, "PYTHONPATH": str(folder)},
+        env={**environment, "PYTHONPATH": path.strip(os.pathsep)},
         capture_output=True,
         text=True,
         check=False,

@@ -38,6 +38,7 @@ def test_what_has_ended_is_shown_with_all_that_is_known() -> None:
     words = re.sub(r"\d+\.\d s", "# s", str(state))
     assert words.startswith(f"rank 0: {doing}\n  {shown}")
     assert state.doing is not None
+    assert re.sub(r"\d+\.\d s", "# s", str(state.doing)) == doing
     assert (state.doing.stage, state.doing.operation, state.doing.tensor) == (
         "done",
         "allreduce",

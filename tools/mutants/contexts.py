@@ -8,19 +8,23 @@ from collections.abc import Generator
 import coverage
 import pytest
 
-VARIABLE = "MUTANTS_TEST"
+# What coverage tells the processes that a test starts.
+SETTINGS = "COVERAGE_PROCESS_CONFIG"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Name the test function: of all its parameters, since one fault may matter to any."""
     test = item.nodeid.partition("[")[0]
-    os.environ[VARIABLE] = test
     measuring = coverage.Coverage.current()
     assert measuring is not None
+    before = os.environ[SETTINGS]
+    measuring.config.context = test
+    os.environ[SETTINGS] = measuring.config.serialize()
     measuring.switch_context(test)
     try:
         return (yield)
     finally:
         measuring.switch_context("")
-        del os.environ[VARIABLE]
+        measuring.config.context = None
+        os.environ[SETTINGS] = before

@@ -14,10 +14,10 @@ from tools.mutants.suites import Suite
 BASELINE_SECONDS = 1800
 SETTINGS = """[run]
 source_pkgs = sirtaki, sirtaki_caffe
+disable_warnings = module-not-imported
 parallel = true
 patch = subprocess, _exit
 data_file = {folder}/.coverage
-context = ${{MUTANTS_TEST-}}
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sirtaki.core import elastic
 from sirtaki.core.operations.reduce_ops import Sum
 from sirtaki.core.world import state
 from sirtaki.keras.backends import backend
@@ -51,7 +52,7 @@ class _Keras3(keras.layers.BatchNormalization):  # type: ignore[misc]
         super().__init__(**kwargs)
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
-        if state.size() == 1:
+        if state.size() == 1 and not elastic.is_elastic():
             return super()._moments(inputs, mask)  # type: ignore[no-any-return]
         ops = keras.ops
         axes, channels = self._reduction_axes, inputs.shape[self.axis]
@@ -81,7 +82,7 @@ class _Keras2(keras.layers.BatchNormalization):  # type: ignore[misc]
     def _moments(
         self, inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None
     ) -> tuple[Any, Any]:
-        if state.size() == 1:
+        if state.size() == 1 and not elastic.is_elastic():
             return super()._moments(inputs, reduction_axes, keep_dims, mask)  # type: ignore[no-any-return]
         wide = tf.cast(inputs, tf.float64)
         kept = tf.ones_like(wide)

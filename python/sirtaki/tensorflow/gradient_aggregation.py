@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.tensorflow.accumulation import Accumulation
+from sirtaki.tensorflow.ops.graph_values import present_size
 
 
 class LocalGradientAggregationHelper:
@@ -111,4 +111,4 @@ class LocalGradientAggregationHelper:
         """Return the gradient of a local variable."""
         if gradient is None or not self._scale:
             return gradient
-        return gradient / tf.cast(size_of(self._process_set), gradient.dtype)
+        return gradient / tf.cast(present_size(self._process_set), gradient.dtype)

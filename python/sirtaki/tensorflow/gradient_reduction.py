@@ -11,6 +11,7 @@ import tensorflow as tf
 from sirtaki.core.operations import gradient_reduction as core
 from sirtaki.tensorflow.compression import Compression, Compressor
 from sirtaki.tensorflow.ops.collectives import allreduce, grouped_allreduce
+from sirtaki.tensorflow.ops.graph_values import present_size
 from sirtaki.tensorflow.ops.tracing import plain_python
 
 
@@ -54,12 +55,16 @@ class GradientReduction(core.GradientReduction):
         """Return a gradient that is not reduced, dense if reduced ones are."""
         return gradient if self.goes_alone(gradient) else tf.convert_to_tensor(gradient)
 
-    def divide(self, gradient: Any, divisor: int) -> Any:
+    def divide(self, gradient: Any, divisor: Any) -> Any:
         """Divide a gradient of a local variable."""
         if isinstance(gradient, tf.IndexedSlices):
             values = gradient.values / tf.cast(divisor, gradient.dtype)
             return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
         return gradient / tf.cast(divisor, gradient.dtype)
+
+    def divisor(self) -> Any:
+        """Return the number of ranks; in functions of elastic jobs that of the present world."""
+        return present_size(self.process_set)
 
     def goes_alone(self, gradient: Any) -> bool:
         """Tell whether a gradient is sparse and stays so."""

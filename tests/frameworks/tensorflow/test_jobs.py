@@ -180,7 +180,8 @@ def test_without_tensorflow_a_plain_sentence_says_what_to_install(job: Job) -> N
     assert "sirtaki.tensorflow needs TensorFlow 2.16 or later: pip install" in done.stderr
 
 
-@pytest.mark.parametrize("module", ["horovod.tensorflow.elastic", "horovod.keras.elastic"])
-def test_elastic_training_is_said_to_come_later(module: str) -> None:
-    with pytest.raises(ModuleNotFoundError, match="does not have elastic training yet"):
-        importlib.import_module(module)
+@pytest.mark.parametrize("framework", ["tensorflow", "tensorflow.keras", "keras"])
+def test_elastic_training_has_horovods_names(framework: str) -> None:
+    ours = importlib.import_module(f"sirtaki.{framework}.elastic")
+    assert importlib.import_module(f"horovod.{framework}.elastic") is ours
+    assert importlib.import_module(f"horovod.{framework}").elastic.run is ours.run

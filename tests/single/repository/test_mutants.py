@@ -47,6 +47,7 @@ def planted(source: str) -> list[str]:
         ("x: L[1] = f'{1 + 1}'", []),
         ("def f():\n  return None", []),
         ("zip(x, y, strict=True)", ["pass"]),
+        ("if TYPE_CHECKING:\n  f()", ["if (not TYPE_CHECKING):\n  f()"]),
     ],
 )
 def test_a_fault_changes_one_thing(source: str, faults: list[str]) -> None:

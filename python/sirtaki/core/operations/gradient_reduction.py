@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sirtaki.core import elastic
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import check_predivide
 from sirtaki.core.world.participants import size_of
@@ -61,7 +62,9 @@ class GradientReduction:
             gradients: Of the framework, or None.
             variables: What they are gradients of, where that is known.
         """
-        if size_of(self.process_set) == 1 or not self.process_set.included():
+        # What is traced while an elastic job has one rank must be right when it has more.
+        alone = size_of(self.process_set) == 1 and not elastic.is_elastic()
+        if alone or not self.process_set.included():
             return [None if gradient is None else self.kept(gradient) for gradient in gradients]
         results = list(gradients)
         keys = [id(variable) for variable in variables or [None] * len(results)]
@@ -90,9 +93,13 @@ class GradientReduction:
         """Return a gradient that is not reduced, in the form of a reduced one."""
         return gradient
 
-    def divide(self, gradient: Any, divisor: int) -> Any:
+    def divide(self, gradient: Any, divisor: Any) -> Any:
         """Divide a gradient of a local variable."""
         return gradient / divisor
+
+    def divisor(self) -> Any:
+        """Return the number of ranks, in a form that `divide` takes."""
+        return size_of(self.process_set)
 
     def goes_alone(self, gradient: Any) -> bool:
         """Tell whether a gradient is of a kind that is not sent together with others."""
@@ -110,7 +117,7 @@ class GradientReduction:
     def _scaled(self, gradient: Any) -> Any:
         if not self.scale_local_gradients:
             return gradient
-        return self.divide(gradient, size_of(self.process_set))
+        return self.divide(gradient, self.divisor())
 
     def _parts(self, places: list[int], keys: list[int]) -> list[list[int]]:
         """Return which gradients are sent together."""

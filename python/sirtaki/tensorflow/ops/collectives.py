@@ -11,10 +11,10 @@ from sirtaki.core.operations import codecs
 from sirtaki.core.operations.grouping import by_key, part_name
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.core.operations.reduction import resolve_op
-from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.tensorflow.compression import Compression, Compressor, codec_of, compress_for
 from sirtaki.tensorflow.ops.dense import dense, grouped_allgather, reduce_group, scatter_group
+from sirtaki.tensorflow.ops.graph_values import present_size
 from sirtaki.tensorflow.ops.tracing import plain_python
 
 
@@ -193,7 +193,7 @@ def _gather_slices(
     gathered = grouped_allgather(own, part_name, process_set=process_set)
     values, indices = gathered[: len(slices)], gathered[len(slices) :]
     if op == Average:
-        values = [each / tf.cast(size_of(process_set), each.dtype) for each in values]
+        values = [each / tf.cast(present_size(process_set), each.dtype) for each in values]
     return [
         tf.IndexedSlices(*rows, own.dense_shape)
         for *rows, own in zip(values, indices, slices, strict=True)

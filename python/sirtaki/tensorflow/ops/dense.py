@@ -13,10 +13,11 @@ from sirtaki.core.operations.grouping import by_key
 from sirtaki.core.operations.reduce_ops import Adasum
 from sirtaki.core.operations.reduction import check_op, check_reduction
 from sirtaki.core.world import state
-from sirtaki.core.world.participants import number_of, rank_of, size_of
+from sirtaki.core.world.participants import number_of, rank_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.tensorflow.ops import gradients as _registered  # noqa: F401
 from sirtaki.tensorflow.ops.errors import invalid
+from sirtaki.tensorflow.ops.graph_values import changes, present_size
 from sirtaki.tensorflow.ops.names import unique
 from sirtaki.tensorflow.ops.operation import GraphOperation
 from sirtaki.tensorflow.ops.tracing import plain_python
@@ -163,7 +164,7 @@ def alltoall(
     """
     _require_world()
     tensor = dense(tensor)
-    rows = _equal_splits(tensor, size_of(process_set)) if splits is None else _splits(splits)
+    rows = _equal_splits(tensor, present_size(process_set)) if splits is None else _splits(splits)
     full = unique("alltoall", name)
     operation = GraphOperation(kinds.ALLTOALL, full, process_set=number_of(process_set))
     received, received_splits = operation.run([tensor], rows)
@@ -269,11 +270,12 @@ def _splits(splits: Any) -> Any:
     return tf.cast(rows, tf.int32)
 
 
-def _equal_splits(tensor: Any, members: int) -> Any:
+def _equal_splits(tensor: Any, members: Any) -> Any:
     if tensor.shape.rank == 0:
         return tf.zeros([members], tf.int32)  # all ranks are told alike
-    need = f"alltoall without splits needs a first dimension divisible by {members} ranks"
-    rows = tensor.shape[0] if tensor.shape.rank else None
+    count = "all" if changes() else members
+    need = f"alltoall without splits needs a first dimension divisible by {count} ranks"
+    rows = tensor.shape[0] if tensor.shape.rank and not changes() else None
     if rows is not None and rows % members:
         raise invalid(f"{need}, not {rows}")
     count = tf.shape(tensor)[0]

@@ -11,6 +11,12 @@ from sirtaki.core.operations import kinds
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import process_set_of
+from sirtaki.tensorflow.ops.graph_values import (
+    changes,
+    present_position,
+    present_size,
+    rank_op,
+)
 from sirtaki.tensorflow.ops.names import unique
 from sirtaki.tensorflow.ops.operation import GraphOperation
 
@@ -55,7 +61,7 @@ def _of_allgather(
     reduced = _averaged(operation).run(upstream)
     own = tf.stack([tf.shape(each)[0] for each in inputs])
     rows = _named(operation, "allgather", kind=kinds.ALLGATHER).run([own[tf.newaxis]])[0]
-    me = _members(operation).index(state.rank())
+    me = present_position(operation.process_set)
     begins = tf.reduce_sum(rows[:me], axis=0)
     return [each[begins[i] : begins[i] + own[i]] for i, each in enumerate(reduced)]
 
@@ -68,6 +74,9 @@ def _of_broadcast(
 ) -> list[Any]:
     # Ranks that do not use the average take part in it all the same.
     reduced = _averaged(operation).but(ordered=True).run(upstream)
+    if changes():
+        at_root = rank_op() == operation.root_rank
+        return [tf.where(at_root, each, tf.zeros_like(each)) for each in reduced]
     if state.rank() == operation.root_rank:
         return reduced
     with tf.control_dependencies(reduced):
@@ -91,9 +100,10 @@ def _of_reducescatter(
     upstream: Sequence[Any],
 ) -> list[Any]:
     factor = operation.prescale * operation.postscale
-    if operation.reduce_op == Sum:
-        factor *= len(_members(operation))
     scaled = [each * tf.cast(factor, each.dtype) for each in upstream]
+    if operation.reduce_op == Sum:
+        size = present_size(process_set_of(operation.process_set))
+        scaled = [each * tf.cast(size, each.dtype) for each in scaled]
     return _named(operation, "allgather", kind=kinds.ALLGATHER).run(scaled)
 
 
@@ -106,10 +116,6 @@ _RULES: dict[
     kinds.ALLTOALL: _of_alltoall,
     kinds.REDUCESCATTER: _of_reducescatter,
 }
-
-
-def _members(operation: GraphOperation) -> list[int]:
-    return process_set_of(operation.process_set).ranks or []
 
 
 def _averaged(operation: GraphOperation) -> GraphOperation:

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from sirtaki.core import elastic
 from sirtaki.core.world import state
-from sirtaki.core.world.participants import process_set_of, size_of
+from sirtaki.core.world.participants import number_of, process_set_of, size_of
+from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.tensorflow.ops.tracing import plain_python
 
 
@@ -41,6 +43,30 @@ def local_rank_op(name: str | None = None) -> Any:
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """Return 1 if this rank is a member of the process set, else 0, an int32 scalar."""
     return _value(lambda: int(bool(process_set_of(process_set_id).included())), name)
+
+
+def present_size(process_set: ProcessSet) -> Any:
+    """Return the number of ranks in a process set.
+
+    Functions that were traced in an old world of an elastic job look it up whenever they run.
+    """
+    if changes():
+        return size_op(number_of(process_set))
+    return size_of(process_set)
+
+
+def present_position(process_set_id: int) -> Any:
+    """Return this rank's position in a process set, as `present_size` returns the set's size."""
+
+    def look_up() -> int:
+        return (process_set_of(process_set_id).ranks or []).index(state.rank())
+
+    return _value(look_up, None) if changes() else look_up()
+
+
+def changes() -> bool:
+    """Tell whether what is traced now may run in another world."""
+    return elastic.is_elastic() and not tf.executing_eagerly()
 
 
 def _value(look_up: Callable[[], int], name: str | None) -> Any:
