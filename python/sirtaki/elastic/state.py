@@ -116,8 +116,9 @@ class ObjectState(State):
         self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any
     ) -> None:
         super().__init__(bcast_object, get_rank)
-        self._saved_state = kwargs
-        self._set_attributes()
+        for name, value in kwargs.items():
+            object.__setattr__(self, name, value)
+        self._saved_state = copy.deepcopy(kwargs)
 
     def save(self) -> None:
         """See `State`."""
@@ -125,7 +126,8 @@ class ObjectState(State):
 
     def restore(self) -> None:
         """See `State`."""
-        self._set_attributes()
+        for name, value in copy.deepcopy(self._saved_state).items():
+            object.__setattr__(self, name, value)
 
     def sync(self) -> None:
         """See `State`."""
@@ -135,7 +137,3 @@ class ObjectState(State):
                 object.__setattr__(self, name, value)
         # At once, for a loss in between is to leave what was saved before.
         self.save()
-
-    def _set_attributes(self) -> None:
-        for name, value in copy.deepcopy(self._saved_state).items():
-            object.__setattr__(self, name, value)

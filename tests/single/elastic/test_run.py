@@ -174,6 +174,15 @@ def test_a_loss_is_known_by_its_cause(error: Exception, expected: bool) -> None:
     assert is_loss(error) is expected
 
 
+def test_a_state_holds_the_objects_that_it_is_given_and_copies_of_what_was_saved() -> None:
+    notes = ["a"]
+    state = Recording(notes=notes)
+    assert state.notes is notes
+    notes.append("b")
+    state.restore()
+    assert state.notes == ["a"]
+
+
 def test_reset_callbacks_run_in_their_order() -> None:
     state = Recording(step=0)
     calls: list[int] = []
