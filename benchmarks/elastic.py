@@ -1,0 +1,86 @@
+"""How long training stands still when one of 4 processes is killed, beside torchrun's restarts.
+
+python benchmarks/elastic.py      (a small model of PyTorch on CPUs)
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from output import RESULTS, write_result
+from targets import Check, at_most
+
+from sirtaki.observe.machine import machine_facts
+from sirtaki.observe.report import aligned, show_seconds
+
+_RANK = str(Path(__file__).with_name("elastic_rank.py"))
+_RUN = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
+_OURS = (sys.executable, "-c", _RUN, "-np", "4", "--min-np", "2")
+_CONTENDERS = {
+    "the three others go on": (*_OURS, sys.executable, _RANK, "ours"),
+    "a spare takes the place": (*_OURS, "--spares", "1", sys.executable, _RANK, "ours"),
+    "torchrun --max-restarts": (
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4"),
+        *("--max-restarts=1", _RANK, "torchrun"),
+    ),
+}
+_LIMIT_SECONDS = 1.0
+_JOB_SECONDS = 180
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20, help="turns of each contender (20)")
+    parser.add_argument("--output", default=str(RESULTS), help="folder of elastic.json")
+    args = parser.parse_args(arguments)
+    taken: dict[str, list[float]] = {name: [] for name in _CONTENDERS}
+    for _ in range(args.rounds):
+        for name, command in _CONTENDERS.items():
+            taken[name].append(standstill(command))
+    medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
+    checks = check(medians)
+    print("from SIGKILL of one of 4 processes to the next step of the others")
+    print(*aligned([[name, show_seconds(each)] for name, each in medians.items()]), sep="\n")
+    print("\n".join(each.line() for each in checks))
+    result = {
+        "benchmark": "elastic",
+        "command": shlex.join(["python", "benchmarks/elastic.py", *arguments]),
+        "machine": machine_facts(),
+        "cases": {name: {"median": medians[name], "all": taken[name]} for name in taken},
+        "targets": [asdict(each) for each in checks],
+    }
+    write_result(Path(args.output) / "elastic.json", result)
+    return 0
+
+
+def check(medians: dict[str, float]) -> list[Check]:
+    ours = [name for name in medians if not name.startswith("torchrun")]
+    return [at_most(f"{name}, seconds,", _LIMIT_SECONDS, medians[name]) for name in ours]
+
+
+def standstill(command: Sequence[str]) -> float:
+    """Run a job; return the seconds from the loss of a process to the next step."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            command,
+            env={**os.environ, "FOLDER": folder, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_JOB_SECONDS,
+            check=True,
+        )
+        again, killed = (float(Path(folder, name).read_text()) for name in ("again", "killed"))
+    return again - killed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
