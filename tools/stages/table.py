@@ -46,7 +46,7 @@ _TEST = (
                               "KERAS_BACKENDS=torch"), 3, after=BUILD),
     Stage("frameworks", ("test-framework-jobs", f"{QUICK} and not job", "WORKERS=1"), 1,
           after=BUILD),
-    Stage("faults", ("test-faults", QUICK), 2, after=BUILD),
+    Stage("faults", ("test-faults", QUICK), 3, after=BUILD),
     Stage("caffe", ("test-caffe", QUICK), 2, after=BUILD),
     Stage("parallel", ("test-parallel", QUICK, "RANKS=2"), 2, after=BUILD),
     Stage("core", ("test-parallel", QUICK, "RANKS=3", "RANK_TESTS=tests/parallel/core"), 1,
