@@ -133,7 +133,8 @@ def main() -> None:
     args = parse_arguments()
     hvd.init()
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.random.set_seed(args.seed + hvd.rank())  # weights are broadcast
+    # Weights, which are broadcast, come from the generators of Keras, not from those of TensorFlow.
+    tf.keras.utils.set_random_seed(args.seed + hvd.rank())
     train_set, test_set, source = load_arrays(args.data_dir)
     say(f"Data: {source}: {len(train_set[1])} to train, {len(test_set[1])} to test")
     mine = share(train_set, args)
