@@ -197,13 +197,13 @@ class Job:
         self, plan: HostPlan, more: Sequence[Mapping[str, str]] | None = None
     ) -> list[Process]:
         """The processes of a host. more: variables of each."""
-        address = self.server.address
+        address, node = self.server.address, self.plans.index(plan)
         return [
             Process(
                 slot.rank,
                 slot.local_rank,
                 {**rank_environment(slot, address), **(more[slot.local_rank] if more else {})},
-                torch_environment(slot, self._master),
+                torch_environment(slot, node, self._master),
             )
             for slot in plan.slots
         ]

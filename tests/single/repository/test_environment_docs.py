@@ -168,7 +168,7 @@ def test_the_variables_of_the_launcher_are_read() -> None:
     }
     of_a_server = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "node-a", "HOROVOD_GLOO_RENDEZVOUS_PORT": "7"}
     slot = Slot(3, 4, "node-b", 1, 2, 1, 2)
-    of_torch = {*torch_environment(slot, "node-a"), "MASTER_PORT", SET_FOR_TORCH}
+    of_torch = {*torch_environment(slot, 1, "node-a"), "MASTER_PORT", SET_FOR_TORCH}
     of_threads = set(default_threads(Share((), 1)))
     assert sections()[LAUNCHER] == {*place, *of_a_server, *of_torch, *of_threads}
     config = Config.from_env(place)

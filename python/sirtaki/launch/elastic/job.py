@@ -58,7 +58,7 @@ class ElasticHosts:
         slot = Slot(rank, size, host, place, min(size, place + 1), 0, 1)
         own = {"HOROVOD_ELASTIC": "1", "SIRTAKI_PROCESS": str(process_id)}
         variables = {**rank_environment(slot, self._store), **own}
-        return Process(process_id, place, variables, torch_environment(slot, host))
+        return Process(process_id, place, variables, torch_environment(slot, 0, host))
 
 
 class ElasticJob:

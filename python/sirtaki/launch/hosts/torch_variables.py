@@ -15,13 +15,19 @@ _ATTEMPTS = 20
 _GIVEN_BY_SYSTEM = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def torch_environment(slot: Slot, address: str) -> dict[str, str]:
-    """Return what one rank has unless it is set already. address: of rank 0's host."""
+def torch_environment(slot: Slot, node: int, address: str) -> dict[str, str]:
+    """Return what one rank has unless it is set already.
+
+    node: the number of the rank's host. address: of rank 0's host.
+    """
     return {
         "RANK": str(slot.rank),
         "WORLD_SIZE": str(slot.size),
         "LOCAL_RANK": str(slot.local_rank),
         "LOCAL_WORLD_SIZE": str(slot.local_size),
+        # torchrun's word, and that of Lightning and Accelerate.
+        "GROUP_RANK": str(node),
+        "NODE_RANK": str(node),
         "MASTER_ADDR": address,
     }
 

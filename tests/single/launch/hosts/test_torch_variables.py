@@ -13,7 +13,10 @@ from tests.single.launching import GRACE, Job, python
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(180)]
 
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+NAMES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+)
 SHOW = f"import json, os; print(json.dumps({{n: os.environ.get(n) for n in {NAMES!r}}}))"
 UNSET = dict.fromkeys(NAMES, "")
 BESIDE_TORCH = """
@@ -59,8 +62,8 @@ def test_every_rank_has_its_place_and_all_of_them_one_port(job: Job) -> None:
     assert second.pop("MASTER_PORT") == port
     assert 1024 <= int(port) < 65536
     assert [tuple(first.values()), tuple(second.values())] == [
-        ("0", "2", "0", "2", "127.0.0.1"),
-        ("1", "2", "1", "2", "127.0.0.1"),
+        ("0", "2", "0", "2", "0", "0", "127.0.0.1"),
+        ("1", "2", "1", "2", "0", "0", "127.0.0.1"),
     ]
 
 
