@@ -6,7 +6,8 @@ PyTorch's own discovery is off.
 
 from sirtaki.autoload import register
 from sirtaki.torch.distributed.functions import monitored_barrier, moved_by, split_group
+from sirtaki.torch.distributed.started import init
 
-__all__ = ["monitored_barrier", "moved_by", "register", "split_group"]
+__all__ = ["init", "monitored_barrier", "moved_by", "register", "split_group"]
 
 register()

@@ -1,4 +1,4 @@
-"""`env://` for ranks that an mpirun or a scheduler has started, without PyTorch's variables."""
+"""Groups for ranks that were started without PyTorch's variables."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlparse
 
+import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch.distributed.constants import default_pg_timeout
 
 from sirtaki.core.config import Config
-from sirtaki.core.world import lifecycle
+from sirtaki.core.world import lifecycle, state
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.world.started_by import Start, find_start
+from sirtaki.stand_in import NAME
+from sirtaki.torch.functions import broadcast_object
 
 Met = tuple[Store, int, int]
 Theirs = Callable[..., Iterator[Met]]
@@ -59,6 +62,38 @@ def rendezvous(url: str, theirs: Theirs, **options: Any) -> Iterator[Met]:
     yield from theirs(f"env://?{urlencode(given)}", **options)
 
 
+def init(timeout: timedelta = default_pg_timeout) -> None:
+    """Make PyTorch's default group of all ranks, on our engine, whatever has started them.
+
+    For libraries that take a group that exists, such as Accelerate and Transformers' Trainer. It
+    calls `hvd.init()` if the program has not, and does nothing if there is a default group.
+
+    Args:
+        timeout: How long an operation of the group waits for the other ranks.
+
+    Raises:
+        ConnectionError: Rank 0 cannot be reached.
+    """
+    if dist.is_initialized():
+        return
+    lifecycle.init()
+    world = state.current_world()
+    rank, size = world.topology.rank, world.topology.size
+    store = HashStore() if size == 1 else _store_of_world(rank, size, timeout)
+    dist.init_process_group(NAME, store=store, rank=rank, world_size=size, timeout=timeout)
+
+
+def _store_of_world(rank: int, size: int, timeout: timedelta) -> Store:
+    """Return a store of rank 0, which tells the others where it is by a broadcast."""
+    if rank == 0:
+        store = _served(size, timeout)
+        hosts = network.candidates((), state.current_world().config.interfaces)
+        broadcast_object((hosts, store.port), 0)
+        return store
+    hosts, port = broadcast_object(None, 0)
+    return TCPStore(_reachable(hosts, port), port, size, False, timeout, wait_for_workers=False)
+
+
 def _require_same(given: dict[str, str], place: dict[str, str], starter: str) -> None:
     if any(given.get(name, value) != value for name, value in place.items()):
         raise ValueError(
@@ -77,12 +112,17 @@ def _store(start: Start, timeout: timedelta) -> Store:
     size = start.topology.size
     if start.topology.rank == 0:
         hosts = network.candidates((), config.interfaces)
-        store = TCPStore(hosts[0], 0, size, True, timeout, wait_for_workers=False)
+        store = _served(size, timeout)
         meeting.store.set(key, json.dumps([hosts, store.port]).encode())
         return store
     hosts, port = json.loads(meeting.store.get(key, timeout.total_seconds()))
     host = _reachable(hosts, port)
     return TCPStore(host, port, size, False, timeout, wait_for_workers=False)
+
+
+def _served(size: int, timeout: timedelta) -> TCPStore:
+    """Return a store that is served here, at all addresses of this host."""
+    return TCPStore("localhost", 0, size, True, timeout, wait_for_workers=False)
 
 
 def _reachable(hosts: list[str], port: int) -> str:
