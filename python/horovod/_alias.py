@@ -42,8 +42,6 @@ class _AliasLoader(Loader):
 # What Horovod has besides, and what to say of it.
 _MISSING = {
     "mxnet": "the binding for MXNet",
-    "spark": "the integration with Spark",
-    "ray": "the integration with Ray",
     "runner.elastic": "elastic training",
 }
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sirtaki.launch import task
+from sirtaki.launch import sources, task
 from sirtaki.launch.elastic.settings import elastic_settings
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.settings import (
@@ -221,7 +221,7 @@ def _leave_call(
     import cloudpickle
 
     path = [str(Path(entry).absolute()) for entry in sys.path]
-    surroundings = {"python": sys.version_info[:2], "path": path}
+    surroundings = {"python": sys.version_info[:2], "path": path, "sources": sources.known()}
     call = cloudpickle.dumps((func, tuple(args), dict(kwargs)))
     store = open_store(server.address, _STORE_SECONDS, secret)
     task.put(store, f"{task.PREFIX}/surroundings", json.dumps(surroundings).encode())

@@ -13,6 +13,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from sirtaki.launch import sources
 from sirtaki.rendezvous.stores.store import Store, open_store
 from sirtaki.rendezvous.stores.unix_store import SCHEME
 from sirtaki.rendezvous.trust.secret import read_secret
@@ -106,6 +107,7 @@ def _call(store: Store) -> Any:
             f"{theirs[0]}.{theirs[1]}: functions cannot be sent between them (see executable=)"
         )
     sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
+    sources.remember(surroundings["sources"])
     import cloudpickle
 
     function, args, kwargs = cloudpickle.loads(fetch(store, f"{PREFIX}/call", _STORE_SECONDS))

@@ -27,6 +27,8 @@ class _Process:
     meeting: Meeting | None = None
     # Of the meeting; None: that of this process's start.
     placement: Placement | None = None
+    # What `init` takes when it is called without one.
+    assigned: Placement | None = None
     links: Links | None = None
     owner_pid = 0
     exit_hook_registered = False
@@ -60,6 +62,7 @@ def init(
         return
     if comm is not None and placement is not None:
         raise ValueError("init() takes comm or placement, not both")
+    placement = placement or _Process.assigned
     config = Config.from_env(placement=placement)
     if config.process_id < 0 or comm is not None or placement is not None:
         _init(comm, process_sets, placement, config)
@@ -74,6 +77,15 @@ def init(
             return
         except (TimeoutError, ConnectionError, PeerLostError) as error:
             elastic.require_driver(error)
+
+
+def assign(placement: Placement | None) -> None:
+    """Say what `init` of this process takes when it is called without a placement.
+
+    For frameworks that run the code of their users in processes of theirs. None: what the
+    environment says, as before.
+    """
+    _Process.assigned = placement
 
 
 def _init(

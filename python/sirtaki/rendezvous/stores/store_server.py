@@ -72,6 +72,10 @@ class StoreServer(Server):
         """Store a value for the clients; only before the server is started."""
         self._values[key] = value
 
+    def discard(self, key: str) -> None:
+        """Forget a value; only in `on_set`."""
+        self._values.pop(key, None)
+
     def abandon(self, prefix: str) -> None:
         """Hang up on those who wait for keys that begin so, now and later; only in `on_set`."""
         self._abandoned.add(prefix)

@@ -119,6 +119,23 @@ def placements(
         ValueError: `n` is below 1, or `hosts` has another length or comes with `anywhere`.
         OSError: The store cannot listen.
     """
+    with served_placements(
+        n, hosts, anywhere=anywhere, epoch=epoch, interfaces=interfaces, tls=tls
+    ) as (places, _):
+        yield places
+
+
+@contextlib.contextmanager
+def served_placements(
+    n: int,
+    hosts: Sequence[str] | None = None,
+    *,
+    anywhere: bool = False,
+    epoch: int = 0,
+    interfaces: Sequence[str] = (),
+    tls: bool = False,
+) -> Iterator[tuple[list[Placement], StoreServer]]:
+    """As `placements`, with the store for what else its owner has to say there."""
     if n < 1:
         raise ValueError(f"placements({n}): a world needs at least one process")
     if hosts is not None and (anywhere or len(hosts) != n):
@@ -132,12 +149,13 @@ def placements(
     server = _serve(secret, hosts, interfaces, tls)
     server.start()
     try:
-        yield [
+        places = [
             Placement(rank, n, server.address, secret, epoch)
             if anywhere
             else _placed(membership.topology(rank), server.address, secret, epoch, hosts)
             for rank in range(n)
         ]
+        yield places, server
     finally:
         server.close()
 

@@ -1,0 +1,270 @@
+"""`RayExecutor`: ranks as actors of Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ray
+
+from sirtaki.ray import failures
+from sirtaki.ray.placing import Demand, Room, by_node
+from sirtaki.ray.settings import RaySettings, write_key
+from sirtaki.ray.worker import BaseHorovodWorker
+
+_NOT_STARTED = "RayExecutor has no workers: call start() first"
+
+
+class RayExecutor:
+    """Runs functions on actors that form a world: in them `hvd.init()` joins the others.
+
+    The interface is that of Horovod's `horovod.ray.RayExecutor`.
+
+    Args:
+        settings: From `create_settings`, or any object with attributes of these names; None for
+            the defaults.
+        num_workers: The number of ranks, packed onto few nodes.
+        num_hosts: In place of it: on how many nodes ranks go.
+        num_workers_per_host: With `num_hosts`: how many go onto each.
+        cpus_per_worker: What Ray reserves for a rank.
+        use_gpu: Whether ranks have GPUs. Each sees all GPUs of the ranks of its node, and takes
+            the one of its local rank.
+        gpus_per_worker: How many; default 1.
+        use_current_placement_group: Whether a placement group in which the program runs, such as
+            Ray Tune's, is used.
+
+    Raises:
+        ValueError: Arguments contradict each other.
+    """
+
+    @classmethod
+    def create_settings(
+        cls,
+        timeout_s: float = 30,
+        ssh_identity_file: str | None = None,
+        ssh_str: str | None = None,
+        placement_group_timeout_s: float = 100,
+        nics: Any = None,
+        verbose: int = 1,
+    ) -> RaySettings:
+        """Return settings; see `RaySettings`.
+
+        Args:
+            timeout_s: How many seconds the workers may take to meet.
+            ssh_identity_file: Where `ssh_str` is written, if there is no such file.
+            ssh_str: A key; Sirtaki needs none.
+            placement_group_timeout_s: How many seconds the cluster may take to find room.
+            nics: The network interfaces of rank 0 at which the others reach it.
+            verbose: Kept for programs that give it.
+        """
+        write_key(ssh_identity_file, ssh_str)
+        return RaySettings(
+            nics=nics,
+            verbose=verbose,
+            ssh_identity_file=ssh_identity_file,
+            timeout_s=timeout_s,
+            placement_group_timeout_s=placement_group_timeout_s,
+        )
+
+    def __init__(
+        self,
+        settings: object = None,
+        num_workers: int | None = None,
+        num_hosts: int | None = None,
+        num_workers_per_host: int = 1,
+        cpus_per_worker: int = 1,
+        use_gpu: bool = False,
+        gpus_per_worker: int | None = None,
+        use_current_placement_group: bool = True,
+    ) -> None:
+        if gpus_per_worker is not None and not use_gpu:
+            raise ValueError("gpus_per_worker is set, but use_gpu is False. Set use_gpu=True.")
+        if use_gpu and gpus_per_worker is not None and gpus_per_worker < 1:
+            raise ValueError(f"gpus_per_worker must be >= 1: Got {gpus_per_worker}.")
+        assert num_workers is None or num_hosts is None, (
+            "give num_workers or num_hosts with num_workers_per_host, not both"
+        )
+        workers = num_workers if num_hosts is None else num_hosts * num_workers_per_host
+        if workers is None or workers < 1:
+            raise ValueError("RayExecutor needs num_workers, or num_hosts, of at least 1")
+        gpus = (gpus_per_worker or 1) if use_gpu else 0
+        self._demand = Demand(workers, num_hosts or 0, cpus_per_worker, gpus)
+        self._settings = RaySettings.of(settings)
+        self._use_current = use_current_placement_group
+        self._room: Room | None = None
+        self._nodes: list[str] = []
+        self.workers: list[Any] = []
+
+    @property
+    def num_workers(self) -> int:
+        """The number of ranks."""
+        return self._demand.workers
+
+    def start(
+        self,
+        executable_cls: Callable[..., Any] | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: Mapping[str, Any] | None = None,
+        extra_env_vars: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start the actors and give them their ranks.
+
+        Args:
+            executable_cls: A class of which each actor makes an object, for `execute`.
+            executable_args: Its arguments.
+            executable_kwargs: Its named arguments.
+            extra_env_vars: Variables of the actors' environment.
+
+        Raises:
+            TimeoutError: The cluster has no room for the workers.
+            RuntimeError: A worker could not be started.
+        """
+        if self.workers:
+            raise RuntimeError("RayExecutor has started already: call shutdown() first")
+        timeout = self._settings.placement_group_timeout_s
+        self._room = Room(self._demand, timeout, self._use_current)
+        try:
+            self._start(extra_env_vars or {})
+            if executable_cls is not None:
+                start = (executable_cls, executable_args, executable_kwargs)
+                self._await([worker.start_executable.remote(*start) for worker in self.workers])
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def _start(self, variables: Mapping[str, Any]) -> None:
+        assert self._room is not None
+        actor = ray.remote(BaseHorovodWorker)
+        size = self._demand.workers
+        made = [actor.options(**self._room.options(n)).remote(n, size) for n in range(size)]
+        self.workers, self._nodes = made, [f"worker {n}" for n in range(size)]
+        nodes = self._await([worker.node_id.remote() for worker in made])
+        order = by_node(nodes)
+        self.workers, self._nodes = [made[n] for n in order], [nodes[n] for n in order]
+        (places,) = self._await(
+            [self.workers[0].serve.remote(self._nodes, self._settings.interfaces())]
+        )
+        own = {"HOROVOD_START_TIMEOUT": self._settings.timeout_s}
+        seen = self._visible_gpus() if self._demand.gpus else [{}] * size
+        self._await(
+            [
+                worker.take_place.remote(place, {**own, **seen[place.rank], **variables})
+                for worker, place in zip(self.workers, places, strict=True)
+            ]
+        )
+
+    def _visible_gpus(self) -> list[dict[str, str]]:
+        """Let each rank see the GPUs of all ranks of its node, so that peers reach one another."""
+        own = self._await([worker.get_gpu_ids.remote() for worker in self.workers])
+        of_node: dict[str, list[Any]] = {}
+        for node, gpus in zip(self._nodes, own, strict=True):
+            of_node.setdefault(node, []).extend(gpus)
+        return [{"CUDA_VISIBLE_DEVICES": ",".join(map(str, of_node[n]))} for n in self._nodes]
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[Any], None]] | None = None,
+    ) -> list[Any]:
+        """Return what `fn(*args, **kwargs)` returns on each rank, in the order of ranks.
+
+        Args:
+            fn: The function; it and its arguments travel by Ray's pickling.
+            args: Its arguments.
+            kwargs: Its named arguments.
+            callbacks: Each is called here with what a rank gives to `ray_logger.log`.
+
+        Raises:
+            RuntimeError: A rank failed; it names the rank, its node, and shows its traceback. The
+                others were given two seconds, then they were ended. The cause is Ray's exception.
+        """
+        call = (fn, tuple(args or ()), dict(kwargs or {}))
+        return self._logged(lambda: [w.run.remote(*call) for w in self._started()], callbacks)
+
+    def run_remote(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Start `fn(*args, **kwargs)` on each rank; return what `ray.get` takes, for each rank."""
+        call = (fn, tuple(args or ()), dict(kwargs or {}))
+        return [worker.run.remote(*call) for worker in self._started()]
+
+    def execute(
+        self,
+        fn: Callable[[Any], Any],
+        callbacks: Sequence[Callable[[Any], None]] | None = None,
+    ) -> list[Any]:
+        """Return what `fn` returns of each rank's object, which `start` has made, by rank.
+
+        Args:
+            fn: It is called with the object, or with None.
+            callbacks: See `run`.
+
+        Raises:
+            RuntimeError: See `run`.
+        """
+        return self._logged(lambda: [w.execute.remote(fn) for w in self._started()], callbacks)
+
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """Return what `fn` returns of the object of rank 0.
+
+        Args:
+            fn: It is called with the object, or with None.
+
+        Raises:
+            RuntimeError: See `run`.
+        """
+        return self._await([self._started()[0].execute.remote(fn)])[0]
+
+    def shutdown(self) -> None:
+        """End the actors; remove the placement group if `start` has made it."""
+        for worker in self.workers:
+            ray.kill(worker)
+        self.workers, self._nodes = [], []
+        if self._room is not None:
+            self._room.close()
+            self._room = None
+
+    def _started(self) -> list[Any]:
+        if not self.workers:
+            raise RuntimeError(_NOT_STARTED)
+        return self.workers
+
+    def _logged(
+        self, start: Callable[[], list[Any]], callbacks: Sequence[Callable[[Any], None]] | None
+    ) -> list[Any]:
+        """Wait for what `start` starts, with callbacks for what ranks log meanwhile."""
+        if not callbacks:
+            return self._await(start())
+        from ray.util.queue import Queue
+
+        queue = Queue()
+        self._await([worker.set_queue.remote(queue) for worker in self._started()])
+
+        def hand_over() -> None:
+            for info in queue.get_nowait_batch(queue.qsize()):
+                for callback in callbacks:
+                    callback(info)
+
+        try:
+            values = self._await(start(), hand_over)
+            hand_over()
+            return values
+        finally:
+            queue.shutdown()
+
+    def _await(self, refs: list[Any], each_turn: Callable[[], None] = lambda: None) -> list[Any]:
+        values, failed = failures.results(refs, each_turn)
+        if not failed:
+            return values
+        first = failures.first_of(failed)
+        where = f"rank {first.rank} (node {self._nodes[first.rank]})"
+        self.shutdown()
+        raise RuntimeError(
+            f"{where} failed, so the other workers were ended; call start() to try again:\n"
+            f"{first.error}"
+        ) from first.error

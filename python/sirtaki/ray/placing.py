@@ -1,0 +1,114 @@
+"""Where workers go: placement groups, and ranks by node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+_TIMED_OUT = (
+    "Placement group creation timed out. Make sure your cluster either has enough resources or "
+    "use an autoscaling cluster. Asked for {bundles} ({strategy}); the cluster has {resources}, "
+    "of which are free {free}."
+)
+_ANY_BUNDLE = -1
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What workers need: `hosts` is 0 when they may go anywhere.
+
+    Attributes:
+        workers: Their number.
+        hosts: On how many nodes they go, equally many on each.
+        cpus: Of each worker.
+        gpus: Of each worker.
+    """
+
+    workers: int
+    hosts: int
+    cpus: float
+    gpus: float
+
+    @property
+    def per_host(self) -> int:
+        """How many workers go into a bundle."""
+        return self.workers // self.hosts if self.hosts else 1
+
+    def bundles(self) -> list[dict[str, float]]:
+        """Return what is asked of the cluster."""
+        bundle = {"CPU": self.cpus * self.per_host}
+        if self.gpus:
+            bundle["GPU"] = self.gpus * self.per_host
+        return [dict(bundle) for _ in range(self.hosts or self.workers)]
+
+    @property
+    def strategy(self) -> str:
+        """How Ray spreads the bundles."""
+        return "STRICT_SPREAD" if self.hosts else "PACK"
+
+
+class Room:
+    """A placement group for workers, one that exists or one made for them.
+
+    Args:
+        demand: What the workers need.
+        timeout: How many seconds the cluster may take to find it.
+        use_current: Whether the group in which the program runs is taken, if there is one.
+
+    Raises:
+        TimeoutError: There is no room for the workers.
+    """
+
+    def __init__(self, demand: Demand, timeout: float, use_current: bool) -> None:
+        self._demand = demand
+        current = ray.util.get_current_placement_group() if use_current else None
+        self._own = current is None
+        self._group = current if current is not None else self._made(timeout)
+
+    def _made(self, timeout: float) -> Any:
+        bundles, strategy = self._demand.bundles(), self._demand.strategy
+        group = placement_group(bundles, strategy=strategy)
+        try:
+            ray.get(group.ready(), timeout=timeout)
+        except ray.exceptions.GetTimeoutError:
+            remove_placement_group(group)
+            raise TimeoutError(
+                _TIMED_OUT.format(
+                    bundles=bundles,
+                    strategy=strategy,
+                    resources=ray.cluster_resources(),
+                    free=ray.available_resources(),
+                )
+            ) from None
+        return group
+
+    def options(self, worker: int) -> dict[str, Any]:
+        """Return the options with which the actor of a worker is made."""
+        bundle = worker // self._demand.per_host if self._own else _ANY_BUNDLE
+        return {
+            "num_cpus": self._demand.cpus,
+            "num_gpus": self._demand.gpus,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                self._group, placement_group_bundle_index=bundle
+            ),
+        }
+
+    def close(self) -> None:
+        """Remove the group, with the actors in it, unless it was there before."""
+        if self._own:
+            remove_placement_group(self._group)
+
+
+def by_node(nodes: Sequence[str]) -> list[int]:
+    """Return the workers in the order of their ranks: those of a node side by side.
+
+    Args:
+        nodes: The node of each worker, in the order in which they were made.
+    """
+    first = {node: number for number, node in reversed(list(enumerate(nodes)))}
+    return sorted(range(len(nodes)), key=lambda worker: first[nodes[worker]])

@@ -1,0 +1,139 @@
+"""What runs in each task of the barrier stage: it starts a rank and hands back its result."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import IO, Any
+
+from sirtaki.launch.starters import bound
+from sirtaki.rendezvous.stores.store import Store, open_store
+from sirtaki.rendezvous.world.placement import Placement
+from sirtaki.spark.messages import FAILED, OUTPUT, STARTED, Call, Failed, read_part, write_part
+from sirtaki.spark.task import GPUS
+
+_STORE_SECONDS = 60.0
+_READ_BYTES = 1 << 16
+# Spark's own, which would let a user's process pose as one of its workers.
+_SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_PATH")
+_MISSING = "set PYSPARK_PYTHON to a Python that has sirtaki, or give run(executable=…)"
+
+
+def task(call: Call) -> Callable[[Any], Iterator[tuple[int, bytes]]]:
+    """Return the function of a partition: it yields the rank and what its process answered."""
+
+    def run(_: Any) -> Iterator[tuple[int, bytes]]:
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        place = call.places[context.partitionId()]
+        store = open_store(place.store, _STORE_SECONDS, place.secret)
+        store.set(f"{STARTED}/{context.partitionId()}", b"")
+        # Ranks whose tasks share a container are on one host, which others may share, too.
+        own = [_host(), os.environ.get("CONTAINER_ID", "")]
+        hosts = [":".join(json.loads(text)) for text in context.allGather(json.dumps(own))]
+        rank = ranks_by_host(hosts)[context.partitionId()]
+        gpus = context.resources().get("gpu")
+        place = replace(call.places[rank], host_id=own[1])
+        yield rank, _run(call, place, store, gpus.addresses if gpus is not None else [])
+
+    return run
+
+
+def ranks_by_host(hosts: Sequence[str]) -> list[int]:
+    """Return the rank of each task: those of a host side by side, task 0's host first."""
+    first = {host: number for number, host in reversed(list(enumerate(hosts)))}
+    order = sorted(range(len(hosts)), key=lambda number: first[hosts[number]])
+    ranks = [0] * len(hosts)
+    for rank, number in enumerate(order):
+        ranks[number] = rank
+    return ranks
+
+
+def _host() -> str:
+    return socket.gethostname()
+
+
+def _run(call: Call, place: Placement, store: Store, gpus: Sequence[str]) -> bytes:
+    """Run the rank's process; return its pickled answer, or raise when it has failed."""
+    base = os.environ if call.variables is None else call.variables
+    environ = {name: value for name, value in base.items() if name not in _SECRETS}
+    environ[GPUS] = ",".join(gpus)
+    answer_end, rank_end = os.pipe()
+    rank = subprocess.Popen(
+        [
+            *(sys.executable, bound.__file__, str(os.getpid())),
+            *(call.executable or sys.executable, "-m", "sirtaki.spark.rank", str(rank_end)),
+        ],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=(rank_end,),
+    )
+    os.close(rank_end)
+    readers = [_relayed(rank.stdout, "stdout", place.rank, store)]
+    readers += [_relayed(rank.stderr, "stderr", place.rank, store)]
+    try:
+        _hand_over(rank.stdin, call, place)
+        with os.fdopen(answer_end, "rb") as stream:
+            answer = read_part(stream)
+        code = rank.wait()
+    finally:
+        rank.kill()
+        for reader in readers:
+            reader.join()
+    if code == 0:
+        return answer
+    failed = _failure(place.rank, code, answer)
+    store.set(f"{FAILED}/{place.rank}", pickle.dumps(failed))
+    raise RuntimeError(failed.text)
+
+
+def _hand_over(stream: IO[bytes] | None, call: Call, place: Placement) -> None:
+    assert stream is not None
+    said = {"version": call.version, "path": call.path, "host": _host()}
+    try:
+        with stream:
+            write_part(stream, json.dumps(said).encode())
+            write_part(stream, pickle.dumps(place))
+            write_part(stream, call.function)
+    except BrokenPipeError:
+        pass  # it has ended already, which its exit code tells
+
+
+def _failure(rank: int, code: int, answer: bytes) -> Failed:
+    if not answer:
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        text = f"its process {how} before its function returned"
+        return Failed(rank, _host(), f"{text}; if it never began, {_MISSING}", None)
+    return Failed(rank, _host(), pickle.loads(answer)["text"], answer)
+
+
+def _relayed(stream: IO[bytes] | None, name: str, rank: int, store: Store) -> threading.Thread:
+    """Send what a rank prints to the driver, by whole lines."""
+    assert isinstance(stream, io.BufferedReader)
+
+    def relay() -> None:
+        rest, number = b"", 0
+        while data := stream.read1(_READ_BYTES):
+            lines, newline, rest = (rest + data).rpartition(b"\n")
+            # A driver that has gone has told Spark to end this task.
+            with contextlib.suppress(OSError):
+                store.set(f"{OUTPUT}/{rank}/{name}/{number}", lines + newline)
+            number += 1
+        if rest:
+            store.set(f"{OUTPUT}/{rank}/{name}/{number}", rest + b"\n")
+
+    thread = threading.Thread(target=relay, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,60 @@
+"""A rank: the process that a Spark task starts. `python -m sirtaki.spark.rank DESCRIPTOR`.
+
+It reads what to call from its standard input and writes what came of it to the descriptor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import traceback
+from typing import Any
+
+from sirtaki.core.world import placed
+from sirtaki.spark.messages import pickled, read_part, write_part
+
+
+def main() -> int:
+    """Work as one rank; returns 0, or 1 when the function raised."""
+    said, place, call = (read_part(sys.stdin.buffer) for _ in range(3))
+    surroundings = json.loads(said)
+    try:
+        result = {"value": _called(surroundings, place, call)}
+    except BaseException as error:
+        traceback.print_exc()
+        result = {"error": error, "text": traceback.format_exc()}
+    with os.fdopen(int(sys.argv[1]), "wb") as answer:
+        write_part(answer, _pickled(result))
+    return 1 if "text" in result else 0
+
+
+def _called(surroundings: dict[str, Any], place: bytes, call: bytes) -> Any:
+    ours = sys.version_info[:2]
+    if list(ours) != surroundings["version"]:
+        theirs = ".".join(map(str, surroundings["version"]))
+        raise RuntimeError(
+            f"this rank runs Python {ours[0]}.{ours[1]} ({sys.executable}), the driver {theirs}: "
+            "functions cannot be sent between them; set PYSPARK_PYTHON, or give run(executable=…)"
+        )
+    sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
+    placed.take(pickle.loads(place), surroundings["host"])
+    function, args, kwargs = pickle.loads(call)
+    return placed.call(function, *args, **kwargs)
+
+
+def _pickled(result: dict[str, Any]) -> bytes:
+    try:
+        data = pickled(result)
+        if "text" in result:
+            # Some exceptions can be written but not read again.
+            pickle.loads(data)
+        return data
+    except Exception as error:
+        why = f"what this rank returned cannot be sent back: {error!r}"
+        return pickled({"error": None, "text": result.get("text", why)})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

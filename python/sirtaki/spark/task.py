@@ -1,0 +1,12 @@
+"""What a rank can ask of the Spark task that started it."""
+
+from __future__ import annotations
+
+import os
+
+GPUS = "SIRTAKI_SPARK_GPUS"
+
+
+def get_available_devices() -> list[str]:
+    """Return the addresses of the GPUs that Spark has given this rank's task; [] without any."""
+    return [address for address in os.environ.get(GPUS, "").split(",") if address]
