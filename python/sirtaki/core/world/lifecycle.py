@@ -88,6 +88,11 @@ def assign(placement: Placement | None) -> None:
     _Process.assigned = placement
 
 
+def own_config() -> Config:
+    """Return the settings of this process, at the place that it was assigned if it was."""
+    return Config.from_env(placement=_Process.assigned)
+
+
 def _init(
     comm: Sequence[int] | object | None,
     process_sets: Sequence[ProcessSet] | str | None,

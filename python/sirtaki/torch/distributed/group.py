@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from sirtaki import _core
-from sirtaki.core.config import Config
 from sirtaki.core.operations import kinds
+from sirtaki.core.world import lifecycle
 from sirtaki.core.world.world import World
 from sirtaki.rendezvous.world.membership import Membership
 from sirtaki.rendezvous.world.start import Meeting
@@ -333,7 +333,7 @@ def _attempt(name: str) -> str:
 
 
 def _join(store: TorchStore, rank: int, size: int, timeout: float | None) -> World:
-    config = Config.from_env()
+    config = lifecycle.own_config()
     limit = timeout or 0.0
     config = dataclasses.replace(
         config,

@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch.distributed.constants import default_pg_timeout
 
-from sirtaki.core.config import Config
 from sirtaki.core.world import lifecycle, state
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.world.started_by import Start, find_start
@@ -107,7 +106,7 @@ def _store(start: Start, timeout: timedelta) -> Store:
     if start.topology.size == 1:
         return HashStore()
     key = f"torch/{next(_numbers)}"
-    config = Config.from_env()
+    config = lifecycle.own_config()
     meeting = lifecycle.meeting_of_start(config)
     size = start.topology.size
     if start.topology.rank == 0:

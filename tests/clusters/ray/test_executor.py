@@ -1,0 +1,203 @@
+"""`horovod.ray.RayExecutor` on a Ray of one node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import horovod.ray
+from horovod.ray import RayExecutor
+from tests import needs
+
+ray = needs.package("ray")
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180), pytest.mark.usefixtures("cluster")]
+
+
+@pytest.fixture
+def executor() -> Iterator[RayExecutor]:
+    found = RayExecutor(RayExecutor.create_settings(timeout_s=30), num_workers=2)
+    found.start(extra_env_vars={"GIVEN": 7})
+    yield found
+    found.shutdown()
+
+
+def summed(base: int, step: int = 0) -> tuple[int, int, float, str]:
+    """Join the others; return the place, a sum over ranks, and what the environment says."""
+    import numpy as np
+
+    import sirtaki as hvd
+
+    hvd.init()
+    total = hvd.allreduce(np.full(1, base + hvd.rank() * step), op=hvd.Sum)
+    place = hvd.rank(), hvd.local_rank()
+    hvd.shutdown()
+    return *place, float(total[0]), os.environ["HOROVOD_RANK"] + os.environ["GIVEN"]
+
+
+def failing(how: str) -> None:
+    """Fail on rank 1, while rank 0 waits for it."""
+    import numpy as np
+
+    import sirtaki as hvd
+
+    hvd.init()
+    if hvd.rank() == 1:
+        if how == "raise":
+            raise ValueError("planted")
+        os.kill(os.getpid(), signal.SIGKILL)
+    hvd.allreduce(np.ones(1))
+
+
+def test_a_function_runs_on_ranks_of_one_world(executor: RayExecutor) -> None:
+    found = executor.run(summed, [10], {"step": 5})
+    assert found == [(0, 0, 25.0, "07"), (1, 1, 25.0, "17")]
+
+
+def test_functions_run_one_after_the_other(executor: RayExecutor) -> None:
+    totals = [executor.run(summed, [base])[0][2] for base in (1, 2, 3)]
+    assert totals == [2.0, 4.0, 6.0]
+
+
+def test_references_of_results_come_before_the_results(executor: RayExecutor) -> None:
+    assert [place[0] for place in ray.get(executor.run_remote(summed, [1]))] == [0, 1]
+
+
+@pytest.mark.parametrize(("how", "says"), [("raise", "ValueError: planted"), ("kill", "died")])
+def test_a_rank_that_fails_is_named_and_the_next_start_works(
+    executor: RayExecutor, how: str, says: str
+) -> None:
+    with pytest.raises(RuntimeError, match=rf"(?s)rank 1 \(node \w+\) failed.*{says}"):
+        executor.run(failing, [how])
+    with pytest.raises(RuntimeError, match=r"call start\(\)"):
+        executor.run(summed, [1])
+    executor.start(extra_env_vars={"GIVEN": 7})
+    assert executor.run(summed, [1])[0][2] == 2.0
+
+
+def test_the_cause_of_a_failure_is_the_exception_of_the_function(executor: RayExecutor) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        executor.run(failing, ["raise"])
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_rank_that_waits_outside_of_operations_is_ended_with_the_others(
+    executor: RayExecutor,
+) -> None:
+    def waits() -> None:
+        if os.environ["HOROVOD_RANK"] == "1":
+            raise ValueError("planted")
+        threading.Event().wait()
+
+    with pytest.raises(RuntimeError, match="rank 1"):
+        executor.run(waits)
+
+
+def test_what_cannot_be_pickled_is_said_before_anything_runs(executor: RayExecutor) -> None:
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="lock"):
+        executor.run(lambda: lock)
+    assert executor.run(summed, [1])[0][2] == 2.0
+
+
+def test_a_module_that_workers_lack_is_named(executor: RayExecutor) -> None:
+    def imports() -> None:
+        import no_such_module  # noqa: F401
+
+    with pytest.raises(RuntimeError, match="No module named 'no_such_module'"):
+        executor.run(imports)
+
+
+def test_each_rank_has_an_object_of_the_class_that_start_is_given() -> None:
+    class Counter:
+        def __init__(self, start: int, step: int = 1) -> None:
+            self.value = start + step
+
+        def next(self) -> int:
+            self.value += 1
+            return self.value
+
+    executor = RayExecutor(None, num_workers=2)
+    executor.start(Counter, [10], {"step": 5})
+    try:
+        assert executor.execute(lambda counter: counter.next()) == [16, 16]
+        assert executor.execute_single(lambda counter: counter.next()) == 17
+        assert executor.execute(lambda counter: counter.next()) == [18, 17]
+    finally:
+        executor.shutdown()
+
+
+def test_callbacks_get_what_ranks_log(executor: RayExecutor) -> None:
+    def logs() -> None:
+        from horovod.ray import ray_logger
+
+        ray_logger.log({"rank": os.environ["HOROVOD_RANK"]})
+
+    logged: list[dict[str, str]] = []
+    executor.run(logs, callbacks=[logged.append])
+    assert sorted(info["rank"] for info in logged) == ["0", "1"]
+
+
+def test_a_cluster_without_room_is_an_error_that_says_what_was_asked() -> None:
+    settings = RayExecutor.create_settings(placement_group_timeout_s=1)
+    with pytest.raises(TimeoutError, match=r"Placement group creation timed out.*'CPU': 5"):
+        RayExecutor(settings, num_workers=2, cpus_per_worker=5).start()
+
+
+def test_a_group_in_which_the_program_runs_is_used() -> None:
+    group = ray.util.placement_group([{"CPU": 1}] * 3)
+    ray.get(group.ready())
+    where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+        group, placement_group_capture_child_tasks=True
+    )
+
+    @ray.remote(num_cpus=1, scheduling_strategy=where)
+    def program() -> tuple[list[Any], int]:
+        executor = RayExecutor(None, num_workers=2)
+        executor.start(extra_env_vars={"GIVEN": 7})
+        found = executor.run(summed, [1])
+        executor.shutdown()
+        return found, len(ray.util.placement_group_table())
+
+    found, groups = ray.get(program.remote())
+    assert [place[:3] for place in found] == [(0, 0, 2.0), (1, 1, 2.0)]
+    assert ray.util.placement_group_table(group)["state"] == "CREATED"
+    assert groups == len(ray.util.placement_group_table())
+    ray.util.remove_placement_group(group)
+
+
+def test_settings_are_any_object_with_some_of_the_attributes() -> None:
+    executor = RayExecutor(SimpleNamespace(timeout_s=20, ssh_port=22), num_workers=1)
+    executor.start(extra_env_vars={"GIVEN": 1})
+    try:
+        assert executor.run(summed, [1])[0][2] == 1.0
+    finally:
+        executor.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"num_workers": 1, "gpus_per_worker": 1}, "use_gpu is False"),
+        ({"num_workers": 1, "gpus_per_worker": 0, "use_gpu": True}, "must be >= 1: Got 0"),
+        ({}, "needs num_workers"),
+        ({"num_workers": 0}, "at least 1"),
+    ],
+)
+def test_arguments_that_contradict_each_other(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        RayExecutor(None, **arguments)
+
+
+def test_workers_and_hosts_are_not_both_given() -> None:
+    with pytest.raises(AssertionError, match="not both"):
+        RayExecutor(None, num_workers=1, num_hosts=1)
+
+
+def test_the_module_has_horovods_names() -> None:
+    assert {"RayExecutor", "BaseHorovodWorker"} <= set(dir(horovod.ray))
