@@ -60,3 +60,11 @@ def follow(page: str, folder: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
     assert without_figures(done.stdout) == without_figures(shown)
+
+
+def run_alone(page: str, folder: Path, before: str = "") -> None:
+    """Run the Python blocks of a page as one program, with what the page takes for granted."""
+    code = "\n".join((before, *blocks(DOCS / f"{page}.md", "python")))
+    script = folder / "page.py"
+    script.write_text(code)
+    subprocess.run([sys.executable, script], check=True, cwd=folder, timeout=LIMIT)

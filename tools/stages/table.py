@@ -106,6 +106,8 @@ _NIGHTLY = (
     Stage("heap", ("test-heap", "HEAP_RANKS=2 4"), 6, after=BUILD),
     Stage("distributed", ("test-distributed",), 8, after=BUILD),
     Stage("libraries", ("test-libraries",), 8, after=BUILD),
+    Stage("ray", ("test-ray",), 4, after=BUILD),
+    Stage("spark", ("test-spark",), 4, after=BUILD),
     Stage("frameworks", ("test-frameworks",), 12, after=BUILD),
     Stage("mpi", ("test-mpi",), 6, after=BUILD),
     Stage("install", ("test-install", "FROM=. ./compat/horovod"), 3, after=BUILD),

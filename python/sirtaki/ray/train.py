@@ -14,7 +14,8 @@ import ray
 from ray.train.torch.config import TorchConfig, _TorchBackend
 
 from sirtaki.autoload import register
-from sirtaki.core.world import lifecycle, placed
+from sirtaki.core import placed
+from sirtaki.core.world import lifecycle
 from sirtaki.rendezvous.world.placement import Placement, placements
 from sirtaki.stand_in import NAME
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import ray
 
-from sirtaki.core.world import lifecycle, placed
+from sirtaki.core import placed
+from sirtaki.core.world import lifecycle
 from sirtaki.ray import ray_logger
 from sirtaki.rendezvous.world.placement import Placement, placements
 

@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any
 
-from sirtaki.core.world import placed
+from sirtaki.core import placed
 from sirtaki.spark.messages import pickled, read_part, write_part
 
 
@@ -21,12 +21,21 @@ def main() -> int:
     said, place, call = (read_part(sys.stdin.buffer) for _ in range(3))
     surroundings = json.loads(said)
     try:
-        result = {"value": _called(surroundings, place, call)}
+        result: dict[str, Any] = {"value": _called(surroundings, place, call)}
     except BaseException as error:
         traceback.print_exc()
         result = {"error": error, "text": traceback.format_exc()}
+    try:
+        data = pickled(result)
+        if "text" in result:
+            # Some exceptions can be written but not read again.
+            pickle.loads(data)
+    except Exception as error:
+        why = f"what this rank returned cannot be sent back: {error!r}"
+        result = {"error": None, "text": result.get("text", why)}
+        data = pickled(result)
     with os.fdopen(int(sys.argv[1]), "wb") as answer:
-        write_part(answer, _pickled(result))
+        write_part(answer, data)
     return 1 if "text" in result else 0
 
 
@@ -42,18 +51,6 @@ def _called(surroundings: dict[str, Any], place: bytes, call: bytes) -> Any:
     placed.take(pickle.loads(place), surroundings["host"])
     function, args, kwargs = pickle.loads(call)
     return placed.call(function, *args, **kwargs)
-
-
-def _pickled(result: dict[str, Any]) -> bytes:
-    try:
-        data = pickled(result)
-        if "text" in result:
-            # Some exceptions can be written but not read again.
-            pickle.loads(data)
-        return data
-    except Exception as error:
-        why = f"what this rank returned cannot be sent back: {error!r}"
-        return pickled({"error": None, "text": result.get("text", why)})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import horovod.ray
 from horovod.ray import RayExecutor
 from tests import needs
+from tests.pages import run_alone
 
 ray = needs.package("ray")
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180), pytest.mark.usefixtures("cluster")]
@@ -197,6 +199,10 @@ def test_arguments_that_contradict_each_other(arguments: dict[str, Any], says: s
 def test_workers_and_hosts_are_not_both_given() -> None:
     with pytest.raises(AssertionError, match="not both"):
         RayExecutor(None, num_workers=1, num_hosts=1)
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
+    run_alone("howto/ray", tmp_path)
 
 
 def test_the_module_has_horovods_names() -> None:

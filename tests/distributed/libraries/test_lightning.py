@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.distributed.jobs import ROOT, torchrun
+from tests.pages import run_alone
 from tests.single.launching import HOROVODRUN
 
 PROGRAM = str(Path(__file__).parent / "programs/lightning_strategy.py")
@@ -58,6 +59,17 @@ def told(strategy: str, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("part", ["each batch", "accumulation", "resumed", "fabric"])
 def test_our_strategy_learns_what_ddp_learns(learned: Learned, part: str) -> None:
     assert learned("sirtaki")[part] == learned("ddp")[part]
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
+    before = """
+import sys
+sys.modules["mpi4py"] = None
+from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
+from torch.utils.data import DataLoader
+module, loader = BoringModel(), DataLoader(RandomDataset(32, 64), batch_size=8)
+"""
+    run_alone("howto/lightning", tmp_path, before)
 
 
 def test_each_rank_trains_on_its_own_half_of_the_rows(learned: Learned) -> None:

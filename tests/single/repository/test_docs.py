@@ -28,7 +28,7 @@ pytestmark = pytest.mark.job
 needs.package("torch")
 
 # Pages on frameworks that are not everywhere are run with the framework's own tests.
-ELSEWHERE = ("jax", "keras", "tensorflow", "tf-data-service")
+ELSEWHERE = ("jax", "keras", "lightning", "ray", "spark", "tensorflow", "tf-data-service")
 WITH_CODE = [
     path
     for path in PAGES

@@ -196,8 +196,13 @@ def test_training_processes_load_only_numpy_and_nothing_of_the_launcher(job: Job
 READERS = {
     "autoload.py": "SIRTAKI_TORCH_DEFAULT, when PyTorch is imported, and PyTorch's own",
     "core/config.py": "the settings of a rank",
+    "core/placed.py": "none: it sets those of a place",
     "keras/library.py": "Keras's own",
+    "ray/worker.py": "none: it sets what users give",
     "rendezvous/host/presence.py": "SIRTAKI_RUNTIME_DIR, which `sirtaki ps` reads too",
+    "spark/barrier.py": "the environment that ranks inherit",
+    "spark/runner.py": "HOROVOD_SPARK_START_TIMEOUT, in the driver",
+    "spark/task.py": "what our task has set",
     "tensorflow/ops/library.py": "SIRTAKI_TF_OPS, when a graph is built without a world",
     "torch/device/layer.py": "CUDA's and NCCL's own",
     "torch/distributed/group.py": "torchrun's own",
