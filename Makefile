@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel heap \
-  faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries ray spark caffe) \
+  faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries kubernetes ray spark caffe) \
   wheels test-wheels \
   fuzz fuzz-python fuzz-cpp simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
 
@@ -116,7 +116,7 @@ test-rest: $(ENVIRONMENTS) $(VENV)/.requirements-docs
 	$(TIER) rest
 
 nightly: $(ENVIRONMENTS) $(VENV)/.requirements-mutants $(VENV)/.requirements-fuzz .venv-mpich/.requirements \
-  .venv-libraries/.requirements .venv-ray/.requirements .venv-spark/.requirements
+  .venv-libraries/.requirements .venv-kubernetes/.requirements .venv-ray/.requirements .venv-spark/.requirements
 	$(TIER) nightly
 
 # Stages of `make check`: each is done again only when what it looks at has changed since it passed.
@@ -242,7 +242,7 @@ test-libraries: $(INSTALLED) $(LIBRARIES)/.requirements
 	$(LIBRARIES)/bin/python -m pytest -m "$(MARKS)" -n $(JOBS) tests/distributed/libraries
 
 # Systems that start processes themselves. Each test session starts one of them.
-test-ray test-spark: test-%: $(INSTALLED) .venv-%/.requirements
+test-kubernetes test-ray test-spark: test-%: $(INSTALLED) .venv-%/.requirements
 	.venv-$*/bin/python -m pytest -m "$(MARKS)" tests/clusters/$*
 
 # TensorFlow and JAX; Keras on some of its backends; whole jobs.

@@ -106,6 +106,7 @@ _NIGHTLY = (
     Stage("heap", ("test-heap", "HEAP_RANKS=2 4"), 6, after=BUILD),
     Stage("distributed", ("test-distributed",), 8, after=BUILD),
     Stage("libraries", ("test-libraries",), 8, after=BUILD),
+    Stage("kubernetes", ("test-kubernetes",), 1, after=BUILD),
     Stage("ray", ("test-ray",), 4, after=BUILD),
     Stage("spark", ("test-spark",), 4, after=BUILD),
     Stage("frameworks", ("test-frameworks",), 12, after=BUILD),

@@ -129,7 +129,8 @@ class Config:
             direct_hosts=env.integer("DIRECT_HOSTS", 8, least=1),
             single_copy=env.integer("SINGLE_COPY", 1) != 0,
             start_timeout=max(
-                env.number("START_TIMEOUT", 30.0), env.number("GLOO_TIMEOUT_SECONDS", 0.0)
+                env.number("START_TIMEOUT", env.start_timeout()),
+                env.number("GLOO_TIMEOUT_SECONDS", 0.0),
             ),
             fusion_threshold=env.integer("FUSION_THRESHOLD", 128 << 20),
             chunk_bytes=env.integer("CHUNK_BYTES", 96 << 10, least=4096),
@@ -194,6 +195,10 @@ class _Reader:
     def start(self) -> Start | None:
         """How this process was started by something else than our launcher."""
         return find_start(self._environ)
+
+    def start_timeout(self) -> float:
+        """How long ranks are waited for; in a pod longer, as images of others are fetched first."""
+        return 300.0 if self._environ.get("KUBERNETES_SERVICE_HOST") else 30.0
 
     def has(self, name: str) -> bool:
         return self._find(name)[1] is not None

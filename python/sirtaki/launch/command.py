@@ -15,6 +15,7 @@ from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
+from sirtaki.launch.hosts.mounted import take_mounted_hosts
 from sirtaki.launch.job import run_job
 from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.output.first_error import FirstError
@@ -56,6 +57,7 @@ def _run(arguments: Sequence[str], prog: str) -> int:
 def run_parsed(args: argparse.Namespace, prog: str) -> int:
     """Start the job that the flags describe; see `run`. Raises LaunchError."""
     bring_in_config(args, lambda text: _say(f"{prog}: warning: {text}"))
+    take_mounted_hosts(args, os.environ)
     allocation = take_allocation(args, os.environ)
     settings = make_settings(args, os.environ, allocation)
     if settings.mpi is not None:

@@ -130,6 +130,10 @@ def test_ranks_wait_for_each_other_for_the_longer_of_two_times() -> None:
     assert Config.from_env({**gloo, "HOROVOD_START_TIMEOUT": "40"}).start_timeout == 50
 
 
+def test_ranks_in_pods_wait_longer() -> None:
+    assert Config.from_env({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}).start_timeout == 300
+
+
 @pytest.mark.parametrize("variable", EFFECTS)
 def test_a_name_of_ones_own_wins_over_horovods(variable: str) -> None:
     text, field, expected = EFFECTS[variable]

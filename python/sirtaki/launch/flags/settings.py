@@ -20,6 +20,8 @@ from sirtaki.launch.starters.allocation import Allocation
 from sirtaki.launch.starters.ssh import Ssh
 
 DEFAULT_START_TIMEOUT = 30.0
+# Images of other pods are fetched first.
+START_TIMEOUT_IN_POD = 300.0
 DEFAULT_GRACE = 5.0
 
 
@@ -264,7 +266,8 @@ def resolve_start_timeout(given: float | None, environ: Mapping[str, str]) -> fl
     name = next((name for name in names if name in environ), names[0])
     text = environ.get(name, "").strip()
     if not text:
-        return DEFAULT_START_TIMEOUT
+        in_pod = bool(environ.get("KUBERNETES_SERVICE_HOST"))
+        return START_TIMEOUT_IN_POD if in_pod else DEFAULT_START_TIMEOUT
     try:
         return decimal(text)
     except argparse.ArgumentTypeError as error:

@@ -18,7 +18,7 @@ _ADDRESS = r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]"
 _HOST = re.compile(rf"(?:({_NAME})|{_ADDRESS})(?::([0-9]{{1,7}}))?")
 # Nothing is sent to it: connecting a datagram socket only asks the system for the route.
 _ANY_PORT = 9
-_HOSTFILE_LINE = re.compile(rf"(?:({_NAME})|{_ADDRESS})(?:\s+slots\s*=\s*([0-9]{{1,7}}))?")
+_HOSTFILE_LINE = re.compile(rf"(?:({_NAME})|{_ADDRESS})(?:(?:\s+slots\s*=\s*|:)([0-9]{{1,7}}))?")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _read(form: re.Pattern[str], text: str) -> Host | None:
 
 
 def read_hostfile(path: str) -> list[Host]:
-    """Read a file of lines "name slots=N", 1 if only a name; skips blank lines and # comments.
+    """Read lines "name slots=N" or "name:N", 1 if only a name; skips blank lines and # comments.
 
     Raises LaunchError naming the file and the line.
     """

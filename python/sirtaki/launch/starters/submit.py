@@ -11,19 +11,21 @@ from pathlib import Path
 
 from sirtaki.launch.errors import NOT_FOUND, LaunchError
 from sirtaki.launch.flags.parser import LaunchParser, positive
+from sirtaki.launch.starters import kubernetes
 from sirtaki.launch.starters.job_script import SCHEDULERS, SubmitRequest
 
 _PROG = "sirtaki submit"
+_PODS = "kubernetes"
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of all flags; what begins with the first non-flag is `command`."""
     parser = LaunchParser(
         prog=_PROG,
-        usage=f"{_PROG} --scheduler {{{','.join(SCHEDULERS)}}} [flags] -- command …",
+        usage=f"{_PROG} --scheduler {{{','.join((*SCHEDULERS, _PODS))}}} [flags] -- command …",
         description="Write a job script that runs a training script, and submit it.",
     )
-    parser.add_argument("--scheduler", choices=sorted(SCHEDULERS), required=True)
+    parser.add_argument("--scheduler", choices=sorted((*SCHEDULERS, _PODS)), required=True)
     parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="hosts (1)")
     parser.add_argument(
         "--ranks-per-node", type=positive, default=1, metavar="N", help="processes on each (1)"
@@ -48,8 +50,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", default="sirtaki", help="of the job (sirtaki)")
     parser.add_argument("--output", metavar="FILE", help="what the job prints goes here")
     parser.add_argument(
-        "--print", dest="only_print", action="store_true", help="show the script, submit nothing"
+        "--print",
+        "--dry-run",
+        dest="only_print",
+        action="store_true",
+        help="show the script, submit nothing",
     )
+    parser.add_argument("--image", metavar="NAME", help="Kubernetes: of the containers")
+    parser.add_argument("--namespace", metavar="NAME", help="Kubernetes: of the job's objects")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="program and its arguments")
     return parser
 
@@ -58,6 +66,8 @@ def main(arguments: Sequence[str]) -> int:
     """Do what the arguments say; returns the exit code, that of sbatch or qsub if it ran."""
     try:
         args = make_parser().parse_args(arguments)
+        if args.scheduler == _PODS:
+            return _submit_pods(args)
         make_script, submit = SCHEDULERS[args.scheduler]
         # Beside the interpreter: the program is this installation's, whatever modules change.
         script = make_script(_request(args), Path(sys.executable).parent)
@@ -68,6 +78,18 @@ def main(arguments: Sequence[str]) -> int:
     except LaunchError as error:
         print(f"{_PROG}: error: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _submit_pods(args: argparse.Namespace) -> int:
+    if args.image is None:
+        raise LaunchError("Kubernetes runs images: give --image NAME, of one that has sirtaki")
+    objects = kubernetes.manifest(
+        _request(args), kubernetes.Pods(args.image, args.namespace), secret=not args.only_print
+    )
+    if args.only_print:
+        print(objects, end="")
+        return 0
+    return _submit(kubernetes.SUBMIT, objects)
 
 
 def _request(args: argparse.Namespace) -> SubmitRequest:

@@ -106,7 +106,9 @@ def test_any_hostfile_can_be_written_and_read(
     assert read_hostfile(str(path)) == hosts
 
 
-@pytest.mark.parametrize("line", ["a:2", "a slots=", "a slots=x", "a slots=2 b", "-x slots=1"])
+@pytest.mark.parametrize(
+    "line", ["a:x", "a:2:3", "a slots=", "a slots=x", "a slots=2 b", "-x slots=1"]
+)
 def test_a_bad_line_of_a_hostfile_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "hostfile"
     path.write_text(f"good slots=1\n{line}\n")
