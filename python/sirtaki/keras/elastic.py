@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,7 @@ class KerasState(ObjectState):
         return [*self.model.variables, *(own() if callable(own) else own)]
 
     def _save_variables(self) -> None:
-        self._saved_values = [_values(variable) for variable in self._variables()]
-
-    def _assign(self, values: list[Any]) -> None:
-        for variable, value in zip(self._variables(), values, strict=True):
-            variable.assign(value)
+        self._saved_values = values_of_variables(self._variables())
 
     def save(self) -> None:
         """Copy the state into this process's memory."""
@@ -72,12 +69,13 @@ class KerasState(ObjectState):
 
     def restore(self) -> None:
         """Return to what was saved last."""
-        self._assign(self._saved_values)
+        assign_variables(self._variables(), self._saved_values)
         super().restore()
 
     def sync(self) -> None:
         """Give all ranks the state of rank 0."""
-        self._assign(broadcast_object([_values(variable) for variable in self._variables()]))
+        values = broadcast_object(values_of_variables(self._variables()))
+        assign_variables(self._variables(), values)
         super().sync()
 
     def reset(self) -> None:
@@ -87,8 +85,16 @@ class KerasState(ObjectState):
                 setattr(self.model, function, None)
 
 
-def _values(variable: Any) -> Any:
-    return np.array(variable.numpy() if LEGACY else keras.ops.convert_to_numpy(variable))
+def values_of_variables(variables: Sequence[Any]) -> list[Any]:
+    """Return copies of the values, as arrays of NumPy."""
+    read = (lambda v: v.numpy()) if LEGACY else keras.ops.convert_to_numpy
+    return [np.array(read(variable)) for variable in variables]
+
+
+def assign_variables(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """Give each variable its value."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
