@@ -15,6 +15,7 @@ from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
+from sirtaki.launch.questions.job_watch import watch_of
 from sirtaki.rendezvous.world.membership import Membership
 
 
@@ -59,6 +60,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
             some_wait,
             settings.verbose,
             progress=progress,
+            watch=watch_of(settings, job.server.address, outputs.say),
         )
         return supervisor.run()
 

@@ -116,7 +116,7 @@ def answer_for(
     rank: int,
     hostnames: list[str],
     stacks_signal: int,
-    state: Callable[[], object],
+    more: Mapping[str, Callable[[], object]],
 ) -> Answering | None:
     """Answer questions about a rank; return None if there is no folder for the socket.
 
@@ -125,7 +125,7 @@ def answer_for(
         rank: The number of this rank.
         hostnames: The name of each rank's host.
         stacks_signal: The signal that writes the stacks when Python cannot run; 0: none.
-        state: What all ranks are doing.
+        more: What else answers questions.
     """
     with contextlib.suppress(OSError):
         dump = _write_stacks_on(stacks_signal)
@@ -139,9 +139,8 @@ def answer_for(
             stacks=dump,
             signal=stacks_signal if dump else 0,
         )
-        return Answering(
-            record, {"state": state, "stacks": stacks, "versions": versions, "memory": memory}
-        )
+        own = {"stacks": stacks, "versions": versions, "memory": memory, "place": place}
+        return Answering(record, {**own, **more})
     return None
 
 
@@ -177,6 +176,13 @@ def stacks() -> list[dict[str, object]]:
         for number, frame in sys._current_frames().items()
         if number != own
     ]
+
+
+def place() -> dict[str, object]:
+    """Return where the main thread is; see `sirtaki.hang.place`."""
+    from sirtaki.hang.place import place  # hardly any process needs it
+
+    return place()
 
 
 def versions() -> dict[str, str]:

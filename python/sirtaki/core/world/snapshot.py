@@ -160,3 +160,78 @@ def _operation(one: _core.Recorded, now: int) -> Operation:
 
 def _age(then: int, now: int) -> float | None:
     return (now - then) * 1e-9 if then else None
+
+
+# What the report of a hang is told of a rank.
+_MOST_OPEN = 32
+_MOST_ENDED = 64
+_FAR_SECONDS = 1.0
+
+
+def work(engine: _core.Engine, own: int, what: str, leads: bool) -> dict[str, object]:
+    """Return what ranks of a world are doing, as JSON has it.
+
+    Args:
+        engine: The world's.
+        own: This rank's number there.
+        what: As `world._work` has it.
+        leads: Whether this is the lowest rank of its host.
+    """
+    alone = what == "work" and not leads
+    patience = _FAR_SECONDS if what == "far" else 0.0
+    seen = [
+        _work_of(one)
+        for one in states(engine, _MOST_ENDED, patience)
+        if one.doing and (one.rank == own or not alone)
+    ]
+    sets = {str(number): ranks for number, ranks in engine.process_sets().items()}
+    return {"rank": own, "sets": sets, "ranks": seen}
+
+
+def _work_of(state: RankState) -> dict[str, object]:
+    doing = state.doing
+    assert doing is not None
+    ended = [one for one in state.operations if one.ended is not None and one.number]
+    far = [] if state.operations or doing.stage not in _OPEN_STAGES else [_told(doing)]
+    names = dict.fromkeys(f"{one.kind} '{one.name}'" for one in reversed(ended))
+    return {
+        "rank": state.rank,
+        "gone": doing.stage == "gone",
+        "completed": doing.completed,
+        "idle": min((one.ended for one in ended if one.ended is not None), default=None),
+        "ended": list(names)[::-1],
+        "open": [_open_of(one) for one in state.open[:_MOST_OPEN]] + far,
+    }
+
+
+_OPEN_STAGES = ("submitted", "agreed", "under way", "handed over")
+
+
+def _open_of(one: Operation) -> dict[str, object]:
+    age = {"agreed": one.agreed, "under way": one.begun, "handed over": one.begun}
+    waits = one.waits
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "set": one.process_set,
+        "stage": one.stage,
+        "seconds": age.get(one.stage) or one.submitted or 0.0,
+        "peer": None if waits is None else waits.peer,
+        "waits": None if waits is None else waits.seconds,
+        "chunk": None if waits is None else waits.chunk,
+    }
+
+
+def _told(doing: Doing) -> dict[str, object]:
+    """Of a rank of another host only the most telling is known."""
+    waits = doing.waits
+    return {
+        "kind": doing.operation,
+        "name": doing.tensor,
+        "set": None,
+        "stage": doing.stage,
+        "seconds": doing.seconds,
+        "peer": None if waits is None else waits.peer,
+        "waits": None if waits is None else waits.seconds,
+        "chunk": None if waits is None else waits.chunk,
+    }

@@ -246,6 +246,10 @@ class LocalProcesses:
         """Send a signal to a rank, to those of its processes that await it."""
         self._say(b"signal %d %d" % (number, rank))
 
+    def ask(self, job: str, question: str) -> bool:
+        """See HostProcesses."""
+        return False
+
     def running(self) -> list[int]:
         """Return which ranks run here now."""
         return list(self._processes)
