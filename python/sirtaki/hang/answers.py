@@ -65,9 +65,9 @@ class Rank:
 
     state: the letter of /proc, "" where nobody can look. idle: seconds since one of its operations
     ended. ended: names of the latest, oldest first. busy: a thread in C code lets Python not run.
-    silent: why it does not answer. before, after: seconds of processor time and bytes read and
-    written so far, before and after it was asked. share: of a core, between two looks; moved:
-    whether it has done anything between them, None where there was one look.
+    silent: why it does not answer. call: see `hang.place`. before, after: seconds of processor
+    time and bytes read and written so far, before and after it was asked. share: of a core, between
+    two looks; moved: whether it has done anything between them, None where there was one look.
     """
 
     rank: int
@@ -88,7 +88,7 @@ class Rank:
     stack: list[Frame] = field(default_factory=list)
     handles: str = ""
     debugger: str = ""
-    reads_input: bool = False
+    call: str = ""
     share: float | None = None
     moved: bool | None = None
 
@@ -177,7 +177,7 @@ def _rank_of(answer: Mapping[str, Any]) -> Rank:
         stack=[Frame(*frame) for frame in place.get("stack", ())],
         handles=place.get("handles", ""),
         debugger=place.get("debugger", ""),
-        reads_input=place.get("reads_input", False),
+        call=place.get("call", ""),
     )
 
 

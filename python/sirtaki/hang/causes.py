@@ -9,8 +9,12 @@ from sirtaki.hang.answers import Asked, Frame, Rank
 
 _LOADERS = ("/torch/utils/data/", "/tensorflow/python/data/", "/sirtaki/data/", "/grain/")
 _LOADER_WORDS = ("load", "dataset", "next(", "batch")
+_OTHERS = {
+    "child": "another process",
+    "file lock": "the lock of a file",
+    "read": "data of a file, a pipe or the network",
+}
 _LOCKS = ("threading.py", "queue.py", "multiprocessing/", "concurrent/futures/", "asyncio/")
-_LOCK_WORDS = (".acquire(", ".join(", ".get(", ".wait(", ".result(", "lock")
 
 
 def cause_of(finding: Finding) -> str:
@@ -46,7 +50,7 @@ def _of_a_process(finding: Finding) -> str:
 
 def _of_a_thread(finding: Finding) -> str:
     """The main thread of a rank is in something that may last."""
-    for one in _each(finding, lambda one: one.reads_input or _calls(one, "input(")):
+    for one in _each(finding, lambda one: one.call == "input" or _calls(one, "input(")):
         return (
             f"rank {one.rank} waits for a line on standard input: ask for it on one rank and "
             "broadcast it, before the others wait"
@@ -66,10 +70,7 @@ def _of_a_thread(finding: Finding) -> str:
 
 def _of_names(finding: Finding) -> str:
     """Ranks wait for one another in different operations."""
-    blocked = {
-        rank: first for one in finding.holding if (first := _blocking(one)) for rank in [one]
-    }
-    asked = list(dict.fromkeys(blocked.values()))
+    asked = list(dict.fromkeys(found for one in finding.holding if (found := _blocking(one))))
     others = [one.asked for one in finding.missed if one.asked not in asked]
     names = [*asked, *others][:2]
     if not asked or len(names) < 2:
@@ -105,10 +106,10 @@ def _of_code(finding: Finding) -> str:
             own is not None and _any_word(_LOADER_WORDS, own)
         ):
             return f"rank {one.rank} waits for its data{where}: a slow loader"
-        if any(part in inner.file for part in _LOCKS) or (
-            own is not None and any(word in own.text for word in _LOCK_WORDS)
-        ):
+        if not one.moved and (one.call == "lock" or any(part in inner.file for part in _LOCKS)):
             return f"rank {one.rank} waits for a lock or another thread of its own{where}"
+        if not one.moved and one.call in _OTHERS:
+            return f"rank {one.rank} waits for {_OTHERS[one.call]}{where}"
     computing = [one for one in finding.holding if one.moved and not one.waits]
     if computing:
         one = computing[0]
@@ -139,8 +140,13 @@ def _asking(finding: Finding, asked: Asked) -> Rank:
 
 
 def _known(first: Rank, second: Rank, name: str) -> bool:
-    """Whether an operation has been before."""
-    return name in first.ended or name in second.ended
+    """Whether an operation has been before; of those without a name, one of its kind."""
+    before = {_unnumbered(each) for each in (*first.ended, *second.ended)}
+    return _unnumbered(name) in before
+
+
+def _unnumbered(name: str) -> str:
+    return name.rstrip("'0123456789") if "'noname." in name else name
 
 
 def _own(one: Rank) -> Frame | None:

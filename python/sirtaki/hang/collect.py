@@ -14,7 +14,7 @@ from typing import Any
 
 from sirtaki.hang.asking import Busy, NoAnswer, ask, dump
 from sirtaki.hang.dumped import main_stack
-from sirtaki.rendezvous.host.presence import Presence, present
+from sirtaki.rendezvous.host.presence import Presence, own_namespace, present
 
 _ASKED_AT_ONCE = 32
 _FAR_SECONDS = 3.0
@@ -32,7 +32,11 @@ def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dic
         question: `POLL`, `REPORT` or `FAR`.
         patience: How many seconds a rank has to answer.
     """
-    here = {each.record.rank: each for each in present() if each.record.job == job}
+    every = [each for each in present() if each.record.job == job]
+    own = own_namespace()
+    # Of containers that share the folder each looks after its own; their numbers mean nothing here.
+    ours = [each for each in every if each.record.namespace == own]
+    here = {each.record.rank: each for each in ours or every}
     if not here:
         return []
     ranks = [here[rank] for rank in sorted(here)]
@@ -61,7 +65,7 @@ def _look(rank: Presence, question: str, patience: float) -> dict[str, Any]:
     record = rank.record
     found: dict[str, Any] = {
         "rank": record.rank,
-        "pid": record.pid,
+        "pid": record.pid if record.namespace == own_namespace() else 0,
         "host": record.hostnames[record.rank],
         "hosts": [] if question == POLL else record.hostnames,
         **_process(record.pid),

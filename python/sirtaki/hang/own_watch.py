@@ -34,7 +34,11 @@ class OwnWatch:
         watching = self._watching
         while not self._end.wait(max(0.0, watching.due - time.monotonic())):
             question = POLL if watching.question == POLL else FAR
-            text = watching.take(collect(self._job, question), time.monotonic())
-            if text and not self._end.is_set():
+            try:
+                text = watching.take(collect(self._job, question), time.monotonic())
+            except Exception as error:  # whatever it is, the job must go on
+                text = f"nobody watches for hangs any more: {error!r}"
+                self._end.set()
+            if text:
                 with contextlib.suppress(OSError, ValueError):
                     print(f"sirtaki: {text}", file=sys.stderr, flush=True)

@@ -13,7 +13,24 @@ from types import FrameType
 
 _MOST_FRAMES = 60
 _MOST_TEXT = 200
-_READ_CALLS = {"x86_64": "0", "aarch64": "63"}
+# The numbers of the system calls that a thread sleeps in, by what it waits for there.
+_READ = {"x86_64": 0, "aarch64": 63}
+_CALLS = {
+    "x86_64": {
+        "read": (0, 7, 23, 45, 47, 232, 270, 271, 281),
+        "lock": (202,),
+        "child": (61, 247),
+        "file lock": (72, 73),
+        "sleep": (35, 230),
+    },
+    "aarch64": {
+        "read": (63, 22, 72, 73, 207, 212),
+        "lock": (98,),
+        "child": (95, 260),
+        "file lock": (25, 32),
+        "sleep": (101, 115),
+    },
+}
 _DEBUGGERS = ("pdb.py", "bdb.py", "debugpy", "pydevd")
 
 
@@ -23,8 +40,9 @@ def place() -> dict[str, object]:
     Returns:
         ``stack``: of each frame, innermost first, its file, line, function, source text, and
         whether it is the user's own code; ``handles``: the exception that is being handled, or "";
-        ``debugger``: which one the thread is in, or ""; ``reads_input``: whether it waits for a
-        line on standard input.
+        ``debugger``: which one the thread is in, or ""; ``call``: what it waits for in the kernel:
+        "input" (a line on standard input), "read" (data, of a file or the network), "lock" (a lock
+        or another thread), "child" (another process), "file lock", "sleep", or "".
     """
     thread = threading.main_thread().ident or 0
     frame = sys._current_frames().get(thread)
@@ -33,7 +51,7 @@ def place() -> dict[str, object]:
         "stack": stack,
         "handles": _handled(thread),
         "debugger": next((name for each in stack if (name := _debugger(str(each[0])))), ""),
-        "reads_input": _reads_input(),
+        "call": _call(),
     }
 
 
@@ -74,11 +92,15 @@ def _debugger(file: str) -> str:
     return next((name for name in _DEBUGGERS if name in file), "").removesuffix(".py")
 
 
-def _reads_input() -> bool:
-    """Whether the kernel has the main thread in a read of standard input."""
-    call = _READ_CALLS.get(os.uname().machine)
+def _call() -> str:
+    """What the kernel has the main thread wait for."""
     try:
         words = Path(f"/proc/self/task/{os.getpid()}/syscall").read_text().split()
-    except OSError:
-        return False
-    return len(words) > 1 and words[0] == call and int(words[1], 16) == 0
+        number, first = int(words[0]), int(words[1], 16)
+    except (OSError, ValueError, IndexError):
+        return ""
+    machine = os.uname().machine
+    if number == _READ.get(machine) and first == 0:
+        return "input"
+    calls = _CALLS.get(machine, {})
+    return next((name for name, numbers in calls.items() if number in numbers), "")

@@ -14,6 +14,14 @@ _MOST_GROUPS = 12
 _MOST_FRAMES = 3
 _MOST_NAMED = 4
 _MOST_TEXT = 240
+_WAITS = {
+    "input": "reads standard input",
+    "read": "waits for data of a file or the network",
+    "lock": "waits for a lock or another thread",
+    "child": "waits for another process",
+    "file lock": "waits for the lock of a file",
+    "sleep": "asleep",
+}
 
 
 def report(finding: Finding, job: str, stacks: bool = False) -> str:
@@ -56,7 +64,7 @@ def _operations(finding: Finding) -> Iterable[str]:
         line += f"; asked for by {_ranks(one.has)}"
         if one.missing:
             line += f"; missing ranks: {_named(finding, one.missing)}"
-        elif any(each.stage == "handed over" for each in _open(finding, one.has[0])):
+        elif any(each.stage == "handed over" for each in finding.job.ranks[one.has[0]].open):
             line += "; handed to the accelerator, which has not completed it"
         yield line
     left = len(finding.missed) - _MOST_OPERATIONS
@@ -64,13 +72,9 @@ def _operations(finding: Finding) -> Iterable[str]:
         yield f"  and {left} more operations"
 
 
-def _open(finding: Finding, rank: int) -> Sequence[object]:
-    return finding.job.ranks[rank].open
-
-
 def _groups(finding: Finding, stacks: bool) -> Iterable[str]:
     holding = {one.rank for one in finding.holding}
-    groups: dict[object, list[Rank]] = {}
+    groups: dict[tuple[bool, str, object], list[Rank]] = {}
     for one in finding.job.ranks.values():
         where = one.own[0][:3] if one.own else None
         groups.setdefault((one.rank in holding, doing(one), where), []).append(one)
@@ -98,15 +102,13 @@ def doing(one: Rank) -> str:
     text = _in_operations(one)
     if one.traced or one.debugger:
         return f"in a debugger, {text}"
-    if one.reads_input:
-        return f"reads standard input, {text}"
     if one.busy:
         return f"in C code that holds Python's lock, {text}"
     if one.handles:
         return f"deals with {one.handles}, {text}"
-    if not one.open and one.moved is not None:
-        return f"{'computing' if one.moved else 'idle'}, {text}"
-    return text
+    if one.open or one.moved is None:
+        return text
+    return f"{'computing' if one.moved else _WAITS.get(one.call, 'idle')}, {text}"
 
 
 def _in_operations(one: Rank) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import sirtaki
 from sirtaki.interface import HOROVOD_VERSION
 from sirtaki.launch.elastic.settings import Elastic
-from sirtaki.launch.errors import FAILED, LaunchError
+from sirtaki.launch.errors import FAILED, STALLED, LaunchError
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
 from sirtaki.launch.job import run_job
@@ -27,8 +27,9 @@ from sirtaki.launch.starters.allocation import take_allocation
 def run(arguments: Sequence[str], prog: str) -> int:
     """Do what the arguments say; returns the exit code.
 
-    0: all workers ended well, 1: one failed, 2: the arguments are wrong, 126 and 127: the command
-    cannot be executed or found, 128 + n: ended by signal n.
+    0: all workers ended well, 1: one failed, 2: the arguments are wrong, 70: ranks waited for too
+    long for others, 126 and 127: the command cannot be executed or found, 128 + n: ended by
+    signal n.
     """
     _prepare_streams()
     try:
@@ -123,7 +124,7 @@ def _exit_code(outcome: Outcome, settings: Settings) -> int:
         _say(_explain(outcome.failure, settings))
         if outcome.first_error is not None and len(settings.slots) > 1:
             _say(_first(outcome.first_error, settings))
-        return FAILED
+        return STALLED if outcome.stalled else FAILED
     return 0
 
 

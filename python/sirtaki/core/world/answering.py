@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sirtaki.rendezvous.files import memory_file
-from sirtaki.rendezvous.host.presence import Presence, Record, announce
+from sirtaki.rendezvous.host.presence import Presence, Record, own_namespace, prepare
 from sirtaki.rendezvous.trust.auth import own_identity
 
 _PATIENCE_SECONDS = 5.0
@@ -46,10 +46,11 @@ class Answering:
     def __init__(self, record: Record, answers: Mapping[str, Callable[[], object]]) -> None:
         self._answers = answers
         self._owner = os.getpid()
-        self._presence: Presence = announce(record)
+        self._presence: Presence = prepare(record)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(self._presence.socket)
         self._socket.listen()
+        self._presence.announce()
         _open.add(self)
         self._thread = threading.Thread(target=self._serve, name="sirtaki questions", daemon=True)
         self._thread.start()
@@ -138,6 +139,7 @@ def answer_for(
             started=time.time(),
             stacks=dump,
             signal=stacks_signal if dump else 0,
+            namespace=own_namespace(),
         )
         own = {"stacks": stacks, "versions": versions, "memory": memory, "place": place}
         return Answering(record, {**own, **more})

@@ -50,6 +50,7 @@ from sirtaki.launch.processes.local import (
 from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import PASSED_ON, signal_name
 from sirtaki.launch.processes.signals import SignalWatch
+from sirtaki.rendezvous.host.presence import RUNTIME_DIR
 
 _READ_BYTES = 1 << 16
 # More is not taken from the ranks until the launcher has read some: they wait, as at a full pipe.
@@ -177,6 +178,8 @@ class Agent:
             enter_folder(job.folder)
             base = {**os.environ, **job.environment, "PWD": job.folder}
             require_command(job.command, path=base.get("PATH"))
+            if folder := job.environment.get(RUNTIME_DIR):
+                os.environ[RUNTIME_DIR] = folder  # where ranks leave records of themselves
             host, whole = sirtaki.__name__, replace(job, environment=base)
             processes = LocalProcesses(host, [], whole, self._together)
             self._limits.enter_context(room_for(STREAMS_OF_A_RANK * job.places))

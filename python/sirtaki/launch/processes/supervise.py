@@ -119,6 +119,7 @@ class Supervisor:
                 self._check_time()
             self._streams.drain()
             self._outcome.first_error = self._errors.first(self._failed, self._asked)
+            self._outcome.stalled = self._errors.stalled(self._failed)
         except KeyboardInterrupt:
             # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
             self._end(signal.SIGINT)

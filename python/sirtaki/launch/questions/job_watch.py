@@ -94,7 +94,12 @@ class JobWatch:
     def _conclude(self, now: float) -> None:
         assert self._watching is not None
         self._awaited = set()
-        if text := self._watching.take(self._answers, now):
+        try:
+            text = self._watching.take(self._answers, now)
+        except Exception as error:  # whatever it is, the job must go on
+            self._watching.due = _FOR_EVER
+            text = f"nobody watches for hangs any more: {error!r}"
+        if text:
             self._say(text)
 
     def close(self) -> None:
