@@ -186,7 +186,7 @@ def _add_world(
 ) -> None:
     """Add what one rank knows of a world. numbers: of the job's ranks, by those of the world."""
     key = world["key"]
-    whole = not world["label"]
+    whole = world["whole"] or len(world["sets"].get("0", ())) == len(job.ranks)
 
     def of_job(number: int) -> int | None:
         return number if whole else numbers.get(number)

@@ -287,7 +287,8 @@ def _work(what: str) -> list[dict[str, object]]:
         if world.closed or (what == "lead" and not leads):
             continue
         told = work(world.engine, world.topology.rank, what, leads)
-        found.append({"label": world.label, "key": world.key, **told})
+        whole = world._answering is not None
+        found.append({"label": world.label, "key": world.key, "whole": whole, **told})
     return found
 
 
