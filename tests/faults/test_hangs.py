@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.single.launching import GRACE, SIRTAKI, Job
+from tests.single.launching import GRACE, SIRTAKI, Job, python
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -266,3 +267,72 @@ def test_a_job_that_stalls_for_too_long_exits_with_70(job: Job) -> None:
         ranks.until("CollectiveTimeoutError")
         assert ranks._process.wait() == 70
     assert "stalled: " in ranks.text
+
+
+# Starts two ranks of its own, of which one goes to sleep.
+OWN_PROCESSES = """
+import pickle, subprocess, sys, time
+import numpy as np
+import sirtaki as hvd
+
+if len(sys.argv) > 1:
+    hvd.init(placement=pickle.loads(bytes.fromhex(sys.argv[1])))
+    hvd.allreduce(np.ones(3), name="first")
+    if hvd.rank() == 1:
+        time.sleep(2.5)
+    hvd.allreduce(np.ones(3), name="second")
+    sys.exit()
+with hvd.placements(2) as given:
+    ranks = [
+        subprocess.Popen([sys.executable, __file__, pickle.dumps(one).hex()]) for one in given
+    ]
+    sys.exit(sum(rank.wait() for rank in ranks))
+"""
+
+
+def test_without_our_launcher_the_lowest_rank_of_a_host_prints_the_report(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(OWN_PROCESSES)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "HOROVOD_STALL_CHECK_TIME_SECONDS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.count("stalled: ") == 1, done.stderr
+    line = 1 + OWN_PROCESSES.split("\n").index("        time.sleep(2.5)")
+    assert re.search(
+        r"sirtaki: stalled: no operation has ended for 1 s; rank 1 held up rank 0\n"
+        r"  allreduce 'second' has waited for 1 s; asked for by rank 0; missing ranks: 1 \(\S+\)\n"
+        rf"  likely cause: rank 1 does nothing at {script}:{line}; the others wait for it\n",
+        done.stderr,
+    ), done.stderr
+
+
+GROUPS = """
+import time
+import torch
+import torch.distributed as dist
+dist.init_process_group("sirtaki")
+pair = dist.new_group([1, 2])
+rank, one = dist.get_rank(), torch.ones(3)
+dist.all_reduce(one)
+if rank == 2:
+    time.sleep(2.5)
+if rank > 0:
+    dist.all_reduce(one, group=pair)
+dist.all_reduce(one)
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_of_a_group_are_called_by_their_numbers_in_the_job(job: Job) -> None:
+    done = job.run("--stall-check-warning-time-seconds", "1", "-np", "3", *python(GROUPS))
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"  allreduce 'noname\.0' of group \S+ has waited for 1 s; asked for by rank 1; "
+        r"missing ranks: 2 \(localhost\)\n",
+        done.stderr,
+    ), done.stderr
+    assert "; rank 2 held up ranks 0-1\n" in done.stderr
