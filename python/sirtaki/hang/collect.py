@@ -22,6 +22,8 @@ _FAR_SECONDS = 3.0
 POLL = "lead"
 REPORT = "work"
 FAR = "far"
+# What asks how fast ranks are.
+RATES = "rates"
 
 
 def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dict[str, Any]]:
@@ -29,7 +31,7 @@ def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dic
 
     Args:
         job: Its name.
-        question: `POLL`, `REPORT` or `FAR`.
+        question: `POLL`, `REPORT`, `FAR` or `RATES`.
         patience: How many seconds a rank has to answer.
     """
     every = [each for each in present() if each.record.job == job]
@@ -40,7 +42,7 @@ def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dic
     if not here:
         return []
     ranks = [here[rank] for rank in sorted(here)]
-    first = POLL if question == POLL else REPORT
+    first = REPORT if question == FAR else question
     with ThreadPoolExecutor(min(_ASKED_AT_ONCE, len(ranks))) as pool:
         found = list(pool.map(partial(_look, question=first, patience=patience), ranks))
     some = next((number for number, one in enumerate(found) if "work" in one), None)
@@ -48,7 +50,7 @@ def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dic
         return found
     if question == FAR:
         _ask_more(ranks[some], found[some], FAR, _FAR_SECONDS)
-    elif not all("work" in one for one in found):
+    elif question != RATES and not all("work" in one for one in found):
         # The others know from shared memory what those do that do not answer.
         for rank, one in zip(ranks, found, strict=True):
             if "work" in one:
@@ -68,16 +70,17 @@ def _look(rank: Presence, question: str, patience: float) -> dict[str, Any]:
         "pid": record.pid if record.namespace == own_namespace() else 0,
         "host": record.hostnames[record.rank],
         "hosts": [] if question == POLL else record.hostnames,
+        "memory": _memory(record.pid) if question == RATES else None,
         **_process(record.pid),
         "before": _done(record.pid),
     }
     try:
         found["work"] = ask(rank, question, patience)
-        if question != POLL:
+        if question == REPORT:
             found["place"] = ask(rank, "place", patience)
     except Busy as reason:
         found["busy"] = str(reason)
-        if question != POLL:
+        if question == REPORT:
             with contextlib.suppress(NoAnswer):
                 found["place"] = {"stack": main_stack(dump(rank))}
     except NoAnswer as reason:
@@ -106,6 +109,13 @@ def _done(pid: int) -> tuple[float, int]:
         io = _fields(root / "io")
         moved = int(io["rchar"]) + int(io["wchar"])
     return cpu, moved
+
+
+def _memory(pid: int) -> int | None:
+    """Bytes of a process that are in memory."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(_fields(Path(f"/proc/{pid}/status"))["VmRSS"].split()[0]) << 10
+    return None
 
 
 def _fields(file: Path) -> dict[str, str]:

@@ -38,6 +38,9 @@ GROUPS = {
         "hang": Subcommand(
             "say why a job hangs, and who holds it up", "sirtaki.launch.questions.hang"
         ),
+        "top": Subcommand(
+            "show how fast each rank is, and for whom it waits", "sirtaki.launch.questions.top"
+        ),
         "stacks": Subcommand(
             "show where every thread of a job's ranks is", "sirtaki.launch.questions.stacks"
         ),

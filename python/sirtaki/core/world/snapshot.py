@@ -165,6 +165,7 @@ def _age(then: int, now: int) -> float | None:
 # What the report of a hang is told of a rank.
 _MOST_OPEN = 32
 _MOST_ENDED = 64
+_MOST_TIMED = 128
 _FAR_SECONDS = 1.0
 
 
@@ -179,9 +180,10 @@ def work(engine: _core.Engine, own: int, what: str, leads: bool) -> dict[str, ob
     """
     alone = what == "work" and not leads
     patience = _FAR_SECONDS if what == "far" else 0.0
+    rates = what == "rates"
     seen = [
-        _work_of(one)
-        for one in states(engine, _MOST_ENDED, patience)
+        {**_work_of(one), **(rates_of(one.operations) if rates else {})}
+        for one in states(engine, _MOST_TIMED if rates else _MOST_ENDED, patience)
         if one.doing and (one.rank == own or not alone)
     ]
     sets = {str(number): ranks for number, ranks in engine.process_sets().items()}
@@ -235,3 +237,44 @@ def _told(doing: Doing) -> dict[str, object]:
         "waits": None if waits is None else waits.seconds,
         "chunk": None if waits is None else waits.chunk,
     }
+
+
+def rates_of(operations: list[Operation]) -> dict[str, object]:
+    """Return how fast a rank is, from its latest operations until now.
+
+    Args:
+        operations: Of one rank, oldest first; messages do not count.
+
+    Returns:
+        ``step``: seconds from one operation of a name to the next of that name, the name being the
+        most frequent; ``operations``, ``bytes``: a second, of those that have ended;
+        ``communicating``: the share of the time with an operation open; ``waiting``: with one that
+        other ranks have not asked for. None where there are too few operations to tell.
+    """
+    timed = [one for one in operations if one.number and one.submitted is not None]
+    ended = [one for one in timed if one.ended is not None]
+    if len(ended) < 2:
+        return dict.fromkeys(("step", "operations", "bytes", "communicating", "waiting"))
+    times: dict[tuple[str, str], list[float]] = {}
+    for one in ended:
+        times.setdefault((one.kind, one.name), []).append(one.ended or 0.0)
+    same = max(times.values(), key=len)
+    span = max(timed[0].submitted or 0.0, 1e-6)
+    opened = [(one.submitted or 0.0, one.ended or 0.0) for one in timed]
+    waited = [(one.submitted or 0.0, one.agreed or one.ended or 0.0) for one in timed]
+    return {
+        "step": (same[0] - same[-1]) / (len(same) - 1) if len(same) > 1 else None,
+        "operations": len(ended) / span,
+        "bytes": sum(one.bytes for one in ended) / span,
+        "communicating": _covered(opened) / span,
+        "waiting": _covered(waited) / span,
+    }
+
+
+def _covered(ages: list[tuple[float, float]]) -> float:
+    """How many seconds are in at least one of these, each from an age to a smaller one."""
+    total, at = 0.0, float("inf")
+    for begun, ended in sorted(ages, reverse=True):
+        total += max(0.0, min(begun, at) - ended)
+        at = min(at, ended)
+    return total

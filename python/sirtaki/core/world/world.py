@@ -219,6 +219,7 @@ class World:
                 "work": lambda: _work("work"),
                 "every": lambda: _work("every"),
                 "far": lambda: _work("far"),
+                "rates": lambda: _work("rates"),
             },
         )
         if config.watched or self._answering is None or config.stall_warning_seconds <= 0:
@@ -277,14 +278,14 @@ def _work(what: str) -> list[dict[str, object]]:
     Args:
         what: "lead": all ranks of this host, but only of worlds whose lowest rank here this one is;
             "work": also of the other worlds, but of this rank alone; "every": all ranks of this
-            host; "far": of other hosts too.
+            host; "far": of other hosts too; "rates": as "lead", and how fast they are.
     """
     from sirtaki.core.world.snapshot import work
 
     found = []
     for world in list(_worlds):
         leads = world.topology.local_rank == 0
-        if world.closed or (what == "lead" and not leads):
+        if world.closed or (what in ("lead", "rates") and not leads):
             continue
         told = work(world.engine, world.topology.rank, what, leads)
         whole = world._answering is not None
