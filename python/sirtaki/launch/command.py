@@ -121,7 +121,8 @@ def _exit_code(outcome: Outcome, settings: Settings) -> int:
     if outcome.signal_number is not None:
         return 128 + outcome.signal_number
     if outcome.failure is not None:
-        _say(_explain(outcome.failure, settings))
+        memory = outcome.out_of_memory.get(outcome.failure.rank, "")
+        _say(_explain(outcome.failure, memory, settings))
         if outcome.first_error is not None and len(settings.slots) > 1:
             _say(_first(outcome.first_error, settings))
         return STALLED if outcome.stalled else FAILED
@@ -134,12 +135,14 @@ def _first(error: FirstError, settings: Settings) -> str:
     return "\n".join([who, *error.lines]) if error.lines else f"{who} {error.error}"
 
 
-def _explain(failure: Failure, settings: Settings) -> str:
+def _explain(failure: Failure, memory: str, settings: Settings) -> str:
     host = settings.slots[failure.rank].host
     cause = ""
     if failure.signal_name is not None:
         cause = f" (killed by {failure.signal_name})"
-        if failure.signal_name == "SIGKILL":
+        if memory:
+            cause = f" (killed by SIGKILL: memory ran out in {memory})"
+        elif failure.signal_name == "SIGKILL":
             cause = " (killed by SIGKILL; often because memory ran out)"
     return (
         "One or more processes exited with non-zero status, so the job was terminated. "

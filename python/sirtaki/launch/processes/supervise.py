@@ -314,6 +314,8 @@ class Supervisor:
             elif event.kind == "exited":
                 self._running.discard(event.rank)
                 self._ended.append(event.rank)
+                if event.text:
+                    self._outcome.out_of_memory[event.rank] = event.text
                 if event.code != 0:
                     asked = self._ending and -event.code in _ASKING
                     (self._asked if asked else self._failed).append(event.rank)
