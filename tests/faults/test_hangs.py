@@ -269,6 +269,44 @@ def test_a_job_that_stalls_for_too_long_exits_with_70(job: Job) -> None:
     assert "stalled: " in ranks.text
 
 
+FAILS = """
+import os, signal, time
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+for _ in range(3):
+    hvd.allreduce(np.ones(3), name="grad")
+if hvd.rank() == 1:
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
+if hvd.rank() == 2:
+    time.sleep(60)
+hvd.allreduce(np.ones(3), name="metric")
+"""
+
+
+def test_what_ranks_did_when_a_job_failed_is_kept_and_told(job: Job, tmp_path: Path) -> None:
+    kept = {"SIRTAKI_POSTMORTEM": str(tmp_path)}
+    done = job.run(*GRACE, "-np", "3", *python(FAILS), **kept)
+    [folder] = re.findall(r"what the ranks did: sirtaki postmortem (\S+)", done.stderr)
+    told = subprocess.run(
+        [*SIRTAKI, "postmortem", folder], capture_output=True, text=True, check=True
+    ).stdout
+    assert "\nrank 1 on localhost failed first: killed by SIGKILL\n" in told
+    assert re.search(r"\n  rank 1 \(localhost, process \d+\): dead", told), told
+    assert "      <string>:12 in <module>" in told  # where rank 2 was
+    last = told[told.index("the last operations of rank 1:\n") :].splitlines()[1:]
+    assert [line.split(" (")[0].strip() for line in last] == [
+        f"{number} allreduce 'grad'" for number in (1, 2, 3)
+    ]
+
+
+def test_nothing_is_kept_where_the_user_does_not_want_it(job: Job) -> None:
+    done = job.run(*GRACE, "-np", "3", *python(FAILS), SIRTAKI_POSTMORTEM="0")
+    assert done.returncode == 1
+    assert "sirtaki postmortem" not in done.stderr
+
+
 # Starts two ranks of its own, of which one goes to sleep.
 OWN_PROCESSES = """
 import pickle, subprocess, sys, time

@@ -24,6 +24,8 @@ REPORT = "work"
 FAR = "far"
 # What asks how fast ranks are.
 RATES = "rates"
+# What asks for all that can be known, after a failure.
+RECORDS = "records"
 
 
 def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dict[str, Any]]:
@@ -31,7 +33,7 @@ def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dic
 
     Args:
         job: Its name.
-        question: `POLL`, `REPORT`, `FAR` or `RATES`.
+        question: `POLL`, `REPORT`, `FAR`, `RATES` or `RECORDS`.
         patience: How many seconds a rank has to answer.
     """
     every = [each for each in present() if each.record.job == job]
@@ -42,14 +44,14 @@ def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dic
     if not here:
         return []
     ranks = [here[rank] for rank in sorted(here)]
-    first = REPORT if question == FAR else question
+    first = REPORT if question in (FAR, RECORDS) else question
     with ThreadPoolExecutor(min(_ASKED_AT_ONCE, len(ranks))) as pool:
         found = list(pool.map(partial(_look, question=first, patience=patience), ranks))
     some = next((number for number, one in enumerate(found) if "work" in one), None)
     if some is None:
         return found
-    if question == FAR:
-        _ask_more(ranks[some], found[some], FAR, _FAR_SECONDS)
+    if question in (FAR, RECORDS):
+        _ask_more(ranks[some], found[some], question, _FAR_SECONDS)
     elif question != RATES and not all("work" in one for one in found):
         # The others know from shared memory what those do that do not answer.
         for rank, one in zip(ranks, found, strict=True):

@@ -29,7 +29,7 @@ def report(finding: Finding, job: str, stacks: bool = False) -> str:
 
     Args:
         finding: What is wrong.
-        job: The job's name, for the commands that show more.
+        job: The job's name, for the commands that show more; "": it has ended.
         stacks: Whether to show the whole stack of each group's first rank.
     """
     lines = [_headline(finding)]
@@ -39,7 +39,8 @@ def report(finding: Finding, job: str, stacks: bool = False) -> str:
     lines += _groups(finding, stacks)
     if not stacks:
         lines = lines[: MOST_LINES - 1]
-    lines.append(f"  more: sirtaki hang {job} --stacks, sirtaki stacks {job}")
+    if job:
+        lines.append(f"  more: sirtaki hang {job} --stacks, sirtaki stacks {job}")
     return "\n".join(line if stacks else line[:_MOST_TEXT] for line in lines)
 
 

@@ -41,6 +41,9 @@ GROUPS = {
         "top": Subcommand(
             "show how fast each rank is, and for whom it waits", "sirtaki.launch.questions.top"
         ),
+        "postmortem": Subcommand(
+            "tell what the ranks of a failed job did", "sirtaki.launch.questions.postmortem"
+        ),
         "stacks": Subcommand(
             "show where every thread of a job's ranks is", "sirtaki.launch.questions.stacks"
         ),

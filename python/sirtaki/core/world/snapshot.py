@@ -182,7 +182,11 @@ def work(engine: _core.Engine, own: int, what: str, leads: bool) -> dict[str, ob
     patience = _FAR_SECONDS if what == "far" else 0.0
     rates = what == "rates"
     seen = [
-        {**_work_of(one), **(rates_of(one.operations) if rates else {})}
+        {
+            **_work_of(one),
+            **(rates_of(one.operations) if rates else {}),
+            **({"records": [str(each) for each in one.operations]} if what == "records" else {}),
+        }
         for one in states(engine, _MOST_TIMED if rates else _MOST_ENDED, patience)
         if one.doing and (one.rank == own or not alone)
     ]

@@ -220,6 +220,7 @@ class World:
                 "every": lambda: _work("every"),
                 "far": lambda: _work("far"),
                 "rates": lambda: _work("rates"),
+                "records": lambda: _work("records"),
             },
         )
         if config.watched or self._answering is None or config.stall_warning_seconds <= 0:
@@ -278,7 +279,8 @@ def _work(what: str) -> list[dict[str, object]]:
     Args:
         what: "lead": all ranks of this host, but only of worlds whose lowest rank here this one is;
             "work": also of the other worlds, but of this rank alone; "every": all ranks of this
-            host; "far": of other hosts too; "rates": as "lead", and how fast they are.
+            host; "far": of other hosts too; "rates": as "lead", and how fast they are; "records":
+            as "every", and their latest operations in words.
     """
     from sirtaki.core.world.snapshot import work
 

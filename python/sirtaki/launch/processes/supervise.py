@@ -239,7 +239,7 @@ class Supervisor:
         now = time.monotonic()
         self._progress.update([host.host for host in self._absent])
         self._streams.settle(now)
-        if self._end_at is not None and now >= self._end_at:
+        if self._end_at is not None and (now >= self._end_at or self._looked):
             self._end_at = None
             self._end(signal.SIGTERM)
         if self._name_absent_at is not None and now > self._name_absent_at:
@@ -392,11 +392,26 @@ class Supervisor:
                 self._report(
                     f"Terminating remaining workers after failure of Process {reason.rank}."
                 )
-            self._end(signal.SIGTERM)
+            self._end_after_last_look()
         elif ends_already:
             self._report(verdict.symptom)
         else:
             self._break_off_after(_LOST_SECONDS, str(reason))
+
+    @property
+    def _looked(self) -> bool:
+        """Whether a failed job's ranks have said all that they will."""
+        watch = self._watch_ranks
+        return self._outcome.failure is not None and watch is not None and watch.seen
+
+    def _end_after_last_look(self) -> None:
+        """End the job when its ranks have said where they are, which must not last."""
+        if self._watch_ranks is None or not self._running:
+            self._end(signal.SIGTERM)
+            return
+        self._watch_ranks.last_look(list(self._open))
+        self._ending = True
+        self._end_at = time.monotonic() + _LOST_SECONDS
 
     def _take_signal(self) -> None:
         """Obey one signal, if there still is one: who waited to write may have taken it before.

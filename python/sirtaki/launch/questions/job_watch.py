@@ -19,6 +19,8 @@ from sirtaki.rendezvous.host.presence import job_name
 if TYPE_CHECKING:
     from sirtaki.hang.watching import Watching
 
+# As `hang.collect` has it.
+RECORDS = "records"
 # Hosts that have not answered by then are left out of this look.
 _PATIENCE_SECONDS = 2.0
 _FOR_EVER = 1e9
@@ -29,7 +31,7 @@ class JobWatch:
 
     Args:
         job: The job's name.
-        seconds: How long nothing may move.
+        seconds: How long nothing may move; 0: for ever.
         say: Prints a report.
     """
 
@@ -53,12 +55,14 @@ class JobWatch:
         """When (time.monotonic()) `look` is to be called."""
         if self._awaited:
             return [self._until]
+        if self._seconds <= 0:
+            return []
         return [self._begin_at if self._watching is None else self._watching.due]
 
     def look(self, hosts: Sequence[HostProcesses]) -> None:
         """Ask the hosts when it is time to, or do with the answers that have come in time."""
         now = time.monotonic()
-        if not hosts or any(now < due for due in self.due()):
+        if not hosts or self._seconds <= 0 or any(now < due for due in self.due()):
             return
         if self._awaited:
             self._conclude(now)
@@ -68,12 +72,30 @@ class JobWatch:
 
             self._watching = Watching(self._job, self._seconds, now)
             self._watching.due = now
+        self._ask(hosts, self._watching.question, now)
+
+    def last_look(self, hosts: Sequence[HostProcesses]) -> None:
+        """Ask the hosts, after a failure, for all that can be known; `seen` says when it is."""
+        self._seconds = 0.0
+        self._ask(hosts, RECORDS, time.monotonic())
+
+    @property
+    def seen(self) -> bool:
+        """Whether nothing is left to be heard of."""
+        return not self._awaited
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """What the ranks have told at last."""
+        return self._answers
+
+    def _ask(self, hosts: Sequence[HostProcesses], question: str, now: float) -> None:
         self._awaited, self._answers = set(hosts), []
         self._until = now + _PATIENCE_SECONDS
         for host in hosts:
-            if not host.ask(self._job, self._watching.question):
+            if not host.ask(self._job, question):
                 self._here = host
-                self._asker.ask(self._job, self._watching.question)
+                self._asker.ask(self._job, question)
 
     def take_here(self) -> None:
         """Take the answer of this host."""
@@ -88,7 +110,7 @@ class JobWatch:
         self._awaited.remove(host)
         with contextlib.suppress(ValueError):
             self._answers += json.loads(answer)
-        if not self._awaited:
+        if not self._awaited and self._seconds > 0:
             self._conclude(time.monotonic())
 
     def _conclude(self, now: float) -> None:
@@ -107,11 +129,11 @@ class JobWatch:
         self._asker.close()
 
 
-def watch_of(settings: Settings, store: str, say: Callable[[str], object]) -> JobWatch | None:
-    """Return what watches a job whose ranks meet at a store, None where nobody is to."""
+def watch_of(settings: Settings, store: str, say: Callable[[str], object]) -> JobWatch:
+    """Return what watches a job whose ranks meet at a store."""
     ours = {**settings.variables, **settings.forwarded}
     try:
         seconds = stall_seconds(base_environment(os.environ, ours))
     except ValueError:
-        return None  # the ranks will say what is wrong
-    return JobWatch(job_name(store), seconds, say) if 0 < seconds < _FOR_EVER else None
+        seconds = 0.0  # the ranks will say what is wrong
+    return JobWatch(job_name(store), seconds if seconds < _FOR_EVER else 0.0, say)

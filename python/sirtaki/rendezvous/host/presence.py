@@ -97,7 +97,7 @@ def prepare(record: Record) -> Presence:
         OSError: There is no folder for it that is this user's alone.
     """
     # Containers that share the folder have processes with equal numbers.
-    folder = _own_folder() / f"{record.pid}.{secrets.token_hex(4)}"
+    folder = own_folder() / f"{record.pid}.{secrets.token_hex(4)}"
     folder.mkdir(_PRIVATE)
     return Presence(folder, record)
 
@@ -120,8 +120,12 @@ def present() -> Iterator[Presence]:
                 yield Presence(path.parent, Record(**fields))
 
 
-def _own_folder() -> Path:
-    """Return the first folder that is there, or can be made, and is this user's alone."""
+def own_folder() -> Path:
+    """Return the first folder that is there, or can be made, and is this user's alone.
+
+    Raises:
+        OSError: There is none.
+    """
     for folder in _candidates():
         with contextlib.suppress(OSError):
             folder.mkdir(_PRIVATE)
