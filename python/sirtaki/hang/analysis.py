@@ -45,7 +45,8 @@ class Finding:
 
 def analyse(job: Job) -> Finding:
     """Find out who holds up whom."""
-    missed = sorted(_missed(job), key=lambda one: -one.seconds)
+    found = sorted(_missed(job), key=lambda one: -one.seconds)
+    missed = [one for one in found if not one.asked.patient] or found
     blamed = {rank for one in missed for rank in one.missing}
     known = [job.ranks[rank] for rank in sorted(blamed) if rank in job.ranks]
     # Who waits itself is held up by somebody else, unless all do.
@@ -63,6 +64,7 @@ def _missed(job: Job) -> Iterable[Missed]:
     for one in job.ranks.values():
         for each in one.open:
             asked.setdefault(each.asked, []).append(one)
+    joined = _joined(job)
     for what, ranks in asked.items():
         has = sorted(one.rank for one in ranks)
         opened = [each for one in ranks for each in one.open if each.asked == what]
@@ -73,11 +75,23 @@ def _missed(job: Job) -> Iterable[Missed]:
         elif any(each.stage == "submitted" for each in opened):
             sets = {each.set for each in opened if each.set is not None}
             members = job.members.get((what.world, min(sets, default=0)), [])
-            yield Missed(what, seconds, has, sorted(set(members) - set(has)))
+            yield Missed(
+                what, seconds, has, sorted({*members} - {*has} - joined.get(what.world, set()))
+            )
         elif any(each.stage == "under way" and each.waits for each in opened):
             yield Missed(what, seconds, *_in_the_middle(job, what, ranks))
         elif all(each.stage == "handed over" for each in opened):
             yield Missed(what, seconds, has, [])
+
+
+def _joined(job: Job) -> dict[str, set[int]]:
+    """Who takes part in all operations of a world without asking for them."""
+    found: dict[str, set[int]] = {}
+    for one in job.ranks.values():
+        for each in one.open:
+            if each.asked.kind == "join":
+                found.setdefault(each.asked.world, set()).add(one.rank)
+    return found
 
 
 def _in_the_middle(job: Job, what: Asked, ranks: Sequence[Rank]) -> tuple[list[int], list[int]]:

@@ -29,6 +29,11 @@ class Asked(NamedTuple):
     kind: str
     name: str
 
+    @property
+    def patient(self) -> bool:
+        """Whether it waits for ranks that may go on with other operations for as long as it is."""
+        return self.kind == "join" or (self.kind, self.name) == ("barrier", "farewell")
+
     def __str__(self) -> str:
         if self.kind in ("send", "receive"):
             return f"{self.kind} with {self.name}"
@@ -135,7 +140,7 @@ class Job:
     def oldest(self) -> float:
         """For how many seconds some rank has waited for others to ask for an operation."""
         every = (o for one in self.ranks.values() for o in one.open if o.stage == "submitted")
-        return max((o.seconds for o in every), default=0.0)
+        return max((o.seconds for o in every if not o.asked.patient), default=0.0)
 
     def label(self, asked: Asked) -> str:
         """Return an operation's name for people."""

@@ -146,6 +146,17 @@ def test_a_message_that_is_not_sent_names_its_peer() -> None:
     )
 
 
+def test_who_has_joined_is_not_missed() -> None:
+    lines = lines_of(waiting(0, 3), answer(1, 3), answer(2, 3, opened("", kind="join")))
+    assert lines[0] == "stalled: no operation has ended for 12 s; rank 1 held up rank 0"
+    assert lines[1].endswith("; asked for by rank 0; missing ranks: 1 (node0)")
+
+
+def test_who_has_joined_waits_for_those_that_have_not() -> None:
+    lines = lines_of(answer(0, 2), answer(1, 2, opened("", kind="join")))
+    assert lines[0] == "stalled: no operation has ended for 12 s; rank 0 held up rank 1"
+
+
 def test_ranks_of_hosts_that_do_not_answer_are_named() -> None:
     lines = lines_of(*(waiting(rank, 16) for rank in range(8)))
     assert "  ranks 8-15 (node1): what it is in is not known" in lines

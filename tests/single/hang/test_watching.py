@@ -98,5 +98,14 @@ def test_an_operation_that_is_never_joined_is_reported_though_others_end() -> No
     assert 60 <= at <= 65
 
 
+def test_a_rank_that_has_joined_may_wait_for_as_long_as_the_others_train() -> None:
+    def answers(now: float) -> list[dict[str, Any]]:
+        told = {"idle": 0.1, "completed": int(now)}
+        joined = opened("", kind="join", seconds=now)
+        return [answer(0, 2, joined, told=told), answer(1, 2, told=told)]
+
+    assert Clock().run(300, answers) == []
+
+
 def test_hosts_that_do_not_answer_end_no_watch() -> None:
     assert Clock().run(60, lambda now: []) == []

@@ -75,7 +75,7 @@ class World:
             self._end_meeting()
             raise
         atexit.register(self.close)
-        self._answer()
+        self._answer(self.store, watched=False)
 
     @classmethod
     def join(
@@ -109,7 +109,8 @@ class World:
         world._meeting, world._tokens = None, []
         world._start(config, wanted, topology, meeting, kept, dynamic, library)
         if not answering.answers():  # for the whole job, not for groups within it
-            world._answer()
+            # A launcher knows the store that it serves, whatever a framework's group meets at.
+            world._answer(config.rendezvous or world.store, config.watched)
         return world
 
     def _start(
@@ -199,15 +200,17 @@ class World:
         self.links.close()
         return None
 
-    def _answer(self) -> None:
-        """Answer questions of other programs from now on; they can find ranks only on Linux."""
+    def _answer(self, store: str, watched: bool) -> None:
+        """Answer questions of other programs from now on; they can find ranks only on Linux.
+
+        store: where the job's ranks meet. watched: whether a launcher looks for hangs.
+        """
         if sys.platform != "linux":
             return
         if self.topology.local_rank == 0:
             presence.sweep()
         config = self.config
-        # A launcher knows the store that it serves, whatever a framework's group meets at.
-        job = presence.job_name(config.rendezvous or self.store)
+        job = presence.job_name(store)
         self._answering = answering.answer_for(
             job,
             self.topology.rank,
@@ -223,7 +226,7 @@ class World:
                 "records": lambda: _work("records"),
             },
         )
-        if config.watched or self._answering is None or config.stall_warning_seconds <= 0:
+        if watched or self._answering is None or config.stall_warning_seconds <= 0:
             return
         if self.topology.local_rank == 0 and self.topology.size > 1:
             from sirtaki.hang.own_watch import OwnWatch  # a launcher's ranks need none
