@@ -152,9 +152,8 @@ def job_of(answers: Iterable[Mapping[str, Any]]) -> Job:
     """Put together what `collect` has returned on each host."""
     found = Job()
     answers = list(answers)
-    for answer in answers:
-        for rank, host in enumerate(answer["hosts"]):
-            found.ranks.setdefault(rank, Rank(rank, host))
+    hosts: list[str] = max((answer["hosts"] for answer in answers), key=len, default=[])
+    found.ranks = {rank: Rank(rank, host) for rank, host in enumerate(hosts)}
     numbers: dict[str, dict[int, int]] = {}
     for answer in answers:
         found.ranks[answer["rank"]] = _rank_of(answer)
@@ -198,6 +197,8 @@ def _add_world(
 
     job.labels[key] = world["label"]
     for number, members in world["sets"].items():
+        if (key, int(number)) in job.members:
+            continue
         named = [rank for member in members if (rank := of_job(member)) is not None]
         job.members[key, int(number)] = named
     for state in world["ranks"]:

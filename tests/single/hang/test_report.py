@@ -175,9 +175,9 @@ def test_a_thousand_ranks_fit_on_a_screen_outliers_first() -> None:
         for rank in range(size - 1)
     ]
     answers = json.loads(json.dumps([*answers, answer(size - 1, size)]))
-    began = time.perf_counter()
+    began = time.process_time()
     text = report(finding_of(answers), "job")
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
     assert len(text.splitlines()) <= 60
     assert max(map(len, text.splitlines())) <= 240
     groups = [line for line in text.splitlines() if line.startswith("  rank")]
