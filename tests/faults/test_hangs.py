@@ -246,7 +246,7 @@ if hvd.rank() == 1:
     saves()
 hvd.allreduce(np.ones(3), name="saved")
 if hvd.rank() == 1:
-    time.sleep(0.6)
+    time.sleep(0.4)
 hvd.allreduce(np.ones(3), name="loaded")
 for i in range(15):
     if hvd.rank() == 0:

@@ -238,7 +238,9 @@ def compare(earlier: Job, later: Job, seconds: float) -> None:
         one.share = max(0.0, cpu) / max(seconds, 0.01)
         here = [frame[:3] for frame in one.stack]
         there = [frame[:3] for frame in before.stack]
-        one.moved = one.share > _BUSY_SHARE or io > _BUSY_BYTES or here != there
+        # On a crowded machine it may want a core and not get one.
+        runs = "R" in (before.state, one.state)
+        one.moved = runs or one.share > _BUSY_SHARE or io > _BUSY_BYTES or here != there
 
 
 # Of a core: less is what a thread that looks now and then takes.

@@ -53,6 +53,11 @@ def test_a_rank_that_computes_makes_progress() -> None:
     assert later.ranks[1].share == pytest.approx(0.9)
 
 
+def test_a_rank_that_wants_a_core_and_gets_none_is_at_work() -> None:
+    head, *_ = lines_of(waiting(0, 2), answer(1, 2, state="R"))
+    assert head.startswith("waiting, still making progress: rank 1 at work")
+
+
 @pytest.mark.parametrize(
     ("missing", "cause"),
     [
