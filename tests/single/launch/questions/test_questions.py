@@ -136,6 +136,17 @@ def test_the_ranks_of_a_job_tell_what_they_are_doing(script: str, job: Job) -> N
     assert [line.split(":")[0] for line in shown.stdout.splitlines()] == ["rank 0", "rank 1"]
 
 
+def test_a_job_none_of_whose_ranks_answers_is_said_to_be_stopped(script: str, job: Job) -> None:
+    with running("asleep", script, job) as found:
+        for pid in found.pids:
+            os.kill(pid, signal.SIGSTOP)
+        shown = found.ask("hang")
+    assert (shown.returncode, shown.stdout) == (1, "")
+    for rank, pid in enumerate(found.pids):
+        told = f"rank {rank} (process {pid}): is stopped; kill -CONT {pid} lets it go on\n"
+        assert told in shown.stderr
+
+
 def test_top_shows_each_rank_of_a_job_that_hangs(script: str, job: Job) -> None:
     with running("asleep", script, job) as found:
         shown = json.loads(found.ask("top", "--once", "--json").stdout)
