@@ -37,6 +37,8 @@ class OwnWatch:
             try:
                 text = watching.take(collect(self._job, question), time.monotonic())
             except Exception as error:  # whatever it is, the job must go on
+                if not threading.main_thread().is_alive():
+                    return  # the interpreter ends, and starts no threads any more
                 text = f"nobody watches for hangs any more: {error!r}"
                 self._end.set()
             if text:

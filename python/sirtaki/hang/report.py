@@ -41,7 +41,12 @@ def report(finding: Finding, job: str, stacks: bool = False) -> str:
         lines = lines[: MOST_LINES - 1]
     if job:
         lines.append(f"  more: sirtaki hang {job} --stacks, sirtaki stacks {job}")
-    return "\n".join(line if stacks else line[:_MOST_TEXT] for line in lines)
+    return "\n".join(printable(line if stacks else line[:_MOST_TEXT]) for line in lines)
+
+
+def printable(text: str) -> str:
+    """Return a line that does nothing to a terminal, whatever tensors and hosts are called."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def _headline(finding: Finding) -> str:

@@ -190,5 +190,10 @@ def test_a_thousand_ranks_fit_on_a_screen_outliers_first() -> None:
     assert groups[-1].endswith(": each at something else")
 
 
+def test_a_name_does_nothing_to_a_terminal() -> None:
+    lines = lines_of(waiting(0, 2, "\x1b[2J\r\n\u202egrad"), answer(1, 2))
+    assert "  allreduce '?[2J???grad' has waited for 12 s; asked for by rank 0" in lines[1]
+
+
 def test_numbers_are_written_as_spans() -> None:
     assert spans([3, 1, 2, 7]) == "1-3,7"

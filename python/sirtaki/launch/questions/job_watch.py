@@ -131,9 +131,10 @@ class JobWatch:
 
 def watch_of(settings: Settings, store: str, say: Callable[[str], object]) -> JobWatch:
     """Return what watches a job whose ranks meet at a store."""
+    alone = settings.elastic is None and len(settings.slots) == 1
     ours = {**settings.variables, **settings.forwarded}
     try:
         seconds = stall_seconds(base_environment(os.environ, ours))
     except ValueError:
         seconds = 0.0  # the ranks will say what is wrong
-    return JobWatch(job_name(store), seconds if seconds < _FOR_EVER else 0.0, say)
+    return JobWatch(job_name(store), 0.0 if alone or seconds >= _FOR_EVER else seconds, say)

@@ -15,7 +15,7 @@ from sirtaki.hang.analysis import analyse
 from sirtaki.hang.answers import Job, compare, job_of
 from sirtaki.hang.asking import UnknownJob, find
 from sirtaki.hang.collect import RATES, collect
-from sirtaki.hang.report import doing, spans
+from sirtaki.hang.report import doing, printable, spans
 
 _HEADINGS = ("RANK", "STEP", "COMM", "WAIT", "CPU", "BYTES/S", "MEMORY", "DOES")
 _RATES = ("step", "operations", "bytes", "communicating", "waiting")
@@ -79,7 +79,7 @@ def _show(job: str, args: argparse.Namespace) -> int:
         else:
             clear = "\x1b[H\x1b[J" if sys.stdout.isatty() and not args.once else ""
             width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-            print(clear + "\n".join(line[:width] for line in table(seen)), flush=True)
+            print(clear + "\n".join(printable(line)[:width] for line in table(seen)), flush=True)
         if args.once:
             return 0 if any(one.known for one in found.ranks.values()) else 1
         time.sleep(args.interval)
