@@ -143,7 +143,8 @@ os._exit(0)
 
 class TestRecords:
     def test_those_of_dead_processes_are_swept_away(self, folder: Path) -> None:
-        one = presence.announce(record())
+        one = presence.prepare(record())
+        one.announce()
         presence.sweep()
         assert not one.folder.exists()
         assert folder.exists()
@@ -155,20 +156,20 @@ class TestRecords:
         answering.close()
 
     def test_nobody_else_may_enter_their_folder(self, folder: Path) -> None:
-        presence.announce(record())
+        presence.prepare(record())
         assert folder.stat().st_mode & 0o777 == 0o700
 
     def test_a_folder_that_others_may_enter_is_not_used(self, folder: Path) -> None:
         folder.mkdir(mode=0o755)
         folder.chmod(0o755)
         with pytest.raises(PermissionError, match="belongs to somebody else, or others may enter"):
-            presence.announce(record())
+            presence.prepare(record())
 
     def test_a_folder_that_is_a_link_is_not_used(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         folder.symlink_to(tmp_path / "elsewhere")
         with pytest.raises(PermissionError):
-            presence.announce(record())
+            presence.prepare(record())
 
     def test_a_world_starts_where_no_record_can_be_written(self, folder: Path) -> None:
         folder.write_text("a file")
@@ -176,7 +177,7 @@ class TestRecords:
         hvd.shutdown()
 
     def test_what_is_no_record_is_passed_over(self, folder: Path) -> None:
-        one = presence.announce(record())
+        one = presence.prepare(record())
         (one.folder / "record.json").write_text('{"job": 1}')
         assert list(presence.present()) == []
 

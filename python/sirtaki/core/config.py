@@ -12,7 +12,7 @@ from sirtaki.rendezvous.world.membership import Membership, Topology
 from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.rendezvous.world.started_by import Start, find_start
 
-__all__ = ["Autotune", "Config", "Topology", "heap_mode"]
+__all__ = ["Autotune", "Config", "Topology", "heap_mode", "stall_seconds"]
 
 _TOPOLOGY = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 _TRUE = frozenset(("1", "true", "yes", "on"))
@@ -86,6 +86,7 @@ class Config:
     shared_heap: bool = True
     malloc_settings: tuple[str, ...] = ()
     stacks_signal: int = _STACKS_SIGNAL
+    watched: bool = False
 
     @property
     def membership(self) -> Membership:
@@ -111,7 +112,6 @@ class Config:
         # A copy: os.environ encodes and decodes at each look, of which there are a hundred.
         env = _Reader(dict(os.environ if environ is None else environ))
         start = _read_start(env) if placement is None else Start(placement.topology)
-        warning = env.number("STALL_CHECK_TIME_SECONDS", _DEFAULT_STALL_WARNING_SECONDS)
         config = Config(
             topology=start.topology,
             epoch=env.integer("EPOCH", 0),
@@ -135,7 +135,7 @@ class Config:
             fusion_threshold=env.integer("FUSION_THRESHOLD", 128 << 20),
             chunk_bytes=env.integer("CHUNK_BYTES", 96 << 10, least=4096),
             cache_capacity=env.integer("CACHE_CAPACITY", 1024),
-            stall_warning_seconds=0.0 if env.flag("STALL_CHECK_DISABLE") else warning,
+            stall_warning_seconds=_read_stall_warning(env),
             stall_shutdown_seconds=env.number("STALL_SHUTDOWN_TIME_SECONDS", 0.0),
             timeline=env.text("TIMELINE", ""),
             timeline_mark_cycles=env.flag("TIMELINE_MARK_CYCLES"),
@@ -153,6 +153,7 @@ class Config:
             shared_heap=heap_mode(env.text("SHARED_HEAP", "")) != "off",
             malloc_settings=env.malloc_settings(),
             stacks_signal=_read_stacks_signal(env),
+            watched=env.flag("WATCHED"),
         )
         return config if placement is None else config._at(placement)
 
@@ -165,6 +166,15 @@ class Config:
             tls=self.tls or placement.encrypts,
             host_id=placement.host_id or self.host_id,
         )
+
+
+def stall_seconds(environ: Mapping[str, str]) -> float:
+    """Return after how many seconds without progress a hang is reported, 0 for never.
+
+    Raises:
+        ValueError: A variable does not say.
+    """
+    return _read_stall_warning(_Reader(dict(environ)))
 
 
 def heap_mode(text: str) -> str | None:
@@ -279,6 +289,11 @@ def _read_autotune(env: _Reader) -> Autotune:
         chunk_fixed=env.has("CHUNK_BYTES"),
         fusion_fixed=env.has("FUSION_THRESHOLD"),
     )
+
+
+def _read_stall_warning(env: _Reader) -> float:
+    warning = env.number("STALL_CHECK_TIME_SECONDS", _DEFAULT_STALL_WARNING_SECONDS)
+    return 0.0 if env.flag("STALL_CHECK_DISABLE") else warning
 
 
 def _read_stacks_signal(env: _Reader) -> int:

@@ -35,6 +35,15 @@ GROUPS = {
         "ps": Subcommand(
             "list your jobs here, or say what one does", "sirtaki.launch.questions.ps"
         ),
+        "hang": Subcommand(
+            "say why a job hangs, and who holds it up", "sirtaki.launch.questions.hang"
+        ),
+        "top": Subcommand(
+            "show how fast each rank is, and for whom it waits", "sirtaki.launch.questions.top"
+        ),
+        "postmortem": Subcommand(
+            "tell what the ranks of a failed job did", "sirtaki.launch.questions.postmortem"
+        ),
         "stacks": Subcommand(
             "show where every thread of a job's ranks is", "sirtaki.launch.questions.stacks"
         ),
@@ -59,7 +68,7 @@ examples:
   sirtaki new pytorch train.py                    a script that trains at any size
   sirtaki run -np 4 python train.py               four processes on this machine
   sirtaki run -H node1:4,node2:4 python train.py  eight processes on two machines
-  sirtaki stacks JOB                              where it hangs; `sirtaki ps` lists jobs
+  sirtaki hang JOB                                why it hangs; `sirtaki ps` lists jobs
 
 `sirtaki SUBCOMMAND --help` lists the flags of one."""
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import sirtaki
 from sirtaki.interface import HOROVOD_VERSION
 from sirtaki.launch.elastic.settings import Elastic
-from sirtaki.launch.errors import FAILED, LaunchError
+from sirtaki.launch.errors import FAILED, STALLED, LaunchError
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
 from sirtaki.launch.hosts.mounted import take_mounted_hosts
@@ -28,8 +28,9 @@ from sirtaki.launch.starters.allocation import take_allocation
 def run(arguments: Sequence[str], prog: str) -> int:
     """Do what the arguments say; returns the exit code.
 
-    0: all workers ended well, 1: one failed, 2: the arguments are wrong, 126 and 127: the command
-    cannot be executed or found, 128 + n: ended by signal n.
+    0: all workers ended well, 1: one failed, 2: the arguments are wrong, 70: ranks waited for too
+    long for others, 126 and 127: the command cannot be executed or found, 128 + n: ended by
+    signal n.
     """
     _prepare_streams()
     try:
@@ -122,10 +123,11 @@ def _exit_code(outcome: Outcome, settings: Settings) -> int:
     if outcome.signal_number is not None:
         return 128 + outcome.signal_number
     if outcome.failure is not None:
-        _say(_explain(outcome.failure, settings))
+        memory = outcome.out_of_memory.get(outcome.failure.rank, "")
+        _say(_explain(outcome.failure, memory, settings))
         if outcome.first_error is not None and len(settings.slots) > 1:
             _say(_first(outcome.first_error, settings))
-        return FAILED
+        return STALLED if outcome.stalled else FAILED
     return 0
 
 
@@ -135,12 +137,14 @@ def _first(error: FirstError, settings: Settings) -> str:
     return "\n".join([who, *error.lines]) if error.lines else f"{who} {error.error}"
 
 
-def _explain(failure: Failure, settings: Settings) -> str:
+def _explain(failure: Failure, memory: str, settings: Settings) -> str:
     host = settings.slots[failure.rank].host
     cause = ""
     if failure.signal_name is not None:
         cause = f" (killed by {failure.signal_name})"
-        if failure.signal_name == "SIGKILL":
+        if memory:
+            cause = f" (killed by SIGKILL: memory ran out in {memory})"
+        elif failure.signal_name == "SIGKILL":
             cause = " (killed by SIGKILL; often because memory ran out)"
     return (
         "One or more processes exited with non-zero status, so the job was terminated. "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 FAILED = 1
 USAGE = 2
+# Ranks waited for too long for others.
+STALLED = 70
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 

@@ -15,6 +15,9 @@ from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
+from sirtaki.launch.questions.job_watch import watch_of
+from sirtaki.launch.questions.postmortem import keep
+from sirtaki.rendezvous.host.presence import job_name
 from sirtaki.rendezvous.world.membership import Membership
 
 
@@ -50,6 +53,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
         len(job.plans),
         partial(job.server.joined, everybody),
     )
+    watch = watch_of(settings, job.server.address, outputs.say)
     with job.hosts(os.environ) as hosts, room_for(_open_files(job)):
         supervisor = Supervisor(
             hosts,
@@ -59,8 +63,13 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
             some_wait,
             settings.verbose,
             progress=progress,
+            watch=watch,
         )
-        return supervisor.run()
+        outcome = supervisor.run()
+    name = job_name(job.server.address)
+    if folder := keep(outcome, settings, name, watch.answers, os.environ):
+        outputs.say(f"what the ranks did: sirtaki postmortem {folder}")
+    return outcome
 
 
 def _open_files(job: Job) -> int:

@@ -58,3 +58,26 @@ def test_ranks_that_die_without_a_result_are_named_with_the_end_of_mpirun() -> N
 def test_nothing_of_the_secret_stays_behind(tmp_path: Path) -> None:
     assert run(lambda: 1, num_proc=1, use_mpi=True) == [1]
     assert list((tmp_path / "jobs").iterdir()) == []
+
+
+def test_a_job_that_hangs_is_reported_by_its_lowest_rank(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def sleeps() -> None:
+        import time
+
+        import numpy as np
+
+        import sirtaki as hvd
+
+        hvd.init()
+        if hvd.rank() == 1:
+            time.sleep(2.5)
+        hvd.allreduce(np.ones(3), name="metric")
+
+    monkeypatch.setenv("HOROVOD_STALL_CHECK_TIME_SECONDS", "1")
+    run(sleeps, num_proc=2, use_mpi=True)
+    told = "".join(capfd.readouterr())
+    assert told.count("stalled: ") == 1, told
+    assert "; rank 1 held up rank 0" in told
+    assert "allreduce 'metric' has waited for 1 s; asked for by rank 0; missing ranks: 1" in told

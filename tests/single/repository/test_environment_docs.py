@@ -170,6 +170,7 @@ def test_the_variables_of_the_launcher_are_read() -> None:
         "HOROVOD_HOSTNAME": "node-b",
         "SIRTAKI_EPOCH": "5",
         "SIRTAKI_RENDEZVOUS": "unix:@name",
+        "SIRTAKI_WATCHED": "1",
     }
     of_a_server = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "node-a", "HOROVOD_GLOO_RENDEZVOUS_PORT": "7"}
     slot = Slot(3, 4, "node-b", 1, 2, 1, 2)
@@ -179,6 +180,7 @@ def test_the_variables_of_the_launcher_are_read() -> None:
     config = Config.from_env(place)
     assert config.topology == Topology(3, 4, 1, 2, 1, 2)
     assert (config.epoch, config.hostname, config.rendezvous) == (5, "node-b", "unix:@name")
+    assert config.watched
     del place["SIRTAKI_RENDEZVOUS"]
     assert Config.from_env({**place, **of_a_server}).rendezvous == "tcp:node-a:7"
 
@@ -202,4 +204,5 @@ def test_every_setting_has_a_variable() -> None:
     derived = {"autotune", "autotune.chunk_fixed", "autotune.fusion_fixed", "elastic"}
     derived.add("malloc_settings")
     placed = {"process_id", "topology", "epoch", "hostname", "rendezvous", "start", "secret"}
+    placed.add("watched")
     assert settings - derived - placed == {field for _, field, _ in EFFECTS.values()}

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sirtaki.rendezvous.files import memory_file
-from sirtaki.rendezvous.host.presence import Presence, Record, announce
+from sirtaki.rendezvous.host.presence import Presence, Record, own_namespace, prepare
 from sirtaki.rendezvous.trust.auth import own_identity
 
 _PATIENCE_SECONDS = 5.0
@@ -46,10 +46,11 @@ class Answering:
     def __init__(self, record: Record, answers: Mapping[str, Callable[[], object]]) -> None:
         self._answers = answers
         self._owner = os.getpid()
-        self._presence: Presence = announce(record)
+        self._presence: Presence = prepare(record)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(self._presence.socket)
         self._socket.listen()
+        self._presence.announce()
         _open.add(self)
         self._thread = threading.Thread(target=self._serve, name="sirtaki questions", daemon=True)
         self._thread.start()
@@ -116,7 +117,7 @@ def answer_for(
     rank: int,
     hostnames: list[str],
     stacks_signal: int,
-    state: Callable[[], object],
+    more: Mapping[str, Callable[[], object]],
 ) -> Answering | None:
     """Answer questions about a rank; return None if there is no folder for the socket.
 
@@ -125,7 +126,7 @@ def answer_for(
         rank: The number of this rank.
         hostnames: The name of each rank's host.
         stacks_signal: The signal that writes the stacks when Python cannot run; 0: none.
-        state: What all ranks are doing.
+        more: What else answers questions.
     """
     with contextlib.suppress(OSError):
         dump = _write_stacks_on(stacks_signal)
@@ -138,10 +139,10 @@ def answer_for(
             started=time.time(),
             stacks=dump,
             signal=stacks_signal if dump else 0,
+            namespace=own_namespace(),
         )
-        return Answering(
-            record, {"state": state, "stacks": stacks, "versions": versions, "memory": memory}
-        )
+        own = {"stacks": stacks, "versions": versions, "memory": memory, "place": place}
+        return Answering(record, {**own, **more})
     return None
 
 
@@ -177,6 +178,13 @@ def stacks() -> list[dict[str, object]]:
         for number, frame in sys._current_frames().items()
         if number != own
     ]
+
+
+def place() -> dict[str, object]:
+    """Return where the main thread is; see `sirtaki.hang.place`."""
+    from sirtaki.hang.place import place  # hardly any process needs it
+
+    return place()
 
 
 def versions() -> dict[str, str]:

@@ -160,3 +160,125 @@ def _operation(one: _core.Recorded, now: int) -> Operation:
 
 def _age(then: int, now: int) -> float | None:
     return (now - then) * 1e-9 if then else None
+
+
+# What the report of a hang is told of a rank.
+_MOST_OPEN = 32
+_MOST_ENDED = 64
+_MOST_TIMED = 128
+_FAR_SECONDS = 1.0
+
+
+def work(engine: _core.Engine, own: int, what: str, leads: bool) -> dict[str, object]:
+    """Return what ranks of a world are doing, as JSON has it.
+
+    Args:
+        engine: The world's.
+        own: This rank's number there.
+        what: As `world._work` has it.
+        leads: Whether this is the lowest rank of its host.
+    """
+    alone = what == "work" and not leads
+    patience = _FAR_SECONDS if what == "far" else 0.0
+    rates = what == "rates"
+    seen = [
+        {
+            **_work_of(one),
+            **(rates_of(one.operations) if rates else {}),
+            **({"records": [str(each) for each in one.operations]} if what == "records" else {}),
+        }
+        for one in states(engine, _MOST_TIMED if rates else _MOST_ENDED, patience)
+        if one.doing and (one.rank == own or not alone)
+    ]
+    sets = {str(number): ranks for number, ranks in engine.process_sets().items()}
+    return {"rank": own, "sets": sets, "ranks": seen}
+
+
+def _work_of(state: RankState) -> dict[str, object]:
+    doing = state.doing
+    assert doing is not None
+    ended = [one for one in state.operations if one.ended is not None and one.number]
+    far = [] if state.operations or doing.stage not in _OPEN_STAGES else [_told(doing)]
+    names = dict.fromkeys(f"{one.kind} '{one.name}'" for one in reversed(ended))
+    return {
+        "rank": state.rank,
+        "gone": doing.stage == "gone",
+        "completed": doing.completed,
+        "idle": min((one.ended for one in ended if one.ended is not None), default=None),
+        "ended": list(names)[::-1],
+        "open": [_open_of(one) for one in state.open[:_MOST_OPEN]] + far,
+    }
+
+
+_OPEN_STAGES = ("submitted", "agreed", "under way", "handed over")
+
+
+def _open_of(one: Operation) -> dict[str, object]:
+    age = {"agreed": one.agreed, "under way": one.begun, "handed over": one.begun}
+    waits = one.waits
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "set": one.process_set,
+        "stage": one.stage,
+        "seconds": age.get(one.stage) or one.submitted or 0.0,
+        "peer": None if waits is None else waits.peer,
+        "waits": None if waits is None else waits.seconds,
+        "chunk": None if waits is None else waits.chunk,
+    }
+
+
+def _told(doing: Doing) -> dict[str, object]:
+    """Of a rank of another host only the most telling is known."""
+    waits = doing.waits
+    return {
+        "kind": doing.operation,
+        "name": doing.tensor,
+        "set": None,
+        "stage": doing.stage,
+        "seconds": doing.seconds,
+        "peer": None if waits is None else waits.peer,
+        "waits": None if waits is None else waits.seconds,
+        "chunk": None if waits is None else waits.chunk,
+    }
+
+
+def rates_of(operations: list[Operation]) -> dict[str, object]:
+    """Return how fast a rank is, from its latest operations until now.
+
+    Args:
+        operations: Of one rank, oldest first; messages do not count.
+
+    Returns:
+        ``step``: seconds from one operation of a name to the next of that name, the name being the
+        most frequent; ``operations``, ``bytes``: a second, of those that have ended;
+        ``communicating``: the share of the time with an operation open; ``waiting``: with one that
+        other ranks have not asked for. None where there are too few operations to tell.
+    """
+    timed = [one for one in operations if one.number and one.submitted is not None]
+    ended = [one for one in timed if one.ended is not None]
+    if len(ended) < 2:
+        return dict.fromkeys(("step", "operations", "bytes", "communicating", "waiting"))
+    times: dict[tuple[str, str], list[float]] = {}
+    for one in ended:
+        times.setdefault((one.kind, one.name), []).append(one.ended or 0.0)
+    same = max(times.values(), key=len)
+    span = max(timed[0].submitted or 0.0, 1e-6)
+    opened = [(one.submitted or 0.0, one.ended or 0.0) for one in timed]
+    waited = [(one.submitted or 0.0, one.agreed or one.ended or 0.0) for one in timed]
+    return {
+        "step": (same[0] - same[-1]) / (len(same) - 1) if len(same) > 1 else None,
+        "operations": len(ended) / span,
+        "bytes": sum(one.bytes for one in ended) / span,
+        "communicating": _covered(opened) / span,
+        "waiting": _covered(waited) / span,
+    }
+
+
+def _covered(ages: list[tuple[float, float]]) -> float:
+    """How many seconds are in at least one of these, each from an age to a smaller one."""
+    total, at = 0.0, float("inf")
+    for begun, ended in sorted(ages, reverse=True):
+        total += max(0.0, min(begun, at) - ended)
+        at = min(at, ended)
+    return total

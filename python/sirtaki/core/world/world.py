@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sirtaki import _core
 from sirtaki.backends import mpi
@@ -26,9 +27,15 @@ from sirtaki.rendezvous.world.membership import Membership, Topology
 from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.rendezvous.world.start import Meeting
 
+if TYPE_CHECKING:
+    from sirtaki.hang.own_watch import OwnWatch
+
 # What is told of a rank when another program asks, and how long other hosts have to answer.
 _OPERATIONS = 4
 _PATIENCE_SECONDS = 1.0
+
+# Of this process, groups of frameworks too.
+_worlds: weakref.WeakSet[World] = weakref.WeakSet()
 
 
 class World:
@@ -68,7 +75,7 @@ class World:
             self._end_meeting()
             raise
         atexit.register(self.close)
-        self._answer()
+        self._answer(self.store, watched=False)
 
     @classmethod
     def join(
@@ -102,7 +109,8 @@ class World:
         world._meeting, world._tokens = None, []
         world._start(config, wanted, topology, meeting, kept, dynamic, library)
         if not answering.answers():  # for the whole job, not for groups within it
-            world._answer()
+            # A launcher knows the store that it serves, whatever a framework's group meets at.
+            world._answer(config.rendezvous or world.store, config.watched)
         return world
 
     def _start(
@@ -151,10 +159,16 @@ class World:
         # Those that are registered; `ProcessSet`, which knows worlds.
         self.process_sets: list[Any] = []
         self.closed = False
+        # For the report of a hang: what all members, and no other world of the job, call it; and
+        # what people do, "" of the job's own.
+        self.key = self.store
+        self.label = ""
         self._answering: answering.Answering | None = None
+        self._watch: OwnWatch | None = None
         # Called when its engine has ended.
         self.at_close: list[Callable[[], None]] = []
         self._owner = os.getpid()
+        _worlds.add(self)
 
     def close(self) -> None:
         """Leave; operations that others wait for fail there. A second call does nothing."""
@@ -168,6 +182,9 @@ class World:
             return None  # a forked child has no engine thread and must not speak for its parent
         self.closed = True
         atexit.unregister(self.close)
+        _worlds.discard(self)
+        if self._watch is not None:
+            self._watch.end()
         if self._answering is not None:
             self._answering.close()
             self._answering = None  # which knows us
@@ -183,19 +200,38 @@ class World:
         self.links.close()
         return None
 
-    def _answer(self) -> None:
-        """Answer questions of other programs from now on; they can find ranks only on Linux."""
+    def _answer(self, store: str, watched: bool) -> None:
+        """Answer questions of other programs from now on; they can find ranks only on Linux.
+
+        store: where the job's ranks meet. watched: whether a launcher looks for hangs.
+        """
         if sys.platform != "linux":
             return
         if self.topology.local_rank == 0:
             presence.sweep()
+        config = self.config
+        job = presence.job_name(store)
         self._answering = answering.answer_for(
-            presence.job_name(self.store),
+            job,
             self.topology.rank,
             self.links.joined.hostnames,
-            self.config.stacks_signal,
-            self._states,
+            config.stacks_signal,
+            {
+                "state": self._states,
+                "lead": lambda: _work("lead"),
+                "work": lambda: _work("work"),
+                "every": lambda: _work("every"),
+                "far": lambda: _work("far"),
+                "rates": lambda: _work("rates"),
+                "records": lambda: _work("records"),
+            },
         )
+        if watched or self._answering is None or config.stall_warning_seconds <= 0:
+            return
+        if self.topology.local_rank == 0 and self.topology.size > 1:
+            from sirtaki.hang.own_watch import OwnWatch  # a launcher's ranks need none
+
+            self._watch = OwnWatch(job, config.stall_warning_seconds)
 
     def _states(self) -> list[str]:
         from sirtaki.core.world.snapshot import states  # most processes are never asked
@@ -238,6 +274,28 @@ class World:
     def _submit(self, kind: int, name: str, root: int, splits: list[int]) -> _core.Handle:
         request = _core.Request(kind, name=name, root=root, splits=splits, waits=True)
         return self.engine.submit(request, None)
+
+
+def _work(what: str) -> list[dict[str, object]]:
+    """Return what ranks of this process's worlds are doing; see `snapshot.work`.
+
+    Args:
+        what: "lead": all ranks of this host, but only of worlds whose lowest rank here this one is;
+            "work": also of the other worlds, but of this rank alone; "every": all ranks of this
+            host; "far": of other hosts too; "rates": as "lead", and how fast they are; "records":
+            as "every", and their latest operations in words.
+    """
+    from sirtaki.core.world.snapshot import work
+
+    found = []
+    for world in list(_worlds):
+        leads = world.topology.local_rank == 0
+        if world.closed or (what in ("lead", "rates") and not leads):
+            continue
+        told = work(world.engine, world.topology.rank, what, leads)
+        whole = world._answering is not None
+        found.append({"label": world.label, "key": world.key, "whole": whole, **told})
+    return found
 
 
 class Entered:
@@ -296,7 +354,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     options.fusion_bytes = config.fusion_threshold
     options.chunk_bytes = config.chunk_bytes
     options.cache_capacity = config.cache_capacity
-    options.stall_warning_seconds = config.stall_warning_seconds
+    options.stall_warning_seconds = 0  # the launcher's watch or our own says it for all ranks
     options.stall_shutdown_seconds = config.stall_shutdown_seconds
     options.host_timeout_seconds = config.host_timeout
     options.silent_seconds = silent_seconds(config.host_timeout)

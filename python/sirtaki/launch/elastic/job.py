@@ -26,6 +26,7 @@ from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
+from sirtaki.launch.questions.job_watch import watch_of
 from sirtaki.rendezvous.stores.store import open_store
 
 _STORE_SECONDS = 60.0
@@ -122,6 +123,7 @@ class ElasticJob:
             some_wait=lambda: False,
             verbose=settings.verbose,
             policy=driver,
+            watch=watch_of(settings, address, outputs.say),
         )
         try:
             with room_for(2 * STREAMS_OF_A_RANK * most + 3 * len(self._hosts)):

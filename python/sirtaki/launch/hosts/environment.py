@@ -22,6 +22,7 @@ _PLACE = (
     "SECRET_FILE",
     "PROCESS",
     "ELASTIC",
+    "WATCHED",
 )
 _OVERRIDING_PREFIX = "SIRTAKI_"
 # What a rank on another host gets of our environment, so that all ranks compute alike: settings of
@@ -102,4 +103,5 @@ def rank_environment(slot: Slot, rendezvous: str) -> dict[str, str]:
         "HOROVOD_CROSS_SIZE": str(slot.cross_size),
         "HOROVOD_HOSTNAME": slot.host,
         "SIRTAKI_RENDEZVOUS": rendezvous,
+        "SIRTAKI_WATCHED": "1",
     }

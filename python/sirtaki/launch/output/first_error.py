@@ -118,6 +118,14 @@ class Errors:
         lines = () if blamed is None else tuple(self._last_lines.get(blamed, ()))
         return FirstError(blamed, lines[-1], lines) if blamed is not None and lines else None
 
+    def stalled(self, failed: Iterable[int]) -> bool:
+        """Tell whether the first of these ranks to say why they failed had waited for too long.
+
+        failed: ranks that ended badly by themselves, in the order of their ends.
+        """
+        error = next((self._last[rank].error for rank in failed if rank in self._last), "")
+        return error.partition(":")[0].rpartition(".")[2] == "CollectiveTimeoutError"
+
     def _of(self, rank: int) -> FirstError:
         traceback = self._last[rank]
         lines = tuple(line.rstrip("\r\n") for line in traceback.printed)

@@ -18,8 +18,10 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import sirtaki
+from sirtaki.hang.asker import Asker
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.torch_variables import free_port
 from sirtaki.launch.processes.events import Event, HostJob, Process
@@ -35,6 +37,7 @@ from sirtaki.launch.processes.frames import (
     pack_json,
     pack_output,
     unpack_job,
+    unpack_json,
     unpack_signal,
     unpack_start,
 )
@@ -47,6 +50,7 @@ from sirtaki.launch.processes.local import (
 from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import PASSED_ON, signal_name
 from sirtaki.launch.processes.signals import SignalWatch
+from sirtaki.rendezvous.host.presence import RUNTIME_DIR
 
 _READ_BYTES = 1 << 16
 # More is not taken from the ranks until the launcher has read some: they wait, as at a full pipe.
@@ -75,6 +79,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._processes: LocalProcesses | None = None
         self._limits = contextlib.ExitStack()
+        self._asker: Asker | None = None
         self._outgoing = bytearray(greeting(sirtaki.__version__))
         self._outgoing += pack_json(Kind.EVENT, {"event": "ready", "port": free_port()})
         self._streams: dict[int, tuple[int, str]] = {}
@@ -107,6 +112,8 @@ class Agent:
             if self._processes is not None:
                 self._processes.close()
             self._limits.close()
+            if self._asker is not None:
+                self._asker.close()
 
     def _arrange(self) -> None:
         """Watch what there is to do: sending, and taking output unless too much is unsent."""
@@ -153,6 +160,8 @@ class Agent:
             self._take_job(unpack_job(payload))
         elif kind == Kind.START:
             self._start(unpack_start(payload))
+        elif kind == Kind.ASK:
+            self._ask(unpack_json(payload))
         elif kind in (Kind.SIGNAL, Kind.INTERRUPT, Kind.TERMINATE, Kind.KILL):
             # A job that was refused has no processes.
             if self._processes is not None:
@@ -169,6 +178,8 @@ class Agent:
             enter_folder(job.folder)
             base = {**os.environ, **job.environment, "PWD": job.folder}
             require_command(job.command, path=base.get("PATH"))
+            if folder := job.environment.get(RUNTIME_DIR):
+                os.environ[RUNTIME_DIR] = folder  # where ranks leave records of themselves
             host, whole = sirtaki.__name__, replace(job, environment=base)
             processes = LocalProcesses(host, [], whole, self._together)
             self._limits.enter_context(room_for(STREAMS_OF_A_RANK * job.places))
@@ -189,6 +200,18 @@ class Agent:
         for control in self._processes.channels():
             if control not in running:
                 self._selector.register(control, selectors.EVENT_READ, self._take_events)
+
+    def _ask(self, what: dict[str, Any]) -> None:
+        """Ask the ranks here; the answer is sent when it comes."""
+        job, question = str(what.get("job")), str(what.get("question"))
+        if self._asker is None:
+            self._asker = Asker()
+            self._selector.register(self._asker.reader, selectors.EVENT_READ, self._pass_answer)
+        self._asker.ask(job, question)
+
+    def _pass_answer(self) -> None:
+        assert self._asker is not None
+        self._say(pack(Kind.ANSWER, self._asker.take()))
 
     def _take_signal(self) -> None:
         """Do as who has started us says: what asks to end is the end of the job."""

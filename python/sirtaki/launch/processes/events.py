@@ -54,10 +54,11 @@ class Event:
     has, `streams` are the read ends of stdout and stderr where the rank is local, owned by the
     receiver), "output" (`stream` and `data`, of a remote rank), "failed" (the rank could not be
     started: `text` says why, or the command could not be executed and code is the errno),
-    "exited" (code is the exit code, or minus the signal's number), "said" (a line in `text` for
-    the user), "refused" (the host cannot take the job, `text` says why, code is the launcher's exit
-    code), "cancelled" (who has started the agent ends all there, with the signal `code`), "lost"
-    (the host was cut off, `text` says how), or "done" (nothing is left of the job).
+    "exited" (code is the exit code, or minus the signal's number; `text` the control group that ran
+    out of memory, if that is why), "said" (a line in `text` for the user), "refused" (the host
+    cannot take the job, `text` says why, code is the launcher's exit code), "cancelled" (who has
+    started the agent ends all there, with the signal `code`), "lost" (the host was cut off, `text`
+    says how), "answer" (`data`, to what was asked), or "done" (nothing is left of the job).
     """
 
     kind: str
@@ -110,6 +111,9 @@ class HostProcesses(Protocol):
 
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to one process: one for ranks to those of its tree that await it."""
+
+    def ask(self, job: str, question: str) -> bool:
+        """Ask the ranks of a job (see `hang.collect`); False: they are here, ask them yourself."""
 
     def interrupt(self) -> None:
         """Ask all processes to end: SIGINT, after the grace SIGTERM and so on; "done" follows."""

@@ -31,10 +31,11 @@ class FrameError(ValueError):
 
 
 class Kind(enum.IntEnum):
-    """What a frame says: EVENT and OUTPUT the agent, PING both, all else the launcher.
+    """What a frame says: EVENT, OUTPUT and ANSWER the agent, PING both, all else the launcher.
 
     JOB says what the processes of the host have in common, START which of them to start now; PAUSE
     announces a silence that means nothing, whatever comes next ends it. SIGNAL is for one process.
+    ASK is for the ranks, whose ANSWER is JSON.
     """
 
     JOB = 1
@@ -47,6 +48,8 @@ class Kind(enum.IntEnum):
     INTERRUPT = 8
     SIGNAL = 9
     START = 10
+    ASK = 11
+    ANSWER = 12
 
 
 # The most bytes of each kind, so that a wrong length is found before it is waited for.
@@ -61,6 +64,8 @@ _LIMITS = {
     Kind.INTERRUPT: 0,
     Kind.SIGNAL: _SIGNAL.size,
     Kind.START: 64 << 20,
+    Kind.ASK: 1 << 10,
+    Kind.ANSWER: 64 << 20,
 }
 
 

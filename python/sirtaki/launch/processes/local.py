@@ -29,6 +29,7 @@ from sirtaki.launch.processes import open_files
 from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.host import presence
+from sirtaki.rendezvous.host.out_of_memory import Killed, newly_killed, own_killed
 from sirtaki.rendezvous.trust.secret import sealed_secret
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -120,6 +121,9 @@ class LocalProcesses:
         # That of the ranks: ours may be raised before they start.
         self._open_files = open_files.limit()
         self._groups: set[int] = set()
+        self._killed: list[Killed] = []
+        with contextlib.suppress(OSError, ValueError):
+            self._killed = own_killed()
         self._control: socket.socket | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
 
@@ -230,7 +234,9 @@ class LocalProcesses:
             why = f"cannot execute the command: {os.strerror(message['errno'])}"
             return [Event(kind, rank, code=message["errno"], text=why)]
         del self._processes[rank]
-        return [Event(kind, rank, code=message["code"])]
+        code = message["code"]
+        killed = newly_killed(self._killed) if code == -signal.SIGKILL else None
+        return [Event(kind, rank, code, text=str(killed or ""))]
 
     def _neighbours(self) -> list[Event]:
         """Say which of the user's jobs are bound to the same CPUs."""
@@ -245,6 +251,10 @@ class LocalProcesses:
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to a rank, to those of its processes that await it."""
         self._say(b"signal %d %d" % (number, rank))
+
+    def ask(self, job: str, question: str) -> bool:
+        """See HostProcesses."""
+        return False
 
     def running(self) -> list[int]:
         """Return which ranks run here now."""

@@ -24,6 +24,7 @@ from sirtaki.launch.processes.frames import (
     Kind,
     pack,
     pack_job,
+    pack_json,
     pack_signal,
     pack_start,
     unpack_json,
@@ -188,6 +189,12 @@ class RemoteProcesses:
         """See HostProcesses."""
         self._send(pack_signal(rank, number))
 
+    def ask(self, job: str, question: str) -> bool:
+        """See HostProcesses."""
+        if self._started and not self._over:
+            self._send(pack_json(Kind.ASK, {"job": job, "question": question}))
+        return True
+
     def interrupt(self) -> None:
         """See HostProcesses."""
         self._ask_to_end(Kind.INTERRUPT)
@@ -273,6 +280,8 @@ class RemoteProcesses:
                 events.append(Event("output", self._own(rank), stream=stream, data=printed))
             elif kind == Kind.EVENT:
                 events.append(self._read_event(unpack_json(payload)))
+            elif kind == Kind.ANSWER:
+                events.append(Event("answer", data=payload))
         return events
 
     def _read_event(self, message: Mapping[str, Any]) -> Event:

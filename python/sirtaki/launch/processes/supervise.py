@@ -20,6 +20,7 @@ from sirtaki.launch.processes.frames import PING_SECONDS
 from sirtaki.launch.processes.outcome import PASSED_ON, Failure, Outcome, signal_name
 from sirtaki.launch.processes.policy import FirstFailureEnds, Policy, Verdict
 from sirtaki.launch.processes.signals import SignalWatch
+from sirtaki.launch.questions.job_watch import JobWatch
 
 # How long other hosts may still say why they cannot take the job once one has.
 _LAST_CALL_SECONDS = 1.0
@@ -38,7 +39,7 @@ class Supervisor:
     and sentences for the user. signals: None to leave signals to the caller. start_timeout: seconds
     for all processes to start. some_wait: whether ranks wait for others to join them. verbose: say
     what each rank gets of its host, and what is decided. policy: default, the first failure ends
-    the job. progress: says on a terminal what we wait for, default nothing.
+    the job. progress: says on a terminal what we wait for, default nothing. watch: looks for hangs.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Supervisor:
         verbose: bool = False,
         policy: Policy | None = None,
         progress: Progress | None = None,
+        watch: JobWatch | None = None,
     ) -> None:
         self._hosts = list(hosts)
         # Those of them that the policy has added.
@@ -58,6 +60,7 @@ class Supervisor:
         self._policy = policy or FirstFailureEnds()
         self._outputs = outputs
         self._progress = progress or Progress()
+        self._watch_ranks = watch
         self._report = outputs.say
         self._signals = signals
         reader = None if signals is None else signals.reader.fileno()
@@ -100,6 +103,9 @@ class Supervisor:
                 self._selector.register(
                     self._signals.reader, selectors.EVENT_READ, self._take_signal
                 )
+            if self._watch_ranks is not None:
+                watch = self._watch_ranks
+                self._selector.register(watch, selectors.EVENT_READ, watch.take_here)
             self._connect()
             while self._open or (self._policy.goes_on and not self._ending):
                 patience = self._patience()
@@ -113,6 +119,7 @@ class Supervisor:
                 self._check_time()
             self._streams.drain()
             self._outcome.first_error = self._errors.first(self._failed, self._asked)
+            self._outcome.stalled = self._errors.stalled(self._failed)
         except KeyboardInterrupt:
             # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
             self._end(signal.SIGINT)
@@ -123,6 +130,8 @@ class Supervisor:
                 healthy = host.close() and healthy
             self._streams.close()
             self._selector.close()
+            if self._watch_ranks is not None:
+                self._watch_ranks.close()
         if self._broken is not None:
             raise self._broken
         if not healthy and self._outcome == Outcome():
@@ -218,6 +227,8 @@ class Supervisor:
         self._look_at = None if self._ending else self._policy.deadline()
         if self._look_at is not None:
             deadlines.append(self._look_at)
+        if self._watch_ranks is not None and self._running and not self._ending:
+            deadlines += self._watch_ranks.due()
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _check_time(self) -> None:
@@ -228,7 +239,7 @@ class Supervisor:
         now = time.monotonic()
         self._progress.update([host.host for host in self._absent])
         self._streams.settle(now)
-        if self._end_at is not None and now >= self._end_at:
+        if self._end_at is not None and (now >= self._end_at or self._looked):
             self._end_at = None
             self._end(signal.SIGTERM)
         if self._name_absent_at is not None and now > self._name_absent_at:
@@ -237,6 +248,8 @@ class Supervisor:
             self._give_up_start()
         if self._look_at is not None and now >= self._look_at:
             self._ask_policy()
+        if self._watch_ranks is not None and self._running and not self._ending:
+            self._watch_ranks.look(list(self._open))
         if self._ended and self._running and not self._ending and self._some_wait():
             self._break_off(
                 f"rank {self._ended[0]} ended (exit code 0) without joining the others, which wait "
@@ -294,11 +307,15 @@ class Supervisor:
                 if self._verbose:
                     self._report(f"rank {event.rank} on {host.host}: {event.text}")
                 self._streams.open(event)
+            elif event.kind == "answer" and self._watch_ranks is not None:
+                self._watch_ranks.take(host, event.data)
             elif event.kind == "output":
                 self._streams.write(event.rank, event.stream, event.data)
             elif event.kind == "exited":
                 self._running.discard(event.rank)
                 self._ended.append(event.rank)
+                if event.text:
+                    self._outcome.out_of_memory[event.rank] = event.text
                 if event.code != 0:
                     asked = self._ending and -event.code in _ASKING
                     (self._asked if asked else self._failed).append(event.rank)
@@ -375,11 +392,26 @@ class Supervisor:
                 self._report(
                     f"Terminating remaining workers after failure of Process {reason.rank}."
                 )
-            self._end(signal.SIGTERM)
+            self._end_after_last_look()
         elif ends_already:
             self._report(verdict.symptom)
         else:
             self._break_off_after(_LOST_SECONDS, str(reason))
+
+    @property
+    def _looked(self) -> bool:
+        """Whether a failed job's ranks have said all that they will."""
+        watch = self._watch_ranks
+        return self._outcome.failure is not None and watch is not None and watch.seen
+
+    def _end_after_last_look(self) -> None:
+        """End the job when its ranks have said where they are, which must not last."""
+        if self._watch_ranks is None or not self._running:
+            self._end(signal.SIGTERM)
+            return
+        self._watch_ranks.last_look(list(self._open))
+        self._ending = True
+        self._end_at = time.monotonic() + _LOST_SECONDS
 
     def _take_signal(self) -> None:
         """Obey one signal, if there still is one: who waited to write may have taken it before.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sirtaki.launch.questions.asking import NoAnswer, UnknownJob, ask, find, jobs
+from sirtaki.hang.asking import NoAnswer, UnknownJob, ask, find, jobs
 from sirtaki.rendezvous.host.presence import Presence
 
 _HEADINGS = ("JOB", "RANKS HERE", "SINCE", "COMMAND")

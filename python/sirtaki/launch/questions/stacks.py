@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from sirtaki.launch.questions.asking import Busy, NoAnswer, UnknownJob, ask, dump, find
+from sirtaki.hang.asking import Busy, NoAnswer, UnknownJob, ask, dump, find
 from sirtaki.rendezvous.host.presence import Presence
 
 

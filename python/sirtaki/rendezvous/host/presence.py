@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
+import secrets
 import socket
 import stat
 import time
@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+RUNTIME_DIR = "SIRTAKI_RUNTIME_DIR"
 _PRIVATE = 0o700
 _RECORD = "record.json"
 _PATIENCE_SECONDS = 1.0
-_numbers = itertools.count(1)
 
 
 class Record(NamedTuple):
@@ -25,7 +25,7 @@ class Record(NamedTuple):
 
     job: the same for all ranks of a world. hostnames: of each rank's host. started: seconds since
     1970. stacks: the file into which the process writes its Python stacks when it gets `signal`,
-    "" where it does not.
+    "" where it does not. namespace: that in which `pid` is its number.
     """
 
     job: str
@@ -36,6 +36,7 @@ class Record(NamedTuple):
     started: float
     stacks: str = ""
     signal: int = 0
+    namespace: int = 0
 
 
 class Presence(NamedTuple):
@@ -62,6 +63,11 @@ class Presence(NamedTuple):
                 return False
         return True
 
+    def announce(self) -> None:
+        """Let others find it, once something listens there: what does not is swept away."""
+        (self.folder / "new").write_text(json.dumps(self.record._asdict()))
+        (self.folder / "new").rename(self.folder / _RECORD)
+
     def remove(self) -> None:
         """Forget the record and what lies beside it."""
         with contextlib.suppress(OSError):
@@ -76,20 +82,24 @@ def job_name(store: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def announce(record: Record) -> Presence:
-    """Write a record of this process, for its user alone.
+def own_namespace() -> int:
+    """Return the number of the namespace in which this process's number is its own."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def prepare(record: Record) -> Presence:
+    """Make a folder for a record of this process, for its user alone; nobody finds it so far.
 
     Raises:
         OSError: There is no folder for it that is this user's alone.
     """
-    folder = _own_folder() / f"{record.pid}.{next(_numbers)}"
-    presence = Presence(folder, record)
-    presence.remove()  # of an earlier process with this number
+    # Containers that share the folder have processes with equal numbers.
+    folder = own_folder() / f"{record.pid}.{secrets.token_hex(4)}"
     folder.mkdir(_PRIVATE)
-    text = json.dumps(record._asdict())
-    (folder / "new").write_text(text)
-    (folder / "new").rename(folder / _RECORD)
-    return presence
+    return Presence(folder, record)
 
 
 def sweep() -> None:
@@ -110,8 +120,12 @@ def present() -> Iterator[Presence]:
                 yield Presence(path.parent, Record(**fields))
 
 
-def _own_folder() -> Path:
-    """Return the first folder that is there, or can be made, and is this user's alone."""
+def own_folder() -> Path:
+    """Return the first folder that is there, or can be made, and is this user's alone.
+
+    Raises:
+        OSError: There is none.
+    """
     for folder in _candidates():
         with contextlib.suppress(OSError):
             folder.mkdir(_PRIVATE)
@@ -122,7 +136,7 @@ def _own_folder() -> Path:
 
 def _candidates() -> list[Path]:
     """The runtime folder of a login goes when its user logs out, while jobs stay; so it is last."""
-    if chosen := os.environ.get("SIRTAKI_RUNTIME_DIR"):
+    if chosen := os.environ.get(RUNTIME_DIR):
         return [Path(chosen)]
     user = os.geteuid()
     return [Path(f"/tmp/sirtaki-{user}"), Path(f"/run/user/{user}/sirtaki")]

@@ -100,6 +100,7 @@ class Group(Devices, GroupPairs, Operations, _ProcessGroup):  # type: ignore[mis
                 "rank, or the store is of an earlier job (give every job a new file)"
             )
         self._world = _join(meeting_place, rank, size, self._timeout)
+        self._world.key = attempt
         self._monitored = MonitoredBarrier(meeting_place, rank, size)
         self._engine = self._world.engine
         self._store = store
@@ -140,6 +141,7 @@ class Group(Devices, GroupPairs, Operations, _ProcessGroup):  # type: ignore[mis
     def setGroupName(self, name: str) -> None:
         """Take the name by which PyTorch finds the group."""
         self._group_name = name
+        self._world.label = f"group {name}"
 
     def getGroupName(self) -> str:
         """Return the name by which PyTorch finds the group."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -133,6 +134,38 @@ def test_the_ranks_of_a_job_tell_what_they_are_doing(script: str, job: Job) -> N
     with running("in_a_loop", script, job) as found:
         shown = found.ask("ps")
     assert [line.split(":")[0] for line in shown.stdout.splitlines()] == ["rank 0", "rank 1"]
+
+
+def test_a_job_none_of_whose_ranks_answers_is_said_to_be_stopped(script: str, job: Job) -> None:
+    with running("asleep", script, job) as found:
+        for pid in found.pids:
+            os.kill(pid, signal.SIGSTOP)
+        shown = found.ask("hang")
+    assert (shown.returncode, shown.stdout) == (1, "")
+    for rank, pid in enumerate(found.pids):
+        told = f"rank {rank} (process {pid}): is stopped; kill -CONT {pid} lets it go on\n"
+        assert told in shown.stderr
+
+
+def test_top_shows_each_rank_of_a_job_that_hangs(script: str, job: Job) -> None:
+    with running("asleep", script, job) as found:
+        shown = json.loads(found.ask("top", "--once", "--json").stdout)
+        [head, *rows] = found.ask("top", "--once").stdout.splitlines()
+    assert [one["pid"] for one in shown["ranks"]] == found.pids
+    assert [one["rank"] for one in shown["ranks"]] == [0, 1]
+    for one in shown["ranks"]:
+        assert one["cpu"] < 0.2
+        assert one["memory"] > 1 << 20
+        assert one["does"] == "idle, in no operation; there was none before"
+        assert (one["step"], one["waiting"], one["waits_for"]) == (None, None, [])
+    assert head.split() == ["RANK", "STEP", "COMM", "WAIT", "CPU", "BYTES/S", "MEMORY", "DOES"]
+    assert [row.split()[0] for row in rows] == ["0", "1"]
+
+
+def test_top_of_a_job_that_is_not_there() -> None:
+    shown = sirtaki("top", "no-such-job", "--once")
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "'no-such-job': no job of yours here is called so" in shown.stderr
 
 
 def test_stacks_of_a_rank_in_a_python_loop(script: str, job: Job) -> None:

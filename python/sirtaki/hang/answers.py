@@ -1,0 +1,248 @@
+"""What the ranks of a job have told, put together from all hosts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Frame(NamedTuple):
+    """A frame of a rank's main thread. own: whether it is the user's own code."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+    own: bool
+
+    def __str__(self) -> str:
+        shown = f"{self.file}:{self.line} in {self.function}"
+        return f"{shown}: {self.text}" if self.text else shown
+
+
+class Asked(NamedTuple):
+    """An operation as all ranks know it: in which world, and which."""
+
+    world: str
+    kind: str
+    name: str
+
+    @property
+    def patient(self) -> bool:
+        """Whether it waits for ranks that may go on with other operations for as long as it is."""
+        return self.kind == "join" or (self.kind, self.name) == ("barrier", "farewell")
+
+    def __str__(self) -> str:
+        if self.kind in ("send", "receive"):
+            return f"{self.kind} with {self.name}"
+        return f"{self.kind} '{self.name}'"
+
+
+@dataclass(frozen=True)
+class Open:
+    """An operation that a rank has not ended.
+
+    set: None of a rank on another host that only few words are known of. seconds: at this stage.
+    peer: for whom it waits, of the job, -1: any. waits: for how long.
+    """
+
+    asked: Asked
+    set: int | None
+    stage: str
+    seconds: float
+    peer: int | None = None
+    waits: float | None = None
+    chunk: int | None = None
+
+    @property
+    def stuck(self) -> float:
+        """For how long it may have been stuck: 0 where data may be moving."""
+        if self.stage == "under way":
+            return self.waits or 0.0
+        return self.seconds
+
+
+@dataclass
+class Rank:
+    """A rank of the job, as far as it is known.
+
+    state: the letter of /proc, "" where nobody can look. idle: seconds since one of its operations
+    ended. ended: names of the latest, oldest first. busy: a thread in C code lets Python not run.
+    silent: why it does not answer. call: see `hang.place`. before, after: seconds of processor
+    time and bytes read and written so far, before and after it was asked. share: of a core, between
+    two looks; moved: whether it has done anything between them, None where there was one look.
+    """
+
+    rank: int
+    host: str
+    pid: int = 0
+    state: str = ""
+    before: tuple[float, int] = (0.0, 0)
+    after: tuple[float, int] = (0.0, 0)
+    traced: bool = False
+    busy: bool = False
+    silent: str = ""
+    gone: bool = False
+    known: bool = False
+    completed: int = 0
+    idle: float = math.inf
+    ended: list[str] = field(default_factory=list)
+    open: list[Open] = field(default_factory=list)
+    stack: list[Frame] = field(default_factory=list)
+    handles: str = ""
+    debugger: str = ""
+    call: str = ""
+    share: float | None = None
+    moved: bool | None = None
+
+    @property
+    def own(self) -> list[Frame]:
+        """The innermost frames of the user's own code."""
+        return [frame for frame in self.stack if frame.own]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has stopped it."""
+        return self.state in ("T", "t") and not self.traced
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in an operation, and waits there for others."""
+        return any(one.stage != "under way" or one.waits for one in self.open)
+
+
+@dataclass
+class Job:
+    """All ranks by number; the members of each world's process sets, by world and set."""
+
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    members: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> tuple[object, ...]:
+        """Different whenever an operation has ended, begun, or moved data."""
+        return tuple(
+            (rank, one.completed, tuple((o.asked, o.stage, o.peer, o.chunk) for o in one.open))
+            for rank, one in sorted(self.ranks.items())
+        )
+
+    @property
+    def stuck(self) -> float:
+        """For how many seconds no operation has ended or moved while one is open; 0: none is."""
+        idle = min((one.idle for one in self.ranks.values()), default=math.inf)
+        oldest = max((o.stuck for one in self.ranks.values() for o in one.open), default=0.0)
+        return min(idle, oldest)
+
+    @property
+    def oldest(self) -> float:
+        """For how many seconds some rank has waited for others to ask for an operation."""
+        every = (o for one in self.ranks.values() for o in one.open if o.stage == "submitted")
+        return max((o.seconds for o in every if not o.asked.patient), default=0.0)
+
+    def label(self, asked: Asked) -> str:
+        """Return an operation's name for people."""
+        label = self.labels.get(asked.world, "")
+        return f"{asked} of {label}" if label else str(asked)
+
+
+def job_of(answers: Iterable[Mapping[str, Any]]) -> Job:
+    """Put together what `collect` has returned on each host."""
+    found = Job()
+    answers = list(answers)
+    hosts: list[str] = max((answer["hosts"] for answer in answers), key=len, default=[])
+    found.ranks = {rank: Rank(rank, host) for rank, host in enumerate(hosts)}
+    numbers: dict[str, dict[int, int]] = {}
+    for answer in answers:
+        found.ranks[answer["rank"]] = _rank_of(answer)
+        for world in answer.get("work") or ():
+            numbers.setdefault(world["key"], {})[world["rank"]] = answer["rank"]
+    seen: set[tuple[str, int]] = set()
+    for answer in answers:
+        for world in answer.get("work") or ():
+            _add_world(found, world, numbers[world["key"]], seen)
+    return found
+
+
+def _rank_of(answer: Mapping[str, Any]) -> Rank:
+    place = answer.get("place") or {}
+    return Rank(
+        rank=answer["rank"],
+        host=answer["host"],
+        pid=answer["pid"],
+        state=answer["state"],
+        before=(answer["before"][0], answer["before"][1]),
+        after=(answer["after"][0], answer["after"][1]),
+        traced=answer["traced"],
+        busy="busy" in answer,
+        silent=answer.get("silent", ""),
+        stack=[Frame(*frame) for frame in place.get("stack", ())],
+        handles=place.get("handles", ""),
+        debugger=place.get("debugger", ""),
+        call=place.get("call", ""),
+    )
+
+
+def _add_world(
+    job: Job, world: Mapping[str, Any], numbers: Mapping[int, int], seen: set[tuple[str, int]]
+) -> None:
+    """Add what one rank knows of a world. numbers: of the job's ranks, by those of the world."""
+    key = world["key"]
+    whole = world["whole"] or len(world["sets"].get("0", ())) == len(job.ranks)
+
+    def of_job(number: int) -> int | None:
+        return number if whole else numbers.get(number)
+
+    job.labels[key] = world["label"]
+    for number, members in world["sets"].items():
+        if (key, int(number)) in job.members:
+            continue
+        named = [rank for member in members if (rank := of_job(member)) is not None]
+        job.members[key, int(number)] = named
+    for state in world["ranks"]:
+        rank = of_job(state["rank"])
+        one = None if rank is None else job.ranks.get(rank)
+        if one is None or (key, state["rank"]) in seen:
+            continue
+        seen.add((key, state["rank"]))
+        one.known = True
+        one.gone |= state["gone"]
+        one.completed += state["completed"]
+        one.idle = min(one.idle, math.inf if state["idle"] is None else state["idle"])
+        one.ended += state["ended"]
+        one.open += [_open_of(key, each, of_job) for each in state["open"]]
+
+
+def _open_of(key: str, one: Mapping[str, Any], of_job: Any) -> Open:
+    peer = one["peer"]
+    return Open(
+        Asked(key, one["kind"], one["name"]),
+        one["set"],
+        one["stage"],
+        one["seconds"],
+        None if peer is None else -1 if peer < 0 else of_job(peer),
+        one["waits"],
+        one["chunk"],
+    )
+
+
+def compare(earlier: Job, later: Job, seconds: float) -> None:
+    """Note in the later one what each rank has done between the two, `seconds` apart."""
+    for number, one in later.ranks.items():
+        before = earlier.ranks.get(number)
+        if before is None or before.pid != one.pid or not one.state or not before.state:
+            continue
+        cpu, io = (now - then for now, then in zip(one.before, before.after, strict=True))
+        one.share = max(0.0, cpu) / max(seconds, 0.01)
+        here = [frame[:3] for frame in one.stack]
+        there = [frame[:3] for frame in before.stack]
+        # On a crowded machine it may want a core and not get one.
+        runs = "R" in (before.state, one.state)
+        one.moved = runs or one.share > _BUSY_SHARE or io > _BUSY_BYTES or here != there
+
+
+# Of a core: less is what a thread that looks now and then takes.
+_BUSY_SHARE = 0.2
+_BUSY_BYTES = 1 << 16

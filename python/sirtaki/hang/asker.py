@@ -1,0 +1,40 @@
+"""Asks the ranks of a job on this host in the background of a loop that waits on descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import socket
+import threading
+
+
+class Asker:
+    """`reader` is readable when `take` has an answer."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = socket.socketpair()
+        self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def ask(self, job: str, question: str) -> None:
+        """Ask; see `collect`."""
+        threading.Thread(
+            target=self._ask, args=(job, question), name="sirtaki asks ranks", daemon=True
+        ).start()
+
+    def _ask(self, job: str, question: str) -> None:
+        from sirtaki.hang.collect import collect  # most jobs are over before they are asked
+
+        self._answers.put(json.dumps(collect(job, question)).encode())
+        with contextlib.suppress(OSError):
+            self._writer.send(b"!")
+
+    def take(self) -> bytes:
+        """Return the answer of all ranks, as JSON."""
+        self.reader.recv(1)
+        return self._answers.get()
+
+    def close(self) -> None:
+        """Do not wait for answers any more."""
+        self.reader.close()
+        self._writer.close()

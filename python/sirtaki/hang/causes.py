@@ -1,0 +1,157 @@
+"""Guesses at why a job hangs: one sentence for each pattern that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from sirtaki.hang.analysis import Finding
+from sirtaki.hang.answers import Asked, Frame, Rank
+
+_LOADERS = ("/torch/utils/data/", "/tensorflow/python/data/", "/sirtaki/data/", "/grain/")
+_LOADER_WORDS = ("load", "dataset", "next(", "batch")
+_OTHERS = {
+    "child": "another process",
+    "file lock": "the lock of a file",
+    "read": "data of a file, a pipe or the network",
+}
+_LOCKS = ("threading.py", "queue.py", "multiprocessing/", "concurrent/futures/", "asyncio/")
+
+
+def cause_of(finding: Finding) -> str:
+    """Return a sentence, "" where no pattern fits."""
+    for guess in (_of_a_process, _of_a_thread, _of_names, _of_code):
+        if found := guess(finding):
+            return found
+    return ""
+
+
+def _each(finding: Finding, holds: Callable[[Rank], object]) -> Iterator[Rank]:
+    return (one for one in finding.holding if holds(one))
+
+
+def _of_a_process(finding: Finding) -> str:
+    """Something has happened to a process as a whole."""
+    for one in _each(finding, lambda one: one.stopped):
+        return f"rank {one.rank} is stopped by a signal: kill -CONT {one.pid} lets it go on"
+    for one in _each(finding, lambda one: one.traced or one.debugger):
+        with_what = f" ({one.debugger})" if one.debugger else ""
+        return f"rank {one.rank} is in a debugger{with_what}: the job goes on when it does"
+    for one in _each(finding, lambda one: one.gone):
+        return (
+            f"rank {one.rank} has left: it had fewer batches, its script has ended, or it has "
+            "called shutdown(); let it join()"
+        )
+    for one in _each(finding, lambda one: one.silent):
+        return f"rank {one.rank} {one.silent}"
+    for one in _each(finding, lambda one: one.pid and not one.state):
+        return f"the process of rank {one.rank} is dead"
+    return ""
+
+
+def _of_a_thread(finding: Finding) -> str:
+    """The main thread of a rank is in something that may last."""
+    for one in _each(finding, lambda one: one.call == "input" or _calls(one, "input(")):
+        return (
+            f"rank {one.rank} waits for a line on standard input: ask for it on one rank and "
+            "broadcast it, before the others wait"
+        )
+    for one in _each(finding, lambda one: one.busy):
+        return (
+            f"rank {one.rank} is in C code that holds Python's lock (GIL), so that none of its "
+            "other threads runs"
+        )
+    for one in _each(finding, lambda one: one.handles):
+        return (
+            f"rank {one.rank} deals with an exception that the others did not get "
+            f"({one.handles}); let it end the rank, or handle it on all"
+        )
+    return ""
+
+
+def _of_names(finding: Finding) -> str:
+    """Ranks wait for one another in different operations."""
+    asked = list(dict.fromkeys(found for one in finding.holding if (found := _blocking(one))))
+    others = [one.asked for one in finding.missed if one.asked not in asked]
+    names = [*asked, *others][:2]
+    if not asked or len(names) < 2:
+        return ""
+    first, second = (_asking(finding, name) for name in names)
+    shown = f"{finding.job.label(names[0])} and {finding.job.label(names[1])}"
+    places = [frame for frame in (_own(first), _own(second)) if frame is not None]
+    if len(places) == 2 and places[0][:2] == places[1][:2] and names[0].kind == names[1].kind:
+        return f"{_at(places[0])} gives other tensor names on other ranks: {shown}"
+    known = [_known(first, second, str(name)) for name in names]
+    if all(known):
+        return (
+            f"ranks call {shown} in a different order, or one has left one out, as after an "
+            "exception that was caught"
+        )
+    if any(known):
+        early = first if known[1] else second
+        return (
+            f"rank {early.rank} has come to {names[0] if known[1] else names[1]}, which no rank "
+            "had come to before, while others go on: uneven data, for which there is join(); or "
+            "an exception that was caught has ended its loop"
+        )
+    told = f": {_at(places[0])}, and {_at(places[1])}" if len(places) == 2 else ""
+    return f"control flow depends on the rank: they wait in {shown}{told}"
+
+
+def _of_code(finding: Finding) -> str:
+    """A rank is in no operation, but in code of its own."""
+    for one in _each(finding, lambda one: not one.waits and one.stack):
+        own, inner = _own(one), one.stack[0]
+        where = "" if own is None else f" at {_at(own)}"
+        if any(part in frame.file for part in _LOADERS for frame in one.stack) or (
+            own is not None and _any_word(_LOADER_WORDS, own)
+        ):
+            return f"rank {one.rank} waits for its data{where}: a slow loader"
+        if not one.moved and (one.call == "lock" or any(part in inner.file for part in _LOCKS)):
+            return f"rank {one.rank} waits for a lock or another thread of its own{where}"
+        if not one.moved and one.call in _OTHERS:
+            return f"rank {one.rank} waits for {_OTHERS[one.call]}{where}"
+    computing = [one for one in finding.holding if one.moved and not one.waits]
+    if computing:
+        one = computing[0]
+        own = _own(one)
+        return f"rank {one.rank} takes longer than the others" + (f" at {_at(own)}" if own else "")
+    for one in _each(finding, lambda one: not one.waits and one.ended):
+        if _own(one) is not None:
+            return f"rank {one.rank} does nothing at {_at(_own(one))}; the others wait for it"
+    return ""
+
+
+def _any_word(words: Sequence[str], frame: Frame) -> bool:
+    text = f"{frame.function} {frame.text}".lower()
+    return any(word in text for word in words)
+
+
+def _calls(one: Rank, what: str) -> bool:
+    return bool(one.stack) and one.stack[0].own and what in one.stack[0].text
+
+
+def _blocking(one: Rank) -> Asked | None:
+    return next((each.asked for each in one.open if each.stage == "submitted" or each.waits), None)
+
+
+def _asking(finding: Finding, asked: Asked) -> Rank:
+    ranks = finding.job.ranks.values()
+    return next(one for one in ranks if any(each.asked == asked for each in one.open))
+
+
+def _known(first: Rank, second: Rank, name: str) -> bool:
+    """Whether an operation has been before; of those without a name, one of its kind."""
+    before = {_unnumbered(each) for each in (*first.ended, *second.ended)}
+    return _unnumbered(name) in before
+
+
+def _unnumbered(name: str) -> str:
+    return name.rstrip("'0123456789") if "'noname." in name else name
+
+
+def _own(one: Rank) -> Frame | None:
+    return next(iter(one.own), None)
+
+
+def _at(frame: Frame | None) -> str:
+    return "" if frame is None else f"{frame.file}:{frame.line}"

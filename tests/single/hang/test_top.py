@@ -1,0 +1,78 @@
+"""What `sirtaki top` makes of what ranks tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sirtaki.core.world.snapshot import Operation, rates_of
+from sirtaki.hang.answers import job_of
+from sirtaki.launch.questions.top import table, view
+from tests.single.hang.made_up import answer, opened
+
+
+def operation(number: int, name: str, *times: float | None) -> Operation:
+    """times: seconds ago when it was submitted, agreed, and ended."""
+    submitted, agreed, ended = times
+    stage = "submitted" if ended is None else "done"
+    return Operation(
+        *(number, "allreduce", name, 0, 1000, "float32", stage),
+        *(submitted, agreed, agreed, ended, None),
+    )
+
+
+STEPS = [
+    operation(1, "a", 10.0, 9.0, 8.0),
+    operation(2, "b", 9.5, 8.5, 8.0),
+    operation(3, "a", 6.0, 5.0, 4.0),
+]
+
+
+def test_rates_come_from_the_times_of_operations() -> None:
+    assert rates_of(STEPS) == {
+        "step": 4.0,
+        "operations": 0.3,
+        "bytes": 300.0,
+        "communicating": 0.4,
+        "waiting": 0.25,
+    }
+
+
+def test_an_operation_that_waits_counts_until_now() -> None:
+    rates = rates_of([*STEPS, operation(4, "a", 3.0, None, None)])
+    assert (rates["step"], rates["operations"]) == (4.0, 0.3)
+    assert (rates["communicating"], rates["waiting"]) == (0.7, 0.55)
+
+
+@pytest.mark.parametrize("operations", [[], STEPS[:1], [operation(0, "message", 3.0, 2.0, 1.0)]])
+def test_too_few_operations_tell_no_rate(operations: list[Operation]) -> None:
+    assert set(rates_of(operations).values()) == {None}
+
+
+def rated(rank: int, waiting: float, *operations: dict[str, Any]) -> dict[str, Any]:
+    rates = {"step": 0.02, "operations": 100.0, "bytes": 3 << 20, "communicating": 0.8}
+    told = {**rates, "waiting": waiting}
+    return answer(rank, 2, *operations, told=told, memory=300 << 20)
+
+
+def test_the_rank_that_others_wait_for_is_marked() -> None:
+    answers = [rated(0, 0.7, opened("grad")), rated(1, 0.1)]
+    seen = view("job", job_of(answers), answers)
+    assert [one["slowest"] for one in seen["ranks"]] == [False, True]
+    assert [one["waits_for"] for one in seen["ranks"]] == [[1], []]
+    assert [" ".join(line.split()) for line in table(seen)[1:]] == [
+        "0 20.0 ms 80% 70% - 3 MiB 300 MiB waits in allreduce 'grad', for rank 1",
+        "1* 20.0 ms 80% 10% - 3 MiB 300 MiB in no operation; the last one was allreduce 'a'",
+    ]
+
+
+def test_ranks_that_are_equally_fast_have_no_mark() -> None:
+    answers = [rated(0, 0.12), rated(1, 0.1)]
+    assert not any(one["slowest"] for one in view("job", job_of(answers), answers)["ranks"])
+
+
+def test_ranks_of_other_hosts_are_listed_without_numbers() -> None:
+    answers = [answer(0, 9, memory=1 << 20)]
+    last = view("job", job_of(answers), answers)["ranks"][8]
+    assert (last["rank"], last["host"], last["step"], last["memory"]) == (8, "node1", None, None)
