@@ -6,6 +6,7 @@ after STEPS steps in a world of UNTIL ranks.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import sirtaki as hvd
 from sirtaki import elastic
 from sirtaki.core.operations.objects import broadcast_object
 
+PTRACE_ATTACH, PTRACE_DETACH, WALL = 16, 17, 0x40000000
 PROCESS = int(os.environ["SIRTAKI_PROCESS"])
 STEPS = int(os.environ.get("STEPS", "40"))
 ORPHAN = Path(os.environ.get("ORPHAN", "/nonexistent"))
@@ -41,6 +43,27 @@ def come_to_harm(step: int) -> None:
             sys.exit(0)
         elif kind == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif kind == "compute":
+            # It keeps the GIL, as a compiler may.
+            ctypes.PyDLL(None).sleep(3)
+        elif kind == "debug":
+            hold_as_a_debugger(3.0)
+
+
+def hold_as_a_debugger(seconds: float) -> None:
+    """Have a child hold all threads of this process, then let them go."""
+    if (child := os.fork()) != 0:
+        os.waitpid(child, 0)
+        return
+    ptrace = ctypes.CDLL(None).ptrace
+    threads = [int(entry.name) for entry in Path(f"/proc/{os.getppid()}/task").iterdir()]
+    for thread in threads:
+        ptrace(PTRACE_ATTACH, thread, None, None)
+        os.waitpid(thread, WALL)
+    time.sleep(seconds)
+    for thread in threads:
+        ptrace(PTRACE_DETACH, thread, None, None)
+    os._exit(0)
 
 
 @elastic.run

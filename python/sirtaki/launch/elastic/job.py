@@ -34,14 +34,14 @@ _STORE_SECONDS = 60.0
 class ElasticHosts:
     """Starts the processes of an elastic job; see `driver.Hosts`.
 
-    store: where they meet. stopped_seconds: how long one of them may be stopped.
+    store: where they meet. silent_seconds: how long one of them may be silent.
     """
 
     def __init__(
-        self, settings: Settings, secret: bytes, store: str, stopped_seconds: float
+        self, settings: Settings, secret: bytes, store: str, silent_seconds: float
     ) -> None:
         self._settings = settings
-        self._stopped_seconds = stopped_seconds
+        self._silent_seconds = silent_seconds
         self._secret = secret
         self._store = store
 
@@ -49,7 +49,7 @@ class ElasticHosts:
         """See `Hosts`."""
         plan = plan_host(self._settings, host, [])
         job = host_job(self._settings, self._secret, plan, slots, os.environ)
-        job = replace(job, stopped_seconds=self._stopped_seconds)
+        job = replace(job, silent_seconds=self._silent_seconds)
         return host_processes(self._settings, plan, [], job)
 
     def process(self, process_id: int, rank: int, size: int, host: str, place: int) -> Process:
