@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import queue
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ class State:
         self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], object]] = []
+        self._leave_callbacks: list[Callable[[], object]] = []
         self._commits = 0
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
@@ -37,6 +39,22 @@ class State:
             callbacks: Called in this order, for example to adapt the learning rate to the size.
         """
         self._reset_callbacks.extend(callbacks)
+
+    def register_leave_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
+        """Have functions called when all processes leave because the launcher got a signal.
+
+        All ranks call them after the same commit, while their world still stands, before they
+        exit: the place to write a checkpoint.
+
+        Args:
+            callbacks: Called in this order.
+        """
+        self._leave_callbacks.extend(callbacks)
+
+    def on_leave(self) -> None:
+        """Call the leave callbacks."""
+        for callback in self._leave_callbacks:
+            callback()
 
     def on_reset(self) -> None:
         """Adapt to a new world, and call the reset callbacks."""
@@ -53,7 +71,8 @@ class State:
 
         Args:
             timestamp: When, as ``time.time()`` counts.
-            update_res: 1 where hosts have gone, 2 where they have come, 3 for both.
+            update_res: 1 where hosts have gone, 2 where they have come, 3 for both; 4 where all
+                are to leave.
         """
         self._host_messages.put((timestamp, update_res))
 
@@ -72,6 +91,7 @@ class State:
 
         Raises:
             HostsUpdatedInterrupt: They have; all ranks raise it together.
+            SystemExit: All ranks leave together.
         """
         if not elastic.is_elastic():
             return
@@ -81,9 +101,12 @@ class State:
             if timestamp > last:
                 last, result = timestamp, result | update
         # What rank 0 knows counts, so that all are interrupted at the same step.
-        before, self._last_updated_timestamp, result = self._bcast_object(
-            (self._last_updated_timestamp, last, result)
+        before, self._last_updated_timestamp, result, code = self._bcast_object(
+            (self._last_updated_timestamp, last, result, elastic.leave_code())
         )
+        if result & elastic.LEAVE:
+            self.on_leave()
+            sys.exit(code)
         if self._last_updated_timestamp > before:
             raise HostsUpdatedInterrupt(result == elastic.REMOVED)
 

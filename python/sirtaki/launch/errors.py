@@ -4,6 +4,8 @@ from __future__ import annotations
 
 FAILED = 1
 USAGE = 2
+# What an elastic job exits with when all have left on a warning and it is to be run again.
+REQUEUE = 75
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 

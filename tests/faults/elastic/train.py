@@ -1,6 +1,7 @@
 """Trains nothing but a sum, in an elastic job, and comes to harm where FAULTS says so.
 
-FAULTS: words such as kill:1@20, which means that process 1 kills itself at step 20. Training ends
+FAULTS: words such as kill:1@20, which means that process 1 kills itself at step 20; "mark" only
+says that the step has come. Training ends
 after STEPS steps in a world of UNTIL ranks.
 """
 
@@ -33,6 +34,7 @@ def come_to_harm(step: int) -> None:
         who, _, when = where.partition("@")
         if who not in (str(PROCESS), "all") or int(when) != step:
             continue
+        print("step", step, flush=True)
         if kind == "orphan":
             ORPHAN.write_text(str(subprocess.Popen(["sleep", "600"]).pid))
         if kind in ("kill", "orphan"):
@@ -43,6 +45,8 @@ def come_to_harm(step: int) -> None:
             sys.exit(0)
         elif kind == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif kind == "signal":
+            os.kill(os.getpid(), int(os.environ["SIGNAL"]))
         elif kind == "compute":
             # It keeps the GIL, as a compiler may.
             ctypes.PyDLL(None).sleep(3)
@@ -66,6 +70,15 @@ def hold_as_a_debugger(seconds: float) -> None:
     os._exit(0)
 
 
+def write_checkpoint(path: Path) -> None:
+    """What all ranks have agreed on; it takes all of them to know it."""
+    same = hvd.allreduce(state.total, op=hvd.Average, name="checkpoint")
+    if hvd.rank() == 0:
+        path.write_text(f"{state.step} {int(same[0])}")
+        elastic.note_checkpoint(str(path), state.step)
+    print("left at", state.step, flush=True)
+
+
 @elastic.run
 def train(state: elastic.ObjectState) -> None:
     while state.step < STEPS or hvd.size() < UNTIL:
@@ -87,6 +100,13 @@ hvd.init()
 print("first world", flush=True)
 first = (hvd.rank(), os.getpid())
 state = elastic.ObjectState(broadcast_object, hvd.rank, step=0, total=np.zeros(1000), sizes=[])
+if "CHECKPOINT" in os.environ:
+    checkpoint = Path(os.environ["CHECKPOINT"])
+    state.register_leave_callbacks([lambda: write_checkpoint(checkpoint)])
+    if checkpoint.exists():
+        state.step, total = (int(word) for word in checkpoint.read_text().split())
+        state.total += total
+        print("resumed at", state.step, flush=True)
 state.register_reset_callbacks([lambda: print("reset", hvd.rank(), hvd.size(), flush=True)])
 train(state)
 assert first[1] == os.getpid()

@@ -123,10 +123,14 @@ class ElasticJob:
             verbose=settings.verbose,
             policy=driver,
         )
+        outcome: Outcome | None = None
         try:
             with room_for(2 * STREAMS_OF_A_RANK * most + 3 * len(self._hosts)):
-                return supervisor.run()
+                outcome = supervisor.run()
+                return outcome
         finally:
+            if outcome != Outcome() and driver.last_checkpoint:
+                outputs.say(f"{driver.last_checkpoint}.")
             discovery.end()
             self.server.on_set = None
             self.started = driver.started

@@ -10,6 +10,8 @@ from sirtaki.launch.hosts.slots import Host, parse_hosts, read_hostfile
 
 DEFAULT_TIMEOUT = 600.0
 DEFAULT_UNRESPONSIVE = 5.0
+# Slurm kills 30 s after SIGTERM.
+DEFAULT_LEAVE = 25.0
 # What a host that failed waits for, in seconds: at first, and at most.
 DEFAULT_COOLDOWN = (1.0, 60.0)
 FLAGS = {
@@ -19,6 +21,7 @@ FLAGS = {
     "slots": "--slots-per-host",
     "spares": "--spares",
     "unresponsive": "--unresponsive-seconds",
+    "leave_seconds": "--leave-seconds",
     "elastic_timeout": "--elastic-timeout",
     "reset_limit": "--reset-limit",
     "cooldown_range": "--blacklist-cooldown-range",
@@ -37,7 +40,8 @@ class Elastic:
     failed takes no new process, at first and at most; they double with each failure. script: prints
     the hosts, "" for those of `hosts` or, where it is given, of `hostfile`, which may change.
     default_slots: of a host that the script prints without a number. unresponsive: seconds for
-    which a process may be stopped.
+    which a process may be stopped or its engine silent. leave_seconds: for which all processes may
+    go on when a signal to the launcher asks them to leave.
     """
 
     least: int
@@ -52,6 +56,7 @@ class Elastic:
     hosts: tuple[Host, ...] = ()
     default_slots: int = 1
     unresponsive: float = DEFAULT_UNRESPONSIVE
+    leave_seconds: float = DEFAULT_LEAVE
 
     @property
     def may_change(self) -> bool:
@@ -93,6 +98,7 @@ def elastic_settings(values: Mapping[str, object]) -> Elastic | None:
         hosts=() if script or hostfile else _hosts(values.get("hosts"), most + spares),
         default_slots=slots,
         unresponsive=float(given["unresponsive"] or DEFAULT_UNRESPONSIVE),  # type: ignore[arg-type]
+        leave_seconds=float(given["leave_seconds"] or DEFAULT_LEAVE),  # type: ignore[arg-type]
     )
 
 

@@ -285,7 +285,15 @@ def _add_elastic(parser: argparse.ArgumentParser) -> None:
         dest="unresponsive",
         type=positive,
         metavar="SECONDS",
-        help="end and replace a process that is stopped for so long (default: 5)",
+        help="end and replace a process that is stopped, or its engine silent, for so long "
+        "(default: 5)",
+    )
+    group.add_argument(
+        "--leave-seconds",
+        type=positive,
+        metavar="SECONDS",
+        help="when SIGTERM or SIGUSR1 asks the job to leave, processes may take so long to finish "
+        "their step, commit and write a checkpoint (default: 25)",
     )
     group.add_argument(
         "--reset-limit",

@@ -74,6 +74,8 @@ class Agent:
         self._frames = FrameReader()
         self._selector = selectors.DefaultSelector()
         self._processes: LocalProcesses | None = None
+        # Whether processes may leave one by one, which the launcher has them do.
+        self._is_elastic = False
         self._limits = contextlib.ExitStack()
         self._outgoing = bytearray(greeting(sirtaki.__version__))
         self._outgoing += pack_json(Kind.EVENT, {"event": "ready", "port": free_port()})
@@ -173,6 +175,7 @@ class Agent:
             processes = LocalProcesses(host, [], whole, self._together)
             self._limits.enter_context(room_for(STREAMS_OF_A_RANK * job.places))
             self._processes = processes
+            self._is_elastic = job.silent_seconds > 0
         except LaunchError as error:
             self._tell("refused", text=str(error), code=error.exit_code)
             self._finish()
@@ -202,7 +205,7 @@ class Agent:
                 self._abandon(f"{signal_name(number)} received before the job had begun")
                 return
             self._tell("cancelled", code=number)
-            if not self._together:
+            if not self._together and not self._is_elastic:
                 _signal(self._processes, _ENDING[signal.Signals(number)], b"")
 
     def _take_events(self) -> None:

@@ -24,11 +24,13 @@ class Failure:
 class Outcome:
     """How a job ended: well, with a first failure, or by a signal to the launcher.
 
-    first_error: what led to the failure, where a rank has said it.
+    first_error: what led to the failure, where a rank has said it. exit_code: of the launcher,
+    where the processes have left before their work was done, as they were asked to.
     """
 
     failure: Failure | None = None
     signal_number: int | None = None
+    exit_code: int | None = None
     first_error: FirstError | None = field(default=None, compare=False, repr=False)
 
 
