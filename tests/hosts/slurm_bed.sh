@@ -45,7 +45,9 @@ SlurmdPort=17001
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$folder/run/munge.socket
+# The second is for how long a job that was requeued waits.
+AuthInfo=socket=$folder/run/munge.socket,cred_expire=2
+RequeueExit=75
 CredType=cred/munge
 MpiDefault=none
 ProctrackType=proctrack/linuxproc

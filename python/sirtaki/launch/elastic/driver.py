@@ -49,6 +49,9 @@ class Driver(Policy):
         self._farewell: Farewell | None = None
         self._checkpoint: messages.Checkpoint | None = None
         self._slots: dict[str, int] = {}
+        self._knows_hosts = False
+        # Hosts that have once gone from the list.
+        self._went: set[str] = set()
         self._starts = Starts(elastic, hosts, self._worlds, self._cooldowns)
         self._has_ended_well = False
         self._all_lost_in = -1
@@ -222,9 +225,16 @@ class Driver(Policy):
 
     def _take_hosts(self, hosts: dict[str, int]) -> None:
         for host in hosts.keys() - self._slots.keys():
-            if self._slots:
-                self._say(f"host {host} has come with {hosts[host]} slot(s)")
+            seconds = 0.0
+            if host in self._went:
+                # One that comes and goes must not interrupt training each time.
+                seconds = self._cooldowns.failed(host, time.monotonic())
+            again = f", again, and takes new processes in {seconds:g} s" if seconds else ""
+            if self._knows_hosts:
+                self._say(f"host {host} has come with {hosts[host]} slot(s){again}")
+        self._knows_hosts = True
         for host in self._slots.keys() - hosts.keys():
+            self._went.add(host)
             self._say(f"host {host} has gone from the list of hosts")
         self._slots = dict(hosts)
         for host, slots in hosts.items():
