@@ -45,9 +45,7 @@ SlurmdPort=17001
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-# The second is for how long a job that was requeued waits.
-AuthInfo=socket=$folder/run/munge.socket,cred_expire=2
-RequeueExit=75
+AuthInfo=socket=$folder/run/munge.socket
 CredType=cred/munge
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
@@ -63,6 +61,7 @@ SlurmdParameters=config_overrides
 PropagateResourceLimits=NONE
 ReturnToService=2
 JobRequeue=0
+RequeueExit=75
 SlurmctldTimeout=10
 SlurmdTimeout=20
 KillWait=10

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.hosts.slurm_bed import SlurmBed, reason_to_skip
+from tests.hosts.slurm_bed import LIMIT, SlurmBed, reason_to_skip
 from tests.hosts.test_slurm import RUN, Run
 
 pytestmark = [
@@ -56,6 +57,19 @@ def test_a_host_of_the_allocation_is_lost_and_the_rest_goes_on(run: Run) -> None
     run.marked.wait_until_gone()
 
 
+def resume_now(run: Run, job: str) -> None:
+    """Do not wait for two minutes as Slurm does before it starts a requeued job."""
+    deadline = time.monotonic() + LIMIT
+    while not re.search(r"JobState=PENDING Reason=BeginTime", show(run, job)):
+        assert time.monotonic() < deadline, show(run, job) + (run.folder / "out").read_text()
+        time.sleep(0.1)
+    run.slurm.do("scontrol", "update", f"JobId={job}", "StartTime=now")
+
+
+def show(run: Run, job: str) -> str:
+    return run.slurm.do("scontrol", "show", "job", job)
+
+
 @pytest.mark.parametrize(
     "signal", ["--signal=USR1 --batch", "--signal=USR1"], ids=["launcher", "processes"]
 )
@@ -63,14 +77,15 @@ def test_a_job_that_slurm_warns_leaves_a_checkpoint_is_requeued_and_resumes(
     run: Run, signal: str
 ) -> None:
     lines = (
-        f"export CHECKPOINT={run.folder}/checkpoint FAULTS=mark:all@5",
-        # The second time it has less to do.
-        "export STEPS=$((SLURM_RESTART_COUNT ? 0 : 9000))",
+        f"export CHECKPOINT={run.folder}/checkpoint FAULTS=mark:all@5 STEPS=9000",
+        # The second time little is left to do.
+        '[ "$SLURM_RESTART_COUNT" ] && export STEPS=$(($(cut -d" " -f1 checkpoint) + 5))',
         f"exec {ELASTIC} {TRAIN}",
     )
     job = run.sbatch("-N2 --requeue --open-mode=append", *lines)
     run.wait_for("(?s)(step 5.*){2}")
     run.slurm.do("scancel", *signal.split(), job)
+    resume_now(run, job)
     text = run.wait_for("(?s)(:end .*){2}")
     (step,) = set(re.findall(r"left at (\d+)", text))
     assert text.count(f"resumed at {step}") == 2, text
