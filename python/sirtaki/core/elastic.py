@@ -31,7 +31,6 @@ __all__ = [
     "has_newcomers",
     "is_elastic",
     "join_seconds",
-    "last_checkpoint",
     "leave",
     "leave_code",
     "listen",
@@ -56,7 +55,6 @@ class _Process:
     kept: tuple[int, Update] | None = None
     # Epochs whose updates a thread waits for.
     awaited: int = -1
-    checkpoint: str = ""
     leave_code: int = 0
     has_left: bool = False
 
@@ -214,18 +212,17 @@ def leave_code() -> int:
 
 
 def note_checkpoint(path: str, step: int) -> None:
-    """Let the launcher know where the last checkpoint is, to be named when the job ends.
+    """Let the launcher, and each host, know where the last checkpoint is.
+
+    It is named when the job ends before its work is done, also where the launcher's host is lost.
+    Each rank calls this.
 
     Args:
         path: Of the checkpoint, whole on the file system.
         step: Of the training, as the program counts.
     """
-    _Process.checkpoint = f"{path} (step {step})"
-    if _Process.applicant is not None:
+    heartbeat.write_checkpoint(f"{path} (step {step})")
+    if is_elastic() and current_place().topology.rank == 0:
+        assert _Process.applicant is not None
         with contextlib.suppress(OSError):
             _Process.applicant.wrote(path, step)
-
-
-def last_checkpoint() -> str:
-    """Return the path and step of the checkpoint that this process noted last, "" for none."""
-    return _Process.checkpoint

@@ -43,9 +43,5 @@ class _Handler:
         if os.getpid() == self._pid and not heartbeat.is_ending():
             elastic.leave(number)
             return
-        if os.getpid() == self._pid and (where := elastic.last_checkpoint()):
-            os.write(
-                2, f"sirtaki: this process is ended; the last checkpoint is {where}\n".encode()
-            )
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

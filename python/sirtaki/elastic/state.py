@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import queue
 import sys
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from sirtaki.core import elastic
 from sirtaki.core.errors import HostsUpdatedInterrupt
+from sirtaki.core.operations.objects import pickled
 
 
 class State:
@@ -141,11 +143,11 @@ class ObjectState(State):
         super().__init__(bcast_object, get_rank)
         for name, value in kwargs.items():
             object.__setattr__(self, name, value)
-        self._saved_state = copy.deepcopy(kwargs)
+        self._saved_state = _copies(kwargs)
 
     def save(self) -> None:
         """See `State`."""
-        self._saved_state = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+        self._saved_state = _copies({name: getattr(self, name) for name in self._saved_state})
 
     def restore(self) -> None:
         """See `State`."""
@@ -156,7 +158,35 @@ class ObjectState(State):
         """See `State`."""
         if self._saved_state:
             mine = {name: getattr(self, name) for name in self._saved_state}
-            for name, value in self._bcast_object(mine).items():
+            try:
+                theirs = self._bcast_object(mine)
+            except (TypeError, AttributeError, pickle.PicklingError) as error:
+                _name_culprit(mine, "pickled", pickled, error)
+                raise
+            for name, value in theirs.items():
                 object.__setattr__(self, name, value)
         # At once, for a loss in between is to leave what was saved before.
         self.save()
+
+
+def _copies(values: dict[str, Any]) -> dict[str, Any]:
+    """Return copies, which share among each other what the originals share."""
+    try:
+        return copy.deepcopy(values)
+    except Exception as error:
+        _name_culprit(values, "copied", copy.deepcopy, error)
+        raise
+
+
+def _name_culprit(
+    values: dict[str, Any], how: str, work: Callable[[Any], object], error: Exception
+) -> None:
+    """Raise TypeError that names the value with which something cannot be done."""
+    for name, value in values.items():
+        try:
+            work(value)
+        except Exception as why:
+            raise TypeError(
+                f"the attribute {name!r} of the state, a {type(value).__name__}, cannot be {how}: "
+                f"{why}. A state holds what is saved and sent to new processes: keep this outside"
+            ) from error

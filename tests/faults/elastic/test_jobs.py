@@ -197,8 +197,14 @@ def test_a_discovery_script_that_fails_at_the_start_is_shown(job: Job) -> None:
 
 def test_nothing_is_left_of_a_job_whose_launcher_is_killed(job: Job) -> None:
     command = [*HOROVODRUN, "-np", "2", "--min-np", "1", *TRAIN]
-    environment = {**job.environment, "UNTIL": "9"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as launcher:
-        time.sleep(1.5)
-        os.kill(launcher.pid, signal.SIGKILL)
+    environment = {**job.environment, "UNTIL": "9", "FAULTS": "note:all@5 mark:all@7"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as launcher:  # type: ignore[call-overload]
+        text = ""
+        for line in launcher.stdout:
+            text += line
+            if text.count("step 7") == 2:
+                os.kill(launcher.pid, signal.SIGKILL)
     job.wait_until_gone()
+    ended = "sirtaki: the launcher is gone, so the processes here are ended; the last checkpoint is"
+    assert f"{ended} /there (step 5)\n" in text

@@ -45,6 +45,8 @@ def come_to_harm(step: int) -> None:
             sys.exit(0)
         elif kind == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif kind == "note":
+            elastic.note_checkpoint("/there", step)
         elif kind == "signal":
             os.kill(os.getpid(), int(os.environ["SIGNAL"]))
         elif kind == "compute":
@@ -75,7 +77,7 @@ def write_checkpoint(path: Path) -> None:
     same = hvd.allreduce(state.total, op=hvd.Average, name="checkpoint")
     if hvd.rank() == 0:
         path.write_text(f"{state.step} {int(same[0])}")
-        elastic.note_checkpoint(str(path), state.step)
+    elastic.note_checkpoint(str(path), state.step)
     print("left at", state.step, flush=True)
 
 

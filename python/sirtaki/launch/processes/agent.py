@@ -278,7 +278,7 @@ class Agent:
         if self._processes is None or not self._processes.channels():
             self._finish()
         else:
-            self._processes.terminate()
+            self._processes.orphan()
 
     def _finish(self) -> None:
         self._tell("done")

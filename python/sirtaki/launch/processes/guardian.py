@@ -31,6 +31,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 _KILL_INTERVAL = 0.01
 _BEAT_BYTES = 8
+_CHECKPOINT_AT, _CHECKPOINT_BYTES = 16, 4096
+# With the time in which a lost launcher is noticed, all is over within 6 s.
+_ORPHAN_SECONDS = 0.5
 # How often workers are looked at that may not be stopped for long.
 _LOOK_SECONDS = 0.5
 _TOGETHER_SECONDS = 0.1
@@ -126,10 +129,30 @@ class _Worker:
         if self.heartbeat is not None:
             os.pwrite(self.heartbeat, b"\1", _BEAT_BYTES)
 
+    def checkpoint(self) -> str:
+        """Return what it has noted of its last checkpoint, "" for nothing."""
+        if self.heartbeat is None:
+            return ""
+        return os.pread(self.heartbeat, _CHECKPOINT_BYTES, _CHECKPOINT_AT).decode(errors="replace")
+
     def forget(self) -> None:
         """It has ended."""
         if self.heartbeat is not None:
             os.close(self.heartbeat)
+
+
+def _tell_everybody(text: str) -> None:
+    """Say something to who still reads our errors, and to the system's log."""
+    import syslog
+
+    syslog.openlog("sirtaki", syslog.LOG_PID)
+    syslog.syslog(syslog.LOG_ERR, text)
+    errors = select.poll()
+    errors.register(2, select.POLLOUT)
+    # Where nobody reads them any more they must not hold us up.
+    if errors.poll(0):
+        with contextlib.suppress(OSError):
+            os.write(2, f"sirtaki: {text}\n".encode())
 
 
 def _is_traced(root: int) -> bool:
@@ -276,6 +299,8 @@ class Guardian:
                 time.sleep(_TOGETHER_SECONDS)
             if name == b"interrupt":
                 self._interrupt()
+            elif name in (b"", b"orphaned") and self._silent_seconds:
+                self._end_orphans()
             elif self._terminate_at is None:
                 # What was interrupted has its grace first.
                 self._terminate()
@@ -348,6 +373,17 @@ class Guardian:
             self._mark_ending()
             # A stopped process takes SIGTERM only once it continues.
             _signal_all(*[] if sent else [signal.SIGTERM], signal.SIGCONT)
+
+    def _end_orphans(self) -> None:
+        """The launcher is gone without a word: say so, and end the processes soon."""
+        if self._terminate_at is not None or self._kill_at is not None:
+            return
+        checkpoints = {text for worker in self._workers.values() if (text := worker.checkpoint())}
+        where = f"; the last checkpoint is {', '.join(checkpoints)}" if checkpoints else ""
+        if self._workers:
+            _tell_everybody(f"the launcher is gone, so the processes here are ended{where}")
+        self._terminate()
+        self._kill_at = time.monotonic() + min(self._grace, _ORPHAN_SECONDS)
 
     def _mark_ending(self) -> None:
         for worker in self._workers.values():

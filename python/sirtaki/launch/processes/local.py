@@ -265,6 +265,10 @@ class LocalProcesses:
         """Ask all processes to end: SIGTERM, SIGKILL after the grace."""
         self._say(b"terminate")
 
+    def orphan(self) -> None:
+        """Let all processes end because the launcher, on another host, is gone."""
+        self._say(b"orphaned" if self._job.silent_seconds else b"terminate")
+
     def kill(self) -> None:
         """Kill all processes at once."""
         self._say(b"kill")
