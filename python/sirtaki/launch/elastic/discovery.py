@@ -127,7 +127,7 @@ class _Function:
     def _checked(self, answer: object) -> dict[str, int]:
         try:
             assert isinstance(answer, Mapping)
-            hosts = {parse_hosts(name)[0].name: int(slots) for name, slots in answer.items()}
+            hosts = {parse_hosts(str(name))[0].name: int(slots) for name, slots in answer.items()}
             assert all(slots >= 0 for slots in hosts.values())
         except (AssertionError, TypeError, ValueError):
             raise LaunchError(
