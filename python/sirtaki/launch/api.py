@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sirtaki.launch import task
-from sirtaki.launch.elastic.settings import elastic_settings
+from sirtaki.launch.elastic.settings import Elastic, elastic_settings
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.settings import (
     MpiArguments,
@@ -107,16 +107,12 @@ def run(
         raise LaunchError("give hosts or hostfile, not both")
     if use_gloo and use_mpi:
         raise LaunchError("give use_gloo or use_mpi, not both")
-    numbers = {"num_proc": num_proc, "min_num_proc": min_num_proc, "max_num_proc": max_num_proc}
-    told = {**given, **numbers, "controller": "mpi" if use_mpi else None}
-    changes = host_discovery is not None or host_discovery_script is not None
-    find_hosts = _where_mpirun_starts if use_mpi else _where_we_start
     where: _Where = (None, (hosts, hostfile))
-    if not changes:
+    if host_discovery is None and host_discovery_script is None:
+        find_hosts = _where_mpirun_starts if use_mpi else _where_we_start
         where = find_hosts(num_proc, hosts, hostfile)
-    allocated = where[0].hosts if where[0] is not None else ()
-    told |= {"hosts": where[1][0], "hostfile": where[1][1]}
-    elastic = elastic_settings(told, os.environ, allocated)
+    numbers = {"num_proc": num_proc, "min_num_proc": min_num_proc, "max_num_proc": max_num_proc}
+    elastic = _elastic({**given, **numbers, "controller": "mpi" if use_mpi else None}, where)
     interfaces = [names for names in (network_interface, network_interfaces) if names]
     settings = _settings(
         num_proc,
@@ -142,6 +138,12 @@ def _renamed(old: str, old_value: int | None, new: str, new_value: int | None) -
     if new_value is not None and new_value != old_value:
         raise LaunchError(f"{old}={old_value} and {new}={new_value} contradict each other")
     return old_value
+
+
+def _elastic(told: dict[str, object], where: _Where) -> Elastic | None:
+    """Return how an elastic job goes on, None for one of a fixed size."""
+    allocation, (told["hosts"], told["hostfile"]) = where
+    return elastic_settings(told, os.environ, allocation.hosts if allocation is not None else ())
 
 
 def _mpi(arguments: str | None, hosts: str | None, hostfile: str | None) -> MpiArguments | None:

@@ -274,6 +274,10 @@ def _add_elastic(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="slots of a host that the discovery script prints without a number (default: 1)",
     )
+    _add_elastic_limits(group)
+
+
+def _add_elastic_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--elastic-timeout",
         type=positive,
