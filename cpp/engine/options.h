@@ -52,6 +52,7 @@ struct EngineOptions {
   double deadlock_seconds = 60;
   bool has_whole_job = false;              ///< no process of the job is outside of the world
   bool own_threads = true;                 ///< else a scheduler calls Engine::step
+  int heartbeat = -1;                      ///< a file, see Watcher; negative: none
   double silent_seconds = kSilentSeconds;  ///< the same of a channel: see Channel::is_silent
 
   /// ` (node-b)`, to be put behind a rank; empty where its host's name is not known.

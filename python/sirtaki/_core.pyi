@@ -35,6 +35,7 @@ class EngineOptions:
     autotune: AutotuneOptions
     single_copy: bool
     hosts: list[str]
+    heartbeat: int
     data_timeout_seconds: float
     host_timeout_seconds: float
     deadlock_seconds: float

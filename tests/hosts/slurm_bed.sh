@@ -61,6 +61,7 @@ SlurmdParameters=config_overrides
 PropagateResourceLimits=NONE
 ReturnToService=2
 JobRequeue=0
+RequeueExit=75
 SlurmctldTimeout=10
 SlurmdTimeout=20
 KillWait=10

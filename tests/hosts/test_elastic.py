@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,21 @@ def test_a_host_that_is_cut_off_is_lost_and_taken_back_when_it_answers_again(bed
         assert job.wait(60) == 128 + signal.SIGTERM, "".join(lines)
     text = "".join(lines)
     assert re.search(r"host 192\.\S+ \(processes 2\) was lost: nothing was heard of it", text)
+
+
+@pytest.mark.slow
+def test_the_job_ends_on_all_other_hosts_when_the_launcher_s_is_lost(bed: Bed) -> None:
+    command = launcher(bed, *ELASTIC, "-x", "FAULTS=mark:all@5", "-x", "UNTIL=9", *TRAIN)
+    with bed.hosts[0].running(*command) as job:
+        assert job.stdout is not None
+        seen = 0
+        while seen < 3:
+            seen += "step 5" in job.stdout.readline()
+        bed.hosts[0].cut_off()
+        deadline = time.monotonic() + 60
+        while left := [host.processes() for host in bed.hosts[1:] if host.processes()]:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.1)
+        bed.hosts[0].reconnect()
+        signal_to(job, signal.SIGTERM)
+        assert job.wait(60) == 128 + signal.SIGTERM

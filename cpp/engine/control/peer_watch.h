@@ -32,8 +32,9 @@ class PeerWatch {
   /// Starts to watch; `lost` is called in the thread, as Watcher has it.
   void start(std::function<bool(int rank)> lost) {
     const std::span<const Link> local = context_.links.local;
-    if (local.empty() && relay_ == nullptr) return;
-    watcher_ = std::make_unique<Watcher>(local, std::move(lost), relay_.get());
+    const int heartbeat = context_.options.heartbeat;
+    if (local.empty() && relay_ == nullptr && heartbeat < 0) return;
+    watcher_ = std::make_unique<Watcher>(local, std::move(lost), relay_.get(), heartbeat);
     if (context_.options.own_threads) watcher_->start();
   }
 

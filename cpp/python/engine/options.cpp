@@ -38,6 +38,7 @@ void bind_options(nb::module_& m) {
       .def_rw("direct_hosts", &EngineOptions::direct_hosts)
       .def_rw("single_copy", &EngineOptions::single_copy)
       .def_rw("hosts", &EngineOptions::hosts)
+      .def_rw("heartbeat", &EngineOptions::heartbeat)
       .def_rw("data_timeout_seconds", &EngineOptions::data_timeout_seconds)
       .def_rw("host_timeout_seconds", &EngineOptions::host_timeout_seconds)
       .def_rw("deadlock_seconds", &EngineOptions::deadlock_seconds)

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
 
@@ -17,6 +18,7 @@ namespace sirtaki {
 namespace {
 
 constexpr int64_t kPauseNs = 10'000'000;
+constexpr int64_t kBeatNs = 500'000'000;
 
 enum class Heard { kNothing, kEnd, kLater };
 
@@ -44,10 +46,12 @@ Fd process_of(int socket) {
   return Fd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
-Watcher::Watcher(std::span<const Link> links, std::function<bool(int)> lost, Service* service)
+Watcher::Watcher(std::span<const Link> links, std::function<bool(int)> lost, Service* service,
+                 int heartbeat)
     : links_(links),
       lost_(std::move(lost)),
       service_(service),
+      heartbeat_(heartbeat),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_.get() < 0) throw Error(ErrorCode::kInternal, "cannot create an eventfd");
   for (const Link& link : links_) processes_.push_back(process_of(link.socket.get()));
@@ -62,10 +66,27 @@ void Watcher::start() {
   thread_ = std::thread([this] {
     while (!stop_.load()) {
       sleep_.polled.resize(own());
-      look(service_ != nullptr ? service_->prepare(sleep_) : -1);
+      const int limit = service_ != nullptr ? service_->prepare(sleep_) : -1;
+      look(heartbeat_ >= 0 ? beat(limit) : limit);
       if (service_ != nullptr) service_->serve(sleep_);
     }
+    if (heartbeat_ >= 0) write_beat(0);
   });
+}
+
+/// Beats where it is time to. Returns for how long the thread may sleep, which is up to so long.
+int Watcher::beat(int milliseconds) {
+  const int64_t now = now_ns();
+  if (now - beaten_ns_ >= kBeatNs) {
+    write_beat(now);
+    beaten_ns_ = now;
+  }
+  const int next = static_cast<int>((beaten_ns_ + kBeatNs - now) / 1'000'000) + 1;
+  return milliseconds < 0 ? next : std::min(milliseconds, next);
+}
+
+void Watcher::write_beat(int64_t time) const {
+  [[maybe_unused]] const ssize_t written = pwrite(heartbeat_, &time, sizeof time, 0);
 }
 
 void Watcher::end() {

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <thread>
@@ -40,9 +41,10 @@ class Watcher {
   };
 
   /// `lost(rank)` is called by who looks, once a peer, or again soon where it returns false. The
-  /// links, and the service, must live longer than the watcher.
+  /// links, and the service, must live longer than the watcher. heartbeat: a file at whose start
+  /// the thread writes the time now and then, and 0 when it ends; negative: none.
   Watcher(std::span<const Link> links, std::function<bool(int rank)> lost,
-          Service* service = nullptr);
+          Service* service = nullptr, int heartbeat = -1);
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -62,12 +64,16 @@ class Watcher {
 
  private:
   size_t own() const { return 2 * links_.size() + 1; }
+  int beat(int milliseconds);
+  void write_beat(int64_t time) const;
 
   const std::span<const Link> links_;
   std::vector<Fd> processes_;  ///< of each link's peer
   std::function<bool(int)> lost_;
   std::vector<int> undecided_;  ///< ranks to ask about again
   Service* service_;
+  const int heartbeat_;
+  int64_t beaten_ns_ = 0;
   Fd wake_;
   Sleep sleep_;  ///< the links' sockets, their processes, `wake_`, then what the service adds
   std::atomic<bool> stop_{false};

@@ -75,6 +75,7 @@ class Config:
     dynamic_process_sets: bool = False
     elastic: bool = False
     process_id: int = -1
+    heartbeat_file: str = ""
     log_level: int = _LOG_LEVELS.index("warning")
     log_time: bool = True
     autotune: Autotune = field(default_factory=Autotune)
@@ -142,6 +143,7 @@ class Config:
             dynamic_process_sets=env.flag("DYNAMIC_PROCESS_SETS"),
             elastic=env.flag("ELASTIC"),
             process_id=env.integer("PROCESS", -1),
+            heartbeat_file=env.text("HEARTBEAT_FILE", ""),
             log_level=env.choice("LOG_LEVEL", _LOG_LEVELS, "warning"),
             log_time=not env.flag("LOG_HIDE_TIME"),
             autotune=_read_autotune(env),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
 from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.trust.secret import read_secret
 from sirtaki.rendezvous.world.elastic import (
     ADDED,
+    LEAVE,
     REMOVED,
     Applicant,
     Place,
@@ -22,15 +24,21 @@ from sirtaki.rendezvous.world.placement import Placement
 
 __all__ = [
     "ADDED",
+    "LEAVE",
     "REMOVED",
     "current_place",
+    "has_left",
     "has_newcomers",
     "is_elastic",
     "join_seconds",
+    "leave",
+    "leave_code",
     "listen",
     "next_placement",
+    "note_checkpoint",
     "report",
     "require_driver",
+    "say_training",
 ]
 
 _REACH_SECONDS = 30.0
@@ -47,6 +55,8 @@ class _Process:
     kept: tuple[int, Update] | None = None
     # Epochs whose updates a thread waits for.
     awaited: int = -1
+    leave_code: int = 0
+    has_left: bool = False
 
 
 def next_placement(config: Config) -> Placement:
@@ -56,8 +66,12 @@ def next_placement(config: Config) -> Placement:
         SystemExit: There is no place for this process.
         ConnectionError: The driver is gone.
     """
+    heartbeat.descriptor(config.heartbeat_file)
     place = _applicant(config).ask()
+    if place.refusal:
+        sys.exit(f"sirtaki: {place.refusal}")
     if place.leaves:
+        _Process.has_left = True
         print("sirtaki: the new world has no place for this process, which ends", file=sys.stderr)
         sys.exit(0)
     _listen(place.epoch)
@@ -114,7 +128,8 @@ def listen(on_update: OnUpdate | None) -> None:
 
     Args:
         on_update: Called in a thread of its own with the time (``time.time()``) and the bits of
-            what happened: 1 for hosts that have gone, 2 for hosts that have come. None: nothing.
+            what happened: 1 for hosts that have gone, 2 for hosts that have come, 4 where all are
+            to leave. None: nothing.
     """
     _Process.listener = on_update
     if on_update is not None and _Process.kept is not None:
@@ -141,6 +156,7 @@ def _await_update(epoch: int) -> None:
         update = _Process.applicant.await_update(epoch)
         if current_place().epoch != epoch:
             return
+        _Process.leave_code = update.code
         if _Process.listener is None:
             _Process.kept = (epoch, update)
         else:
@@ -157,3 +173,56 @@ def report(error: BaseException, step: int) -> None:
     if _Process.applicant is not None:
         with contextlib.suppress(OSError):
             _Process.applicant.report(f"{type(error).__name__}: {error}".partition("\n")[0], step)
+
+
+def say_training(signals: Sequence[int]) -> None:
+    """Tell the driver that the training function is called.
+
+    Args:
+        signals: The numbers of those that make this process leave between two steps.
+    """
+    if _Process.applicant is not None:
+        with contextlib.suppress(OSError):
+            _Process.applicant.trains(signals)
+
+
+def leave(number: int) -> None:
+    """Tell the driver that this process has got a signal and wants to leave; returns at once.
+
+    Args:
+        number: Of the signal.
+    """
+    threading.Thread(target=_leave, args=(number,), name="sirtaki leaving", daemon=True).start()
+
+
+def _leave(number: int) -> None:
+    assert _Process.applicant is not None
+    with contextlib.suppress(OSError):
+        _Process.applicant.leaves(number)
+
+
+def has_left() -> bool:
+    """Tell whether this process exits because the driver has told it to."""
+    return _Process.has_left or _Process.leave_code != 0
+
+
+def leave_code() -> int:
+    """Return with what this process is to exit, where the driver has told it that all leave."""
+    return _Process.leave_code
+
+
+def note_checkpoint(path: str, step: int) -> None:
+    """Let the launcher, and each host, know where the last checkpoint is.
+
+    It is named when the job ends before its work is done, also where the launcher's host is lost.
+    Each rank calls this.
+
+    Args:
+        path: Of the checkpoint, whole on the file system.
+        step: Of the training, as the program counts.
+    """
+    heartbeat.write_checkpoint(f"{path} (step {step})")
+    if is_elastic() and current_place().topology.rank == 0:
+        assert _Process.applicant is not None
+        with contextlib.suppress(OSError):
+            _Process.applicant.wrote(path, step)

@@ -1,7 +1,8 @@
 """Elastic training, whatever the framework: states, and the loop that outlives lost processes."""
 
+from sirtaki.core.elastic import note_checkpoint
 from sirtaki.core.errors import HostsUpdatedInterrupt
 from sirtaki.elastic.run import run, run_fn
 from sirtaki.elastic.state import ObjectState, State
 
-__all__ = ["HostsUpdatedInterrupt", "ObjectState", "State", "run", "run_fn"]
+__all__ = ["HostsUpdatedInterrupt", "ObjectState", "State", "note_checkpoint", "run", "run_fn"]

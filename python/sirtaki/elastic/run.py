@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from sirtaki.core import elastic
 from sirtaki.core.errors import HorovodInternalError, HostsUpdatedInterrupt, MismatchError
 from sirtaki.core.world import lifecycle
+from sirtaki.elastic import leaving
 from sirtaki.elastic.state import State
 
 T = TypeVar("T")
@@ -36,27 +37,33 @@ def run_fn(func: Callable[..., T], reset: Callable[[], object]) -> Callable[...,
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
         elastic.listen(lambda *update: state.on_hosts_updated(*update))
-        begin = state.sync
         try:
-            while True:
-                try:
-                    begin()
-                    return func(state, *args, **kwargs)
-                except HostsUpdatedInterrupt as interrupt:
-                    _require_elastic(interrupt)
-                    begin = functools.partial(_begin_again, state, reset, interrupt.skip_sync)
-                except Exception as error:
-                    if not is_loss(error):
-                        elastic.report(error, state._commits)
-                        raise
-                    _require_elastic(error)
-                    _say(error)
-                    state.restore()
-                    begin = functools.partial(_begin_again, state, reset, False)
+            with leaving.on_signals():
+                return _call(functools.partial(func, state, *args, **kwargs), state, reset)
         finally:
             elastic.listen(None)
 
     return wrapper
+
+
+def _call(func: Callable[[], T], state: State, reset: Callable[[], object]) -> T:
+    """Call the training function in one world after the other, until it returns."""
+    begin = state.sync
+    while True:
+        try:
+            begin()
+            return func()
+        except HostsUpdatedInterrupt as interrupt:
+            _require_elastic(interrupt)
+            begin = functools.partial(_begin_again, state, reset, interrupt.skip_sync)
+        except Exception as error:
+            if not is_loss(error):
+                elastic.report(error, state._commits)
+                raise
+            _require_elastic(error)
+            _say(error)
+            state.restore()
+            begin = functools.partial(_begin_again, state, reset, False)
 
 
 def _begin_again(state: State, reset: Callable[[], object], skips_sync: bool) -> None:

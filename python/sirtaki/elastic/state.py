@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import queue
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from sirtaki.core import elastic
 from sirtaki.core.errors import HostsUpdatedInterrupt
+from sirtaki.core.operations.objects import pickled
 
 
 class State:
@@ -28,6 +31,7 @@ class State:
         self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], object]] = []
+        self._leave_callbacks: list[Callable[[], object]] = []
         self._commits = 0
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
@@ -37,6 +41,22 @@ class State:
             callbacks: Called in this order, for example to adapt the learning rate to the size.
         """
         self._reset_callbacks.extend(callbacks)
+
+    def register_leave_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
+        """Have functions called when all processes leave because the launcher got a signal.
+
+        All ranks call them after the same commit, while their world still stands, before they
+        exit: the place to write a checkpoint.
+
+        Args:
+            callbacks: Called in this order.
+        """
+        self._leave_callbacks.extend(callbacks)
+
+    def on_leave(self) -> None:
+        """Call the leave callbacks."""
+        for callback in self._leave_callbacks:
+            callback()
 
     def on_reset(self) -> None:
         """Adapt to a new world, and call the reset callbacks."""
@@ -53,7 +73,8 @@ class State:
 
         Args:
             timestamp: When, as ``time.time()`` counts.
-            update_res: 1 where hosts have gone, 2 where they have come, 3 for both.
+            update_res: 1 where hosts have gone, 2 where they have come, 3 for both; 4 where all
+                are to leave.
         """
         self._host_messages.put((timestamp, update_res))
 
@@ -72,6 +93,7 @@ class State:
 
         Raises:
             HostsUpdatedInterrupt: They have; all ranks raise it together.
+            SystemExit: All ranks leave together.
         """
         if not elastic.is_elastic():
             return
@@ -81,9 +103,12 @@ class State:
             if timestamp > last:
                 last, result = timestamp, result | update
         # What rank 0 knows counts, so that all are interrupted at the same step.
-        before, self._last_updated_timestamp, result = self._bcast_object(
-            (self._last_updated_timestamp, last, result)
+        before, self._last_updated_timestamp, result, code = self._bcast_object(
+            (self._last_updated_timestamp, last, result, elastic.leave_code())
         )
+        if result & elastic.LEAVE:
+            self.on_leave()
+            sys.exit(code)
         if self._last_updated_timestamp > before:
             raise HostsUpdatedInterrupt(result == elastic.REMOVED)
 
@@ -118,11 +143,11 @@ class ObjectState(State):
         super().__init__(bcast_object, get_rank)
         for name, value in kwargs.items():
             object.__setattr__(self, name, value)
-        self._saved_state = copy.deepcopy(kwargs)
+        self._saved_state = _copies(kwargs)
 
     def save(self) -> None:
         """See `State`."""
-        self._saved_state = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+        self._saved_state = _copies({name: getattr(self, name) for name in self._saved_state})
 
     def restore(self) -> None:
         """See `State`."""
@@ -133,7 +158,35 @@ class ObjectState(State):
         """See `State`."""
         if self._saved_state:
             mine = {name: getattr(self, name) for name in self._saved_state}
-            for name, value in self._bcast_object(mine).items():
+            try:
+                theirs = self._bcast_object(mine)
+            except (TypeError, AttributeError, pickle.PicklingError) as error:
+                _name_culprit(mine, "pickled", pickled, error)
+                raise
+            for name, value in theirs.items():
                 object.__setattr__(self, name, value)
         # At once, for a loss in between is to leave what was saved before.
         self.save()
+
+
+def _copies(values: dict[str, Any]) -> dict[str, Any]:
+    """Return copies, which share among each other what the originals share."""
+    try:
+        return copy.deepcopy(values)
+    except Exception as error:
+        _name_culprit(values, "copied", copy.deepcopy, error)
+        raise
+
+
+def _name_culprit(
+    values: dict[str, Any], how: str, work: Callable[[Any], object], error: Exception
+) -> None:
+    """Raise TypeError that names the value with which something cannot be done."""
+    for name, value in values.items():
+        try:
+            work(value)
+        except Exception as why:
+            raise TypeError(
+                f"the attribute {name!r} of the state, a {type(value).__name__}, cannot be {how}: "
+                f"{why}. A state holds what is saved and sent to new processes: keep this outside"
+            ) from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sirtaki.launch import sources, task
-from sirtaki.launch.elastic.settings import elastic_settings
+from sirtaki.launch.elastic.settings import Elastic, elastic_settings
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.settings import (
     MpiArguments,
@@ -84,14 +84,17 @@ def run(
     np: int | None = None,
     min_np: int | None = None,
     max_np: int | None = None,
+    host_discovery: Callable[[], Mapping[str, int]] | None = None,
 ) -> list[T]:
     """Call `func(*args, **kwargs)` on `num_proc` processes (default 1) that work together.
 
     Function, arguments and results travel by cloudpickle, so functions of a script or notebook
     work too. executable: the Python of the workers, default this one. The other arguments are
     those of the flags of `horovodrun`. In a job of Slurm, PBS or LSF the processes start on its
-    hosts. Returns the results in rank order; of an elastic job (min_num_proc or
-    host_discovery_script is given) those of the processes that were there at the end. Raises
+    hosts. host_discovery: called once a second, returns the hosts that an elastic job may use now
+    with their slots, such as {"node-a": 4}. Returns the results in rank order; of an elastic job
+    (min_num_proc, host_discovery_script or host_discovery is given) those of the processes that
+    were there at the end. Raises
     RuntimeError naming the rank when a worker fails, from the exception that its function raised,
     or naming the host that cannot be reached or is lost; ValueError for arguments that contradict
     each other.
@@ -104,14 +107,17 @@ def run(
         raise LaunchError("give hosts or hostfile, not both")
     if use_gloo and use_mpi:
         raise LaunchError("give use_gloo or use_mpi, not both")
+    where: _Where = (None, (hosts, hostfile))
+    if host_discovery is None and host_discovery_script is None:
+        find_hosts = _where_mpirun_starts if use_mpi else _where_we_start
+        where = find_hosts(num_proc, hosts, hostfile)
     numbers = {"num_proc": num_proc, "min_num_proc": min_num_proc, "max_num_proc": max_num_proc}
-    elastic = elastic_settings({**given, **numbers, "controller": "mpi" if use_mpi else None})
+    elastic = _elastic({**given, **numbers, "controller": "mpi" if use_mpi else None}, where)
     interfaces = [names for names in (network_interface, network_interfaces) if names]
-    find_hosts = _where_mpirun_starts if use_mpi else _where_we_start
-    where = find_hosts(num_proc, hosts, hostfile) if elastic is None else (None, (None, None))
     settings = _settings(
         num_proc,
-        *where,
+        where[0],
+        where[1] if elastic is None else (None, None),
         interface_names(interfaces),
         Ssh(ssh_port, ssh_identity_file, executable or sys.executable),
         start_timeout,
@@ -132,6 +138,12 @@ def _renamed(old: str, old_value: int | None, new: str, new_value: int | None) -
     if new_value is not None and new_value != old_value:
         raise LaunchError(f"{old}={old_value} and {new}={new_value} contradict each other")
     return old_value
+
+
+def _elastic(told: dict[str, object], where: _Where) -> Elastic | None:
+    """Return how an elastic job goes on, None for one of a fixed size."""
+    allocation, (told["hosts"], told["hostfile"]) = where
+    return elastic_settings(told, os.environ, allocation.hosts if allocation is not None else ())
 
 
 def _mpi(arguments: str | None, hosts: str | None, hostfile: str | None) -> MpiArguments | None:

@@ -29,8 +29,8 @@ def run(arguments: Sequence[str], prog: str) -> int:
     """Do what the arguments say; returns the exit code.
 
     0: all workers ended well, 1: one failed, 2: the arguments are wrong, 70: ranks waited for too
-    long for others, 126 and 127: the command cannot be executed or found, 128 + n: ended by
-    signal n.
+    long for others, 75: those of an elastic job have left on a warning and want to be run again,
+    126 and 127: the command cannot be executed or found, 128 + n: ended by signal n.
     """
     _prepare_streams()
     try:
@@ -120,6 +120,8 @@ def _say(message: str) -> None:
 
 
 def _exit_code(outcome: Outcome, settings: Settings) -> int:
+    if outcome.exit_code is not None:
+        return outcome.exit_code
     if outcome.signal_number is not None:
         return 128 + outcome.signal_number
     if outcome.failure is not None:

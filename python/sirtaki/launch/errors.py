@@ -6,6 +6,8 @@ FAILED = 1
 USAGE = 2
 # Ranks waited for too long for others.
 STALLED = 70
+# What an elastic job exits with when all have left on a warning and it is to be run again.
+REQUEUE = 75
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 

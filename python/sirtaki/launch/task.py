@@ -60,6 +60,8 @@ def main() -> int:
     try:
         result: dict[str, Any] = {"value": _call(store)}
     except BaseException as error:
+        if isinstance(error, SystemExit) and isinstance(error.code, int) and _has_left():
+            return error.code
         traceback.print_exc()
         result = _failure(error)
     if (process := os.environ.get("SIRTAKI_PROCESS")) is not None:
@@ -96,6 +98,12 @@ def _last_rank() -> int:
     if elastic is None or not elastic.is_elastic():
         return -1
     return int(elastic.current_place().topology.rank)
+
+
+def _has_left() -> bool:
+    """Whether this process exits because its elastic job wants it to."""
+    elastic = sys.modules.get("sirtaki.core.elastic")
+    return elastic is not None and bool(elastic.has_left())
 
 
 def _call(store: Store) -> Any:

@@ -21,6 +21,7 @@ TRAIN = (sys.executable, str(Path(__file__).with_name("train.py")))
 # No lost process is replaced while the test lasts.
 ALONE = ("--blacklist-cooldown-range", "60", "60")
 QUICK = ("--blacklist-cooldown-range", "1", "1")
+IMPATIENT = ("--unresponsive-seconds", "1")
 
 
 @pytest.fixture
@@ -62,10 +63,23 @@ def test_a_spare_takes_a_lost_place_at_once(job: Job) -> None:
 
 
 def test_a_process_that_is_stopped_for_too_long_is_ended(job: Job) -> None:
-    flags = ("--unresponsive-seconds", "1")
-    done = job.run("-np", "3", "--min-np", "2", *flags, *TRAIN, FAULTS="stop:1@20")
+    done = job.run("-np", "3", "--min-np", "2", *IMPATIENT, *TRAIN, FAULTS="stop:1@20")
     assert ends(done) == [(0, "3 2"), (2, "3 2")]
     assert "process 1 on localhost ended with SIGKILL" in done.stderr
+
+
+def test_a_process_whose_engine_is_silent_is_ended(job: Job) -> None:
+    """The guardian's own child is a shell, which is not stopped."""
+    shell = ("bash", "-c", '"$0" "$1"; exit $?')
+    done = job.run("-np", "3", "--min-np", "2", *IMPATIENT, *shell, *TRAIN, FAULTS="stop:1@20")
+    assert ends(done) == [(0, "3 2"), (2, "3 2")]
+    assert "process 1 was stopped, or its engine silent, for 1 s, and is killed" in done.stderr
+
+
+def test_a_process_in_a_long_call_or_held_by_a_debugger_is_healthy(job: Job) -> None:
+    faults = {"FAULTS": "compute:1@9 debug:1@19"}
+    done = job.run("-np", "2", "--min-np", "1", *IMPATIENT, *TRAIN, **faults)
+    assert ends(done) == [(0, "2"), (1, "2")]
 
 
 def test_what_a_lost_process_had_started_is_ended_with_it(job: Job, tmp_path: Path) -> None:
@@ -183,8 +197,14 @@ def test_a_discovery_script_that_fails_at_the_start_is_shown(job: Job) -> None:
 
 def test_nothing_is_left_of_a_job_whose_launcher_is_killed(job: Job) -> None:
     command = [*HOROVODRUN, "-np", "2", "--min-np", "1", *TRAIN]
-    environment = {**job.environment, "UNTIL": "9"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as launcher:
-        time.sleep(1.5)
-        os.kill(launcher.pid, signal.SIGKILL)
+    environment = {**job.environment, "UNTIL": "9", "FAULTS": "note:all@5 mark:all@7"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as launcher:  # type: ignore[call-overload]
+        text = ""
+        for line in launcher.stdout:
+            text += line
+            if text.count("step 7") == 2:
+                os.kill(launcher.pid, signal.SIGKILL)
     job.wait_until_gone()
+    ended = "sirtaki: the launcher is gone, so the processes here are ended; the last checkpoint is"
+    assert f"{ended} /there (step 5)\n" in text

@@ -1,11 +1,13 @@
 """Trains nothing but a sum, in an elastic job, and comes to harm where FAULTS says so.
 
-FAULTS: words such as kill:1@20, which means that process 1 kills itself at step 20. Training ends
+FAULTS: words such as kill:1@20, which means that process 1 kills itself at step 20; "mark" only
+says that the step has come. Training ends
 after STEPS steps in a world of UNTIL ranks.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -19,6 +21,7 @@ import sirtaki as hvd
 from sirtaki import elastic
 from sirtaki.core.operations.objects import broadcast_object
 
+PTRACE_ATTACH, PTRACE_DETACH, WALL = 16, 17, 0x40000000
 PROCESS = int(os.environ["SIRTAKI_PROCESS"])
 STEPS = int(os.environ.get("STEPS", "40"))
 ORPHAN = Path(os.environ.get("ORPHAN", "/nonexistent"))
@@ -31,6 +34,7 @@ def come_to_harm(step: int) -> None:
         who, _, when = where.partition("@")
         if who not in (str(PROCESS), "all") or int(when) != step:
             continue
+        print("step", step, flush=True)
         if kind == "orphan":
             ORPHAN.write_text(str(subprocess.Popen(["sleep", "600"]).pid))
         if kind in ("kill", "orphan"):
@@ -41,6 +45,40 @@ def come_to_harm(step: int) -> None:
             sys.exit(0)
         elif kind == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif kind == "note":
+            elastic.note_checkpoint("/there", step)
+        elif kind == "signal":
+            os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+        elif kind == "compute":
+            # It keeps the GIL, as a compiler may.
+            ctypes.PyDLL(None).sleep(3)
+        elif kind == "debug":
+            hold_as_a_debugger(3.0)
+
+
+def hold_as_a_debugger(seconds: float) -> None:
+    """Have a child hold all threads of this process, then let them go."""
+    if (child := os.fork()) != 0:
+        os.waitpid(child, 0)
+        return
+    ptrace = ctypes.CDLL(None).ptrace
+    threads = [int(entry.name) for entry in Path(f"/proc/{os.getppid()}/task").iterdir()]
+    for thread in threads:
+        ptrace(PTRACE_ATTACH, thread, None, None)
+        os.waitpid(thread, WALL)
+    time.sleep(seconds)
+    for thread in threads:
+        ptrace(PTRACE_DETACH, thread, None, None)
+    os._exit(0)
+
+
+def write_checkpoint(path: Path) -> None:
+    """What all ranks have agreed on; it takes all of them to know it."""
+    same = hvd.allreduce(state.total, op=hvd.Average, name="checkpoint")
+    if hvd.rank() == 0:
+        path.write_text(f"{state.step} {int(same[0])}")
+    elastic.note_checkpoint(str(path), state.step)
+    print("left at", state.step, flush=True)
 
 
 @elastic.run
@@ -64,6 +102,13 @@ hvd.init()
 print("first world", flush=True)
 first = (hvd.rank(), os.getpid())
 state = elastic.ObjectState(broadcast_object, hvd.rank, step=0, total=np.zeros(1000), sizes=[])
+if "CHECKPOINT" in os.environ:
+    checkpoint = Path(os.environ["CHECKPOINT"])
+    state.register_leave_callbacks([lambda: write_checkpoint(checkpoint)])
+    if checkpoint.exists():
+        state.step, total = (int(word) for word in checkpoint.read_text().split())
+        state.total += total
+        print("resumed at", state.step, flush=True)
 state.register_reset_callbacks([lambda: print("reset", hvd.rank(), hvd.size(), flush=True)])
 train(state)
 assert first[1] == os.getpid()

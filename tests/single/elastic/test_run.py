@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from sirtaki.core.errors import (
     MismatchError,
     PeerLostError,
 )
+from sirtaki.core.operations.objects import pickled
 from sirtaki.elastic.run import is_loss
 
 
@@ -214,3 +216,42 @@ def test_a_program_may_say_itself_when_it_saw_hosts_last() -> None:
     state._last_updated_timestamp = 9.0
     state._host_messages.put((8.0, 2))
     state.check_host_updates()
+
+
+class Unpicklable:
+    """It can be copied all the same."""
+
+    def __deepcopy__(self, _memo: object) -> Unpicklable:
+        return self
+
+    def __reduce__(self) -> str:
+        raise TypeError("no way")
+
+
+def test_what_cannot_be_saved_is_named() -> None:
+    words = "attribute 'lock' of the state, a lock, cannot be copied: cannot pickle"
+    with pytest.raises(TypeError, match=words):
+        Recording(step=0, lock=threading.Lock())
+    state = Recording(step=0, lock=None)
+    state.lock = threading.Lock()
+    with pytest.raises(TypeError, match=words):
+        state.commit()
+
+
+def test_what_cannot_be_sent_is_named() -> None:
+    state = elastic.ObjectState(lambda value: pickled(value), lambda: 0, step=0, x=Unpicklable())
+    with pytest.raises(TypeError, match="'x' of the state, a Unpicklable, cannot be pickled: no"):
+        state.sync()
+
+
+@pytest.mark.usefixtures("reports")
+def test_all_leave_with_the_code_that_the_driver_has_told_after_the_leave_callbacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "leave_code", lambda: 75)
+    state = Recording(step=0)
+    state.register_leave_callbacks([lambda: state.calls.append("checkpoint")])
+    state.on_hosts_updated(1.0, worker.LEAVE)
+    with pytest.raises(SystemExit) as caught:
+        state.commit()
+    assert (caught.value.code, state.calls) == (75, ["checkpoint"])

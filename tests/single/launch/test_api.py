@@ -221,6 +221,7 @@ def test_run_may_be_called_by_a_worker_of_run() -> None:
         ({"min_num_proc": 3, "num_proc": 2}, "-np 2 is not between"),
         ({"min_num_proc": 1, "use_mpi": True}, "--mpi starts a fixed number"),
         ({"host_discovery_script": "exit 3"}, "'exit 3' ended with code 3"),
+        ({"host_discovery": lambda: {"a b": 1}}, "returned {'a b': 1}: expected a mapping"),
     ],
 )
 def test_arguments_that_cannot_be_served_are_value_errors(
@@ -228,6 +229,10 @@ def test_arguments_that_cannot_be_served_are_value_errors(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         run(place, **arguments)
+
+
+def test_a_function_may_say_which_hosts_there_are() -> None:
+    assert run(place, num_proc=2, host_discovery=lambda: {"localhost": 2}) == run(place, num_proc=2)
 
 
 def test_the_old_names_of_arguments_still_work() -> None:

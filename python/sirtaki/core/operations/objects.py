@@ -67,7 +67,7 @@ def broadcast_object(
     seals = state.current_world().seals
     call = Call("broadcast_object", name, number_of(process_set))
     if state.rank() == root_rank:
-        data = _pickled(obj)
+        data = pickled(obj)
         header = bytearray(seals.header(call, root_rank, memoryview(data)))
         _broadcast(header, root_rank, f"{name}.sz", process_set)
         _broadcast(data, root_rank, f"{name}.t", process_set)
@@ -101,7 +101,7 @@ def allgather_object(
     seals = state.current_world().seals
     call = Call("allgather_object", name, number_of(process_set))
     members = process_set.ranks or []
-    mine = _pickled(obj)
+    mine = pickled(obj)
     header = bytearray(seals.header(call, state.rank(), memoryview(mine)))
     headers = _allgather(header, f"{name}.sz", process_set)
     length = seals.header_bytes
@@ -118,7 +118,8 @@ def allgather_object(
     return [pickle.loads(part) for part in parts]
 
 
-def _pickled(obj: Any) -> bytearray:
+def pickled(obj: Any) -> bytearray:
+    """Return an object as it is sent."""
     try:  # it pickles lambdas and what is defined in the main script, too
         import cloudpickle as pickler
     except ImportError:

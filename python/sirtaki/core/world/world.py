@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sirtaki import _core
 from sirtaki.backends import mpi
+from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
 from sirtaki.core.operations import kinds
 from sirtaki.core.world import answering
@@ -374,6 +375,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     options.direct_hosts = joined.direct_hosts
     options.single_copy = config.single_copy
     options.hosts = joined.hostnames
+    options.heartbeat = heartbeat.descriptor(config.heartbeat_file)
     machine_cores = os.cpu_count() or 1
     if not joined.core_each or joined.sharing_cores > machine_cores:
         # A polling rank would keep the rank it waits for off its core.

@@ -18,6 +18,10 @@ class Cooldowns:
         self._until[host] = max(self._until.get(host, 0.0), now + seconds)
         return seconds
 
+    def rest(self, host: str, now: float) -> None:
+        """Let a host that is about to go take no new process for the longest time; no failure."""
+        self._until[host] = now + self._most
+
     def cools(self, host: str, now: float) -> bool:
         """Whether a host takes no new process now."""
         return now < self._until.get(host, 0.0)

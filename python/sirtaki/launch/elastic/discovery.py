@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
 
-from sirtaki.launch.elastic.settings import Elastic, hosts_in_file
+from sirtaki.launch.elastic.settings import Elastic, FindHosts, hosts_in_file
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.slots import parse_hosts
 
@@ -14,49 +18,132 @@ _PAUSE_SECONDS = 1.0
 _SCRIPT_SECONDS = 60.0
 _MOST_TEXT = 300
 Find = Callable[[], Mapping[str, int]]
+Warn = Callable[[str], object]
 
 
-def finder(elastic: Elastic) -> Find:
-    """Return the function that says which hosts there are now, with their slots."""
+def _say_nothing(_text: str) -> None:
+    """Be nobody who wants to hear it."""
+
+
+class _Once:
+    """Passes each sentence on once."""
+
+    def __init__(self, warn: Warn) -> None:
+        self._warn = warn
+        self._said: set[str] = set()
+
+    def __call__(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._warn(text)
+
+
+def finder(elastic: Elastic, warn: Warn = _say_nothing) -> Find:
+    """Return the function that says which hosts there are now, with their slots.
+
+    warn: told, once each, what is odd about them.
+    """
+    if elastic.function is not None:
+        return _Function(elastic.function)
     if elastic.script:
-        return lambda: hosts_of_script(elastic.script, elastic.default_slots)
+        once = _Once(warn)
+        return lambda: hosts_of_script(elastic.script, elastic.default_slots, once)
     if elastic.hostfile:
         return lambda: hosts_in_file(elastic.hostfile)
     fixed = {host.name: host.slots for host in elastic.hosts}
     return lambda: fixed
 
 
-def hosts_of_script(script: str, default_slots: int) -> dict[str, int]:
+def hosts_of_script(script: str, default_slots: int, warn: Warn = _say_nothing) -> dict[str, int]:
     """Run a discovery script in a shell and read the lines "host" or "host:slots" that it prints.
 
-    A host that stands there twice has the slots of its last line. Raises LaunchError.
+    A host that stands there twice has the slots of its last line. warn: told where they differ.
+    Raises LaunchError.
     """
-    try:
-        done = subprocess.run(
-            script,
-            shell=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SCRIPT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    # In a session of its own, so that nothing of it is left when it is given up.
+    with subprocess.Popen(
+        script,
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as running:
+        try:
+            printed, said = running.communicate(timeout=_SCRIPT_SECONDS)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise LaunchError(
+                f"the host discovery script {script!r} did not end within {_SCRIPT_SECONDS:g} s"
+            ) from None
+    if running.returncode != 0:
+        said = said.strip()[-_MOST_TEXT:]
         raise LaunchError(
-            f"the host discovery script {script!r} did not end within {_SCRIPT_SECONDS:g} s"
-        ) from None
-    if done.returncode != 0:
-        said = done.stderr.strip()[-_MOST_TEXT:]
-        raise LaunchError(
-            f"the host discovery script {script!r} ended with code {done.returncode}"
+            f"the host discovery script {script!r} ended with code {running.returncode}"
             + (f": {said}" if said else "")
         )
-    return read_lines(done.stdout, script, default_slots)
+    return read_lines(printed, script, default_slots, warn)
 
 
-def read_lines(text: str, script: str, default_slots: int) -> dict[str, int]:
-    """Read what a discovery script has printed. Raises LaunchError naming the line."""
+class _Function:
+    """The hosts that a function of the user's returns, a mapping from names to slots."""
+
+    def __init__(self, function: FindHosts) -> None:
+        self._function = function
+        self._name = getattr(function, "__qualname__", repr(function))
+        self._answers: queue.SimpleQueue[Mapping[str, int] | Exception] = queue.SimpleQueue()
+        self._asked = False
+
+    def __call__(self) -> dict[str, int]:
+        """Call it, in a thread that cannot hold us up. Raises LaunchError."""
+        if not self._asked:
+            self._asked = True
+            threading.Thread(target=self._ask, name="sirtaki host discovery", daemon=True).start()
+        try:
+            answer = self._answers.get(timeout=_SCRIPT_SECONDS)
+        except queue.Empty:
+            raise LaunchError(
+                f"the host discovery function {self._name} did not return within "
+                f"{_SCRIPT_SECONDS:g} s"
+            ) from None
+        self._asked = False
+        if isinstance(answer, Exception):
+            raise LaunchError(
+                f"the host discovery function {self._name} raised {type(answer).__name__}: {answer}"
+            ) from answer
+        return self._checked(answer)
+
+    def _ask(self) -> None:
+        try:
+            self._answers.put(self._function())
+        except Exception as error:
+            self._answers.put(error)
+
+    def _checked(self, answer: object) -> dict[str, int]:
+        try:
+            assert isinstance(answer, Mapping)
+            hosts = {parse_hosts(str(name))[0].name: int(slots) for name, slots in answer.items()}
+            assert all(slots >= 0 for slots in hosts.values())
+        except (AssertionError, TypeError, ValueError):
+            raise LaunchError(
+                f"the host discovery function {self._name} returned {repr(answer)[:_MOST_TEXT]}: "
+                'expected a mapping such as {"node-a": 4}'
+            ) from None
+        return hosts
+
+
+def read_lines(
+    text: str, script: str, default_slots: int, warn: Warn = _say_nothing
+) -> dict[str, int]:
+    """Read what a discovery script has printed. Raises LaunchError naming the line.
+
+    warn: told of what is odd and no error.
+    """
     hosts: dict[str, int] = {}
     for line in map(str.strip, text.splitlines()):
         if not line:
@@ -69,7 +156,13 @@ def read_lines(text: str, script: str, default_slots: int) -> dict[str, int]:
                 "lines such as node-a or node-a:4"
             ) from None
         has_slots = line.endswith(f":{host.slots}")
-        hosts[host.name] = host.slots if has_slots else default_slots
+        slots = host.slots if has_slots else default_slots
+        if hosts.setdefault(host.name, slots) != slots:
+            warn(
+                f"the host discovery script {script!r} printed {host.name} with {hosts[host.name]} "
+                f"and with {slots} slots: the last line counts"
+            )
+        hosts[host.name] = slots
     return hosts
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+import sirtaki
 from sirtaki.launch.elastic.cooldown import Cooldowns
+from sirtaki.launch.elastic.departures import Departures, Farewell
 from sirtaki.launch.elastic.program_errors import ProgramErrors
 from sirtaki.launch.elastic.settings import Elastic
+from sirtaki.launch.elastic.starts import Hosts, Starts
 from sirtaki.launch.elastic.worlds import Member, World, Worlds
-from sirtaki.launch.errors import JobError, LaunchError
-from sirtaki.launch.processes.events import HostProcesses, Process
+from sirtaki.launch.errors import FAILED, JobError
+from sirtaki.launch.processes.events import HostProcesses
 from sirtaki.launch.processes.outcome import failure_of
 from sirtaki.launch.processes.policy import Crew, Policy, Verdict
 from sirtaki.rendezvous.stores.store import Store
@@ -25,21 +28,11 @@ _WAKE_BYTES = 1 << 16
 ABANDON = "elastic/abandon"
 
 
-class Hosts(Protocol):
-    """What starts processes on hosts."""
-
-    def reach(self, host: str, slots: int) -> HostProcesses:
-        """Return the processes of a host, none of them yet. Raises LaunchError."""
-
-    def process(self, process_id: int, rank: int, size: int, host: str, place: int) -> Process:
-        """Describe a process that is to start. rank, size: of the world that is planned."""
-
-
 class Driver(Policy):
     """Decides in an elastic job.
 
     elastic: what the user wants. hosts: starts processes. store: the job's. say: takes sentences
-    for the user. `started`: how many processes there have been, which is the next one's id.
+    for the user.
     """
 
     def __init__(
@@ -52,12 +45,16 @@ class Driver(Policy):
         self._worlds = Worlds(elastic.least, elastic.most)
         self._cooldowns = Cooldowns(elastic.cooldown)
         self._errors = ProgramErrors()
+        self._departures = Departures()
+        self._farewell: Farewell | None = None
+        self._checkpoint: messages.Checkpoint | None = None
         self._slots: dict[str, int] = {}
-        self._open: dict[str, HostProcesses] = {}
-        # Processes to be started when their host is ready.
-        self._planned: dict[str, list[Process]] = {}
-        self.started = 0
+        self._knows_hosts = False
+        # Hosts that have once gone from the list.
+        self._went: set[str] = set()
+        self._starts = Starts(elastic, hosts, self._worlds, self._cooldowns)
         self._has_ended_well = False
+        self._all_lost_in = -1
         self._is_over = False
         self._incomplete_since: float | None = time.monotonic()
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -65,6 +62,11 @@ class Driver(Policy):
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self._crew: Crew | None = None
+
+    @property
+    def started(self) -> int:
+        """How many processes there have been."""
+        return self._starts.started
 
     # ---- Called by other threads ----
 
@@ -76,10 +78,8 @@ class Driver(Policy):
             text = str(error)
             self._post(lambda: self._say(text))
             return
-        if isinstance(said, messages.Ready):
-            self._post(lambda: self._worlds.take(said))
-        elif said is not None:
-            self._post(lambda: self._errors.take(said))
+        if said is not None:
+            self._post(lambda: self._take(said))
 
     def on_hosts(self, hosts: dict[str, int]) -> None:
         """Take the hosts that there are now."""
@@ -109,8 +109,7 @@ class Driver(Policy):
     def ready(self, host: HostProcesses) -> None:
         """See `Policy`."""
         assert self._crew is not None
-        if planned := self._planned.pop(host.host, []):
-            self._crew.launch(host, planned)
+        self._starts.ready(host, self._crew)
 
     def refused(self, host: str, why: str) -> Verdict | None:
         """See `Policy`."""
@@ -122,29 +121,35 @@ class Driver(Policy):
 
     def gone(self, host: HostProcesses) -> Verdict | None:
         """See `Policy`."""
-        if self._open.get(host.host) is not host:
-            return self._decide()
-        del self._open[host.host]
-        if any(member.host == host.host for member in self._worlds.alive.values()):
+        if self._starts.gone(host) and any(
+            member.host == host.host for member in self._worlds.alive.values()
+        ):
             return self._lose_host(host.host, "the process that watches the workers was killed")
         return self._decide()
 
     def ended(self, rank: int, host: str, code: int) -> Verdict | None:
         """See `Policy`."""
         self._take_inbox()
+        leaves = rank in self._worlds.leaving or self._departures.has_asked(rank)
         member = self._worlds.remove(rank)
         if member is None:
             return self._decide()
         self._abandon(member)
+        if self._farewell is not None:
+            return self._take_farewell(member, code, self._farewell) or self._decide()
         if code == 0:
-            self._has_ended_well |= not member.ready
+            self._has_ended_well |= not member.ready and not leaves
+            return self._decide()
+        if leaves:
             return self._decide()
         return self._take_failure(member, code) or self._decide()
 
     def deadline(self) -> float | None:
         """See `Policy`."""
         now = time.monotonic()
-        times = [self._cooldowns.next_end(now)]
+        times = [self._cooldowns.next_end(now), self._departures.settles_at]
+        if self._farewell is not None:
+            times.append(self._farewell.until)
         if self._incomplete_since is not None:
             times.append(self._incomplete_since + self._elastic.timeout)
         return min((at for at in times if at is not None), default=None)
@@ -153,6 +158,33 @@ class Driver(Policy):
         """See `Policy`."""
         self._take_inbox()
         return self._decide()
+
+    def cancelled(self, host: str, number: int) -> bool:
+        """See `Policy`."""
+        for member in self._worlds.alive.values():
+            if member.host == host:
+                self._departures.ask(member.id, number, time.monotonic())
+        return True
+
+    def asked(self, number: int) -> bool:
+        """See `Policy`."""
+        self._take_inbox()
+        members = [member.id for member in self._worlds.current]
+        if self._farewell or not self._departures.can_all(members, number):
+            return False
+        self._leave_all(number)
+        return True
+
+    @property
+    def exit_code(self) -> int | None:
+        """See `Policy`."""
+        return self._farewell.code if self._farewell and self._farewell.left else None
+
+    @property
+    def last_checkpoint(self) -> str:
+        """What is known of the last checkpoint, "" for nothing."""
+        told = self._checkpoint
+        return "" if told is None else f"the last checkpoint is {told.path} (step {told.step})"
 
     @property
     def goes_on(self) -> bool:
@@ -167,13 +199,55 @@ class Driver(Policy):
         while not self._inbox.empty():
             self._inbox.get()()
 
+    def _take(self, said: messages.Said) -> None:
+        """Take what a process has said."""
+        if isinstance(said, messages.Ready):
+            self._take_ready(said)
+        elif isinstance(said, messages.Raised):
+            self._errors.take(said)
+        elif isinstance(said, messages.Training):
+            self._departures.take(said)
+        elif isinstance(said, messages.Leaving):
+            self._departures.ask(said.id, said.signal, time.monotonic())
+        else:
+            self._checkpoint = said
+
+    def _take_ready(self, ready: messages.Ready) -> None:
+        if ready.version == sirtaki.__version__:
+            self._worlds.take(ready)
+            return
+        text = (
+            f"process {ready.id} runs Sirtaki {ready.version}, this job {sirtaki.__version__}: "
+            "install the same version on all hosts"
+        )
+        self._say(text)
+        self._publish(messages.place_key(ready), messages.Place(-1, refusal=text))
+
     def _take_hosts(self, hosts: dict[str, int]) -> None:
         for host in hosts.keys() - self._slots.keys():
-            if self._slots:
-                self._say(f"host {host} has come with {hosts[host]} slot(s)")
+            seconds = 0.0
+            if host in self._went:
+                # One that comes and goes must not interrupt training each time.
+                seconds = self._cooldowns.failed(host, time.monotonic())
+            again = f", again, and takes new processes in {seconds:g} s" if seconds else ""
+            if self._knows_hosts:
+                self._say(f"host {host} has come with {hosts[host]} slot(s){again}")
+        self._knows_hosts = True
         for host in self._slots.keys() - hosts.keys():
+            self._went.add(host)
             self._say(f"host {host} has gone from the list of hosts")
         self._slots = dict(hosts)
+        for host, slots in hosts.items():
+            here = sorted((m.place, m.id) for m in self._stay_on(host))
+            if surplus := [process_id for _, process_id in here[slots:]]:
+                ids = ", ".join(map(str, surplus))
+                self._say(f"host {host} has {slots} slot(s) left: processes {ids} leave")
+                self._worlds.leaving |= set(surplus)
+
+    def _stay_on(self, host: str) -> list[Member]:
+        """The processes of a host that are not about to leave."""
+        alive = self._worlds.alive.values()
+        return [m for m in alive if m.host == host and m.id not in self._worlds.leaving]
 
     def _take_failure(self, member: Member, code: int) -> Verdict | None:
         """A process has ended badly."""
@@ -183,7 +257,7 @@ class Driver(Policy):
         hosts = {other.host for other in self._worlds.alive.values()} | {member.host}
         if why := self._errors.ended(member.id, member.host, hosts):
             return Verdict(symptom, JobError(f"{symptom}; {why}"))
-        if self._worlds.epoch < 0 and not self._worlds.alive and not self._planned:
+        if self._worlds.epoch < 0 and not self._worlds.alive and not self._starts.planned:
             return Verdict(symptom, JobError(f"{symptom}, and no process came to a world"))
         seconds = self._cooldowns.failed(member.host, time.monotonic())
         self._say(
@@ -194,8 +268,7 @@ class Driver(Policy):
 
     def _lose_host(self, host: str, how: str) -> Verdict | None:
         """No process of a host is left."""
-        self._open.pop(host, None)
-        self._planned.pop(host, None)
+        self._starts.forget(host)
         lost = [member for member in self._worlds.alive.values() if member.host == host]
         for member in lost:
             self._worlds.remove(member.id)
@@ -212,6 +285,9 @@ class Driver(Policy):
         assert self._crew is not None
         if self._is_over:
             return None
+        self._settle()
+        if self._farewell is not None:
+            return self._see_off(self._farewell)
         worlds = self._worlds
         left = worlds.alive if worlds.epoch < 0 else worlds.current
         if self._has_ended_well and not left:
@@ -219,11 +295,14 @@ class Driver(Policy):
             self._is_over = True
             self._crew.finish()
             return None
+        if verdict := self._judge_loss_of_all():
+            return verdict
         if not self._has_ended_well:
-            self._fill()
+            for host, why in self._starts.fill(self._slots, self._crew):
+                self._lose_host(host, why)
         if verdict := self._make_world():
             return verdict
-        if bits := worlds.update(self._slots):
+        if self._departures.settles_at is None and (bits := worlds.update(self._slots)):
             self._publish(messages.update_key(worlds.epoch), messages.update_now(bits))
         return self._check_patience()
 
@@ -232,6 +311,7 @@ class Driver(Policy):
         # At the start all that are wanted are waited for, as long as they may come.
         world = worlds.next_world(self._slots)
         if world is None:
+            self._dismiss(worlds.dismiss(self._slots))
             return self._judge_rest()
         limit = self._elastic.reset_limit
         if limit is not None and world.epoch > limit:
@@ -264,13 +344,94 @@ class Driver(Policy):
         for member, place in zip(world.members, told, strict=True):
             assert member.ready is not None
             self._publish(messages.place_key(member.ready), place)
-        for member in world.leaving:
-            assert member.ready is not None
-            self._publish(messages.place_key(member.ready), messages.Place(-1))
+        self._dismiss(world.leaving)
         self._worlds.placed(world)
         self._incomplete_since = None
         if world.epoch > 0:
             self._say(f"world {world.epoch}: {len(ids)} process(es), {world.fresh} of them new")
+
+    def _dismiss(self, members: Sequence[Member]) -> None:
+        for member in members:
+            assert member.ready is not None
+            self._publish(messages.place_key(member.ready), messages.Place(-1))
+
+    def _judge_loss_of_all(self) -> Verdict | None:
+        """Decide what becomes of a job none of whose processes has the state any more."""
+        worlds = self._worlds
+        if worlds.epoch < 0 or worlds.current or self._has_ended_well:
+            return None
+        if self._all_lost_in == worlds.epoch:
+            return None
+        self._all_lost_in = worlds.epoch
+        text = f"no process of world {worlds.epoch} is left, so the state is lost"
+        if not self.last_checkpoint:
+            text += (
+                ": start the job again from what it has written (elastic.note_checkpoint lets new "
+                "processes begin with the last checkpoint)"
+            )
+            return Verdict(text, JobError(text))
+        self._say(f"{text}; new processes begin anew: {self.last_checkpoint}")
+        return None
+
+    # ---- Leaving ----
+
+    def _settle(self) -> None:
+        """Let those leave who have asked to, or all where all have."""
+        now = time.monotonic()
+        if not self._departures.settled(now) or self._farewell is not None:
+            return
+        worlds = self._worlds
+        number = self._departures.of_all(member.id for member in worlds.current)
+        if number is not None:
+            self._leave_all(number)
+            return
+        for member in worlds.alive.values():
+            if self._departures.has_asked(member.id) and member.id not in worlds.leaving:
+                self._cooldowns.rest(member.host, now)
+                worlds.leaving.add(member.id)
+                self._say(
+                    f"process {member.id} on {member.host} has got a signal and leaves; its host "
+                    "takes no new process for a while"
+                )
+
+    def _leave_all(self, number: int) -> None:
+        self._farewell = Farewell(number, time.monotonic() + self._elastic.leave_seconds)
+        # None of them is dismissed without having written its checkpoint.
+        self._worlds.leaving.clear()
+
+    def _see_off(self, farewell: Farewell) -> Verdict | None:
+        """Have all processes leave together, after the same commit."""
+        assert self._crew is not None
+        worlds = self._worlds
+        if not worlds.current:
+            self._is_over = True
+            self._crew.finish()
+        elif time.monotonic() >= farewell.until:
+            ids = ", ".join(str(member.id) for member in worlds.current)
+            text = (
+                f"processes {ids} have not left within {self._elastic.leave_seconds:g} s "
+                "(--leave-seconds): a commit() must come as often"
+            )
+            asked_to_end = farewell.signal == signal.SIGTERM
+            return Verdict(text, JobError(text, farewell.code if asked_to_end else FAILED))
+        elif world := worlds.next_world(self._slots):
+            self._place(world)
+        elif worlds.may_tell:
+            worlds.tell()
+            update = messages.update_now(messages.LEAVE, farewell.code)
+            self._publish(messages.update_key(worlds.epoch), update)
+        return None
+
+    def _take_farewell(self, member: Member, code: int, farewell: Farewell) -> Verdict | None:
+        """A process has ended while all are to leave."""
+        if code == farewell.code:
+            farewell.left += 1
+        elif code != 0:
+            failure = failure_of(member.id, code)
+            how = failure.signal_name or f"code {code}"
+            text = f"process {member.id} on {member.host} ended with {how} instead of leaving"
+            return Verdict(text, JobError(text))
+        return None
 
     def _check_patience(self) -> Verdict | None:
         """End the job when too few processes have been there for too long."""
@@ -296,48 +457,3 @@ class Driver(Policy):
 
     def _publish(self, key: str, message: messages.Place | messages.Update) -> None:
         self._store.set(key, messages.pack(message))
-
-    # ---- Starting processes ----
-
-    def _fill(self) -> None:
-        """Start processes wherever some are missing and a host takes them."""
-        now = time.monotonic()
-        wanted = self._elastic.most + self._elastic.spares - len(self._worlds.alive)
-        for host, slots in self._slots.items():
-            if wanted <= 0:
-                return
-            if self._cooldowns.cools(host, now) or not self._takes(host):
-                continue
-            taken = {m.place for m in self._worlds.alive.values() if m.host == host}
-            free = [place for place in range(slots) if place not in taken][:wanted]
-            if free:
-                wanted -= len(free)
-                self._start(host, slots, free)
-
-    def _takes(self, host: str) -> bool:
-        """Whether a host can be given processes: not one whose last process has just ended."""
-        if host not in self._open or host in self._planned:
-            return True
-        return any(member.host == host for member in self._worlds.alive.values())
-
-    def _start(self, host: str, slots: int, places: Sequence[int]) -> None:
-        assert self._crew is not None
-        processes = [self._process(host, place) for place in places]
-        for process in processes:
-            self._worlds.add(process.id, host, process.place)
-        if host in self._planned:
-            self._planned[host] += processes
-        elif host in self._open:
-            self._crew.launch(self._open[host], processes)
-        else:
-            self._planned[host] = processes
-            try:
-                self._open[host] = self._hosts.reach(host, slots)
-                self._crew.add(self._open[host])
-            except LaunchError as error:
-                self._lose_host(host, str(error))
-
-    def _process(self, host: str, place: int) -> Process:
-        number, self.started = self.started, self.started + 1
-        size = self._elastic.first
-        return self._hosts.process(number, min(number, size - 1), size, host, place)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TextIO
@@ -15,49 +17,111 @@ from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.hosts.addresses import all_addresses, own_addresses
 from sirtaki.launch.hosts.environment import rank_environment
-from sirtaki.launch.hosts.slots import Slot, is_local
+from sirtaki.launch.hosts.slots import Host, Slot, allocate, is_local
 from sirtaki.launch.hosts.torch_variables import torch_environment
+from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.output import Outputs
-from sirtaki.launch.plan import SECRET_BYTES, host_job, host_processes, make_server, plan_host
+from sirtaki.launch.plan import (
+    SECRET_BYTES,
+    HostPlan,
+    host_job,
+    host_processes,
+    make_server,
+    plan_host,
+)
 from sirtaki.launch.processes.events import HostProcesses, Process
 from sirtaki.launch.processes.local import require_command, require_system
 from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
+from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
 from sirtaki.launch.questions.job_watch import watch_of
+from sirtaki.launch.starters.allocation import Allocation
 from sirtaki.rendezvous.stores.store import open_store
 
 _STORE_SECONDS = 60.0
 
 
 class ElasticHosts:
-    """Starts the processes of an elastic job; see `driver.Hosts`.
+    """Starts the processes of an elastic job; see `starts.Hosts`.
 
-    store: where they meet. stopped_seconds: how long one of them may be stopped.
+    store: where they meet. silent_seconds: how long one of them may be silent. addresses: where
+    agents that a scheduler starts reach us.
     """
 
     def __init__(
-        self, settings: Settings, secret: bytes, store: str, stopped_seconds: float
+        self,
+        settings: Settings,
+        secret: bytes,
+        store: str,
+        silent_seconds: float,
+        addresses: Sequence[str],
     ) -> None:
         self._settings = settings
-        self._stopped_seconds = stopped_seconds
+        self._silent_seconds = silent_seconds
         self._secret = secret
         self._store = store
+        self._addresses = addresses
+        # What is to be closed behind the agent of a host.
+        self._ways: dict[str, contextlib.ExitStack] = {}
 
     def reach(self, host: str, slots: int) -> HostProcesses:
         """See `Hosts`."""
+        allocation = self._settings.allocation
+        if allocation is not None and any(host == each.name for each in allocation.hosts):
+            return self._reach_by_scheduler(allocation, host, slots)
         plan = plan_host(self._settings, host, [])
         job = host_job(self._settings, self._secret, plan, slots, os.environ)
-        job = replace(job, stopped_seconds=self._stopped_seconds)
+        job = replace(job, silent_seconds=self._silent_seconds)
         return host_processes(self._settings, plan, [], job)
+
+    def _reach_by_scheduler(self, allocation: Allocation, host: str, slots: int) -> HostProcesses:
+        """Have the scheduler's program start an agent on one host of the allocation."""
+        from sirtaki.launch.starters import scheduler
+
+        self._close(host)
+        alone = replace(allocation, hosts=[Host(host, slots)])
+        settings = replace(self._settings, slots=allocate(alone.hosts, slots), allocation=alone)
+        with contextlib.ExitStack() as way:
+            (channel,) = way.enter_context(
+                scheduler.called_agents(alone, settings, os.environ, self._secret, self._addresses)
+            )
+            variables = scheduler.environment_of_ranks(allocation, settings, os.environ)
+            cpus, gpus = scheduler.cpus_and_gpus(allocation, host, os.environ)
+            job = host_job(
+                settings, self._secret, HostPlan(host, [], allocation.starter), slots, os.environ
+            )
+            job = replace(
+                job,
+                environment=variables,
+                cpus=cpus,
+                gpus=gpus,
+                silent_seconds=self._silent_seconds,
+            )
+            self._ways[host] = way.pop_all()
+        return RemoteProcesses(host, [], channel, job)
+
+    def _close(self, host: str) -> None:
+        if (way := self._ways.pop(host, None)) is not None:
+            way.close()
+
+    def close(self) -> None:
+        """Close what leads to agents that a scheduler has started."""
+        for host in list(self._ways):
+            self._close(host)
 
     def process(self, process_id: int, rank: int, size: int, host: str, place: int) -> Process:
         """See `Hosts`: what the variables say of the world is only planned."""
         size = max(size, rank + 1, place + 1)
         slot = Slot(rank, size, host, place, min(size, place + 1), 0, 1)
         own = {"HOROVOD_ELASTIC": "1", "SIRTAKI_PROCESS": str(process_id)}
+        if (allocation := self._settings.allocation) is not None:
+            from sirtaki.launch.starters import scheduler
+
+            hosts = {each.name: [slot] * each.slots for each in allocation.hosts}
+            own |= scheduler.variables_of_rank(allocation, slot, hosts)
         variables = {**rank_environment(slot, self._store), **own}
         return Process(process_id, place, variables, torch_environment(slot, 0, host))
 
@@ -71,15 +135,16 @@ class ElasticJob:
     def __init__(self, settings: Settings, elastic: Elastic) -> None:
         self._settings = settings
         self._elastic = elastic
-        self._find = finder(elastic)
+        self._find = finder(elastic, self._warn)
+        self._say: Callable[[str], object] = Destination(sys.stderr).say
         self._hosts = dict(self._find())
         require_system()
         if any(is_local(host) for host in self._hosts):
             path = {**os.environ, **settings.forwarded}.get("PATH")
             require_command(settings.command, path)
         self.secret = secrets.token_bytes(SECRET_BYTES)
-        addresses = _addresses(elastic, settings, list(self._hosts))
-        self.server = make_server(settings, addresses, self.secret)
+        self._addresses = _addresses(elastic, settings, list(self._hosts))
+        self.server = make_server(settings, self._addresses, self.secret)
         self.started = 0
 
     def __enter__(self) -> ElasticJob:
@@ -108,8 +173,9 @@ class ElasticJob:
         outputs.prepare()
         store = open_store(self.server.address, _STORE_SECONDS, self.secret)
         address = self.server.address
-        hosts = ElasticHosts(settings, self.secret, address, elastic.unresponsive)
+        hosts = ElasticHosts(settings, self.secret, address, elastic.unresponsive, self._addresses)
         driver = Driver(elastic, hosts, store, outputs.say)
+        self._say = driver.on_trouble
         self.server.on_set = partial(self._take, driver)
         driver.on_hosts(self._hosts)
         discovery = Discovery(self._find, self._hosts, driver.on_hosts, driver.on_trouble)
@@ -125,15 +191,23 @@ class ElasticJob:
             policy=driver,
             watch=watch_of(settings, address, outputs.say),
         )
+        outcome: Outcome | None = None
         try:
             with room_for(2 * STREAMS_OF_A_RANK * most + 3 * len(self._hosts)):
-                return supervisor.run()
+                outcome = supervisor.run()
+                return outcome
         finally:
+            if outcome != Outcome() and driver.last_checkpoint:
+                outputs.say(f"{driver.last_checkpoint}.")
             discovery.end()
             self.server.on_set = None
             self.started = driver.started
+            hosts.close()
             driver.end()
             store.close()
+
+    def _warn(self, text: str) -> None:
+        self._say(f"warning: {text}")
 
     def _take(self, driver: Driver, key: str, value: bytes) -> None:
         """Take what somebody has left in the store, in its thread."""
@@ -145,7 +219,7 @@ class ElasticJob:
 
 def _addresses(elastic: Elastic, settings: Settings, hosts: Sequence[str]) -> list[str]:
     """Where processes meet: on this machine alone, or wherever hosts may come from."""
-    if elastic.may_change:
+    if elastic.may_change or settings.allocation is not None:
         return all_addresses(settings.interfaces)
     remote = [host for host in hosts if not is_local(host)]
     return own_addresses(remote, settings.interfaces) if remote else []

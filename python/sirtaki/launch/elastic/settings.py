@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.slots import Host, parse_hosts, read_hostfile
 
 DEFAULT_TIMEOUT = 600.0
 DEFAULT_UNRESPONSIVE = 5.0
+# Slurm kills 30 s after SIGTERM.
+DEFAULT_LEAVE = 25.0
 # What a host that failed waits for, in seconds: at first, and at most.
 DEFAULT_COOLDOWN = (1.0, 60.0)
+FindHosts = Callable[[], Mapping[str, int]]
 FLAGS = {
+    "host_discovery": "host_discovery",
     "host_discovery_script": "--host-discovery-script",
     "min_num_proc": "--min-np",
     "max_num_proc": "--max-np",
     "slots": "--slots-per-host",
     "spares": "--spares",
     "unresponsive": "--unresponsive-seconds",
+    "leave_seconds": "--leave-seconds",
     "elastic_timeout": "--elastic-timeout",
     "reset_limit": "--reset-limit",
     "cooldown_range": "--blacklist-cooldown-range",
 }
 # Those that make a job elastic; the others say how.
-_ENTERING = ("host_discovery_script", "min_num_proc")
+_ENTERING = ("host_discovery", "host_discovery_script", "min_num_proc")
+# Kubeflow's MPI Operator keeps it beside the list of hosts that it mounts.
+_PODS = "discover_hosts.sh"
 
 
 @dataclass(frozen=True)
@@ -36,8 +45,10 @@ class Elastic:
     worlds there may be after the first, None for any number. cooldown: seconds that a host which
     failed takes no new process, at first and at most; they double with each failure. script: prints
     the hosts, "" for those of `hosts` or, where it is given, of `hostfile`, which may change.
+    function: returns them instead, None where there is none.
     default_slots: of a host that the script prints without a number. unresponsive: seconds for
-    which a process may be stopped.
+    which a process may be stopped or its engine silent. leave_seconds: for which all processes may
+    go on when a signal to the launcher asks them to leave.
     """
 
     least: int
@@ -48,19 +59,26 @@ class Elastic:
     reset_limit: int | None = None
     cooldown: tuple[float, float] = DEFAULT_COOLDOWN
     script: str = ""
+    function: FindHosts | None = None
     hostfile: str = ""
     hosts: tuple[Host, ...] = ()
     default_slots: int = 1
     unresponsive: float = DEFAULT_UNRESPONSIVE
+    leave_seconds: float = DEFAULT_LEAVE
 
     @property
     def may_change(self) -> bool:
         """Whether other hosts may come while the job runs."""
-        return bool(self.script or self.hostfile)
+        return bool(self.script or self.hostfile or self.function)
 
 
-def elastic_settings(values: Mapping[str, object]) -> Elastic | None:
-    """Return what the parsed flags say; None for a job of a fixed size. Raises LaunchError."""
+def elastic_settings(
+    values: Mapping[str, object], environ: Mapping[str, str], allocated: Sequence[Host] = ()
+) -> Elastic | None:
+    """Return what the parsed flags say; None for a job of a fixed size. Raises LaunchError.
+
+    environ: of the launcher. allocated: the hosts that a scheduler gave to the job, if any.
+    """
     given = {name: values.get(name) for name in FLAGS}
     if all(given[name] is None for name in _ENTERING):
         if asked := [FLAGS[name] for name, value in given.items() if value is not None]:
@@ -78,22 +96,57 @@ def elastic_settings(values: Mapping[str, object]) -> Elastic | None:
     if not least <= first <= most:
         raise LaunchError(f"-np {first} is not between --min-np {least} and --max-np {most}")
     spares = _number(values, "spares", 0)
-    slots = _number(values, "slots", 1)
     script, hostfile = str(given["host_discovery_script"] or ""), str(values.get("hostfile") or "")
+    changes = bool(given["host_discovery"] or script or hostfile)
+    fixed = not changes and bool(values.get("hosts") or allocated)
+    if not changes and not fixed:
+        script = _pods(environ)
     return Elastic(
         least=least,
         most=most,
         first=first,
         spares=spares,
-        timeout=float(given["elastic_timeout"] or DEFAULT_TIMEOUT),  # type: ignore[arg-type]
+        timeout=_timeout(given["elastic_timeout"], environ),
         reset_limit=given["reset_limit"],  # type: ignore[arg-type]
         cooldown=_cooldown(given["cooldown_range"]),
         script=script,
+        function=given["host_discovery"],  # type: ignore[arg-type]
         hostfile="" if script else hostfile,
-        hosts=() if script or hostfile else _hosts(values.get("hosts"), most + spares),
-        default_slots=slots,
+        hosts=tuple(allocated) or _hosts(values.get("hosts"), most + spares)
+        if not (changes or script)
+        else (),
+        default_slots=_number(values, "slots", _slots_of_pods(environ)),
         unresponsive=float(given["unresponsive"] or DEFAULT_UNRESPONSIVE),  # type: ignore[arg-type]
+        leave_seconds=float(given["leave_seconds"] or DEFAULT_LEAVE),  # type: ignore[arg-type]
     )
+
+
+def _timeout(given: object, environ: Mapping[str, str]) -> float:
+    name = "HOROVOD_ELASTIC_TIMEOUT"
+    if given is not None:
+        return float(given)  # type: ignore[arg-type]
+    try:
+        seconds = float(environ.get(name, "").strip() or DEFAULT_TIMEOUT)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise LaunchError(f"{name}={environ[name]!r} is not a number of seconds")
+    return seconds
+
+
+def _pods(environ: Mapping[str, str]) -> str:
+    """Return the script that prints an MPIJob's pods, "" outside of its launcher's pod."""
+    hostfile = environ.get("OMPI_MCA_orte_default_hostfile", "")
+    script = Path(hostfile).with_name(_PODS) if hostfile else None
+    if environ.get("K_MPI_JOB_ROLE") != "launcher" or script is None or not script.is_file():
+        return ""
+    # What is mounted need not be executable.
+    return f"sh {shlex.quote(str(script))}"
+
+
+def _slots_of_pods(environ: Mapping[str, str]) -> int:
+    slots = environ.get("OMPI_MCA_orte_set_default_slots", "")
+    return int(slots) if environ.get("K_MPI_JOB_ROLE") and slots.isdecimal() and int(slots) else 1
 
 
 def _number(values: Mapping[str, object], name: str, default: int | None) -> int:

@@ -37,6 +37,9 @@ class Worlds:
         self.most = most
         self.epoch = -1
         self.alive: dict[int, Member] = {}
+        # Who is to have no place any more; and who of them has been told.
+        self.leaving: set[int] = set()
+        self._dismissed: set[int] = set()
         self._order: list[int] = []
         self._updated = -1
 
@@ -51,6 +54,7 @@ class Worlds:
 
     def remove(self, process_id: int) -> Member | None:
         """A process has ended; returns what it was."""
+        self.leaving.discard(process_id)
         return self.alive.pop(process_id, None)
 
     @property
@@ -83,17 +87,45 @@ class Worlds:
         if self.is_running or (self.epoch < 0 and self.starting):
             return None
         waiting = [*self.current, *self.newcomers]
-        usable = [member for member in waiting if member.host in hosts]
+        usable = [member for member in waiting if self._stays(member, hosts)]
         if len(usable) < max(1, least):
             return None
         members = usable[: self.most]
-        chosen = {member.id for member in members}
         self.epoch += 1
         fresh = sum(member.epoch < 0 for member in members)
-        leaving = [m for m in waiting if m.id not in chosen and m.host not in hosts]
-        world = World(self.epoch, members, fresh, leaving)
+        world = World(self.epoch, members, fresh, self.dismiss(hosts))
         self._order = [member.id for member in members]
         return world
+
+    def _stays(self, member: Member, hosts: Container[str]) -> bool:
+        return member.host in hosts and member.id not in self.leaving
+
+    def dismiss(self, hosts: Container[str]) -> list[Member]:
+        """Return those who wait for a place and get none any more, each once.
+
+        hosts: those that the job may use.
+        """
+        gone = [
+            member
+            for member in self.alive.values()
+            if member.ready and not self._stays(member, hosts) and member.id not in self._dismissed
+            # The others may be about to ask for the same world.
+            if member.epoch < 0 or not self.is_running
+        ]
+        told = {member.id for member in gone}
+        self._dismissed |= told
+        self.leaving |= told
+        self._order = [number for number in self._order if number not in told]
+        return gone
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether the members of the running world can still be told something."""
+        return self._updated != self.epoch and self.is_running
+
+    def tell(self) -> None:
+        """They are told something that `update` does not say."""
+        self._updated = self.epoch
 
     def placed(self, world: World) -> None:
         """The members of a new world have been told."""
@@ -105,12 +137,12 @@ class Worlds:
 
         Newcomers are worth an interruption when they are ready and no other is about to be.
         """
-        if self._updated == self.epoch or not self.is_running:
+        if not self.may_tell:
             return 0
         current = self.current
-        lost = any(member.host not in hosts for member in current)
+        lost = any(not self._stays(member, hosts) for member in current)
         room = len(current) < self.most
-        usable = [member for member in self.newcomers if member.host in hosts]
+        usable = [member for member in self.newcomers if self._stays(member, hosts)]
         came = bool(usable) and room and not self.starting
         bits = (REMOVED if lost else 0) | (ADDED if came else 0)
         if bits:

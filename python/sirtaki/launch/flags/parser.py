@@ -274,6 +274,10 @@ def _add_elastic(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="slots of a host that the discovery script prints without a number (default: 1)",
     )
+    _add_elastic_limits(group)
+
+
+def _add_elastic_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--elastic-timeout",
         type=positive,
@@ -285,7 +289,15 @@ def _add_elastic(parser: argparse.ArgumentParser) -> None:
         dest="unresponsive",
         type=positive,
         metavar="SECONDS",
-        help="end and replace a process that is stopped for so long (default: 5)",
+        help="end and replace a process that is stopped, or its engine silent, for so long "
+        "(default: 5)",
+    )
+    group.add_argument(
+        "--leave-seconds",
+        type=positive,
+        metavar="SECONDS",
+        help="when SIGTERM or SIGUSR1 asks the job to leave, processes may take so long to finish "
+        "their step, commit and write a checkpoint (default: 25)",
     )
     group.add_argument(
         "--reset-limit",

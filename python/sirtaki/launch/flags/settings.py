@@ -95,12 +95,11 @@ def make_settings(
     values = vars(args)
     if allocation is not None and args.controller == "jsrun":
         values = {**values, "controller": None}
-    elastic = elastic_settings(values)
-    if elastic is not None and allocation is not None:
+    elastic = elastic_settings(values, environ, () if allocation is None else allocation.hosts)
+    if elastic is not None and allocation is not None and allocation.starter == "jsrun":
         raise LaunchError(
-            f"this is a job of {allocation.scheduler}, whose {allocation.starter} starts a fixed "
-            "number of processes: name the hosts of an elastic job (-H, --hostfile or "
-            "--host-discovery-script), which are reached by ssh"
+            "this is a job of lsf, whose jsrun starts a fixed number of processes: give an elastic "
+            "job a --host-discovery-script that prints the job's hosts, which are reached by ssh"
         )
     mpi = mpi_arguments(values)
     command = list(args.command)

@@ -78,6 +78,8 @@ class Agent:
         self._frames = FrameReader()
         self._selector = selectors.DefaultSelector()
         self._processes: LocalProcesses | None = None
+        # Whether processes may leave one by one, which the launcher has them do.
+        self._is_elastic = False
         self._limits = contextlib.ExitStack()
         self._asker: Asker | None = None
         self._outgoing = bytearray(greeting(sirtaki.__version__))
@@ -184,6 +186,7 @@ class Agent:
             processes = LocalProcesses(host, [], whole, self._together)
             self._limits.enter_context(room_for(STREAMS_OF_A_RANK * job.places))
             self._processes = processes
+            self._is_elastic = job.silent_seconds > 0
         except LaunchError as error:
             self._tell("refused", text=str(error), code=error.exit_code)
             self._finish()
@@ -225,7 +228,7 @@ class Agent:
                 self._abandon(f"{signal_name(number)} received before the job had begun")
                 return
             self._tell("cancelled", code=number)
-            if not self._together:
+            if not self._together and not self._is_elastic:
                 _signal(self._processes, _ENDING[signal.Signals(number)], b"")
 
     def _take_events(self) -> None:
@@ -298,7 +301,7 @@ class Agent:
         if self._processes is None or not self._processes.channels():
             self._finish()
         else:
-            self._processes.terminate()
+            self._processes.orphan()
 
     def _finish(self) -> None:
         self._tell("done")

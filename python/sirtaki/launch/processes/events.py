@@ -30,7 +30,7 @@ class HostJob:
     secret: the job's. grace: seconds from one signal that asks to end to the next. bind_to: as
     --bind-to says, None where it says nothing. cpus: how many CPUs of the host a scheduler has
     given to the job, None where nobody has said. gpus: of each place, None for all to all.
-    stopped_seconds: how long a process may be stopped until it is killed, 0 for ever; then the
+    silent_seconds: how long a process may be silent until it is killed, 0 for ever; then the
     processes are on their own, and what one that failed leaves running is killed.
     """
 
@@ -43,7 +43,7 @@ class HostJob:
     bind_to: str | None = None
     cpus: int | None = None
     gpus: int | None = None
-    stopped_seconds: float = 0.0
+    silent_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,17 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 _KILL_INTERVAL = 0.01
+_BEAT_BYTES = 8
+_CHECKPOINT_AT, _CHECKPOINT_BYTES = 16, 4096
+# With the time in which a lost launcher is noticed, all is over within 6 s.
+_ORPHAN_SECONDS = 0.5
 # How often workers are looked at that may not be stopped for long.
 _LOOK_SECONDS = 0.5
 _TOGETHER_SECONDS = 0.1
 # Processes that sit in the kernel do not even die of SIGKILL; do not wait for them for ever.
 _KILL_PATIENCE = 10.0
 # Scripts redirect descriptors of one digit, and shells keep theirs from 10 on.
-_LOWEST_SECRET_DESCRIPTOR = 64
+_LOWEST_DESCRIPTOR = 64
 
 
 def _prctl(option: int, value: int) -> None:
@@ -102,6 +106,60 @@ def pass_on(number: int, root: int) -> None:
             os.kill(pid, number)
 
 
+class _Worker:
+    """A running worker. heartbeat: see `sirtaki.core.heartbeat`; None where nobody minds."""
+
+    def __init__(self, rank: int, heartbeat: int | None) -> None:
+        self.rank = rank
+        self.heartbeat = heartbeat
+        self._beat = bytes(_BEAT_BYTES)
+        self.silent = 0.0
+
+    def look(self, pid: int, passed: float) -> None:
+        """Count for how long it has been stopped or its engine silent."""
+        beat = bytes(_BEAT_BYTES)
+        if self.heartbeat is not None:
+            beat = os.pread(self.heartbeat, _BEAT_BYTES, 0)
+        beats = beat != self._beat or not any(beat)
+        self._beat = beat
+        self.silent = 0.0 if beats and _state_of(pid) != b"T" else self.silent + passed
+
+    def mark_ending(self) -> None:
+        """Let it know that the signal it gets is to end it."""
+        if self.heartbeat is not None:
+            os.pwrite(self.heartbeat, b"\1", _BEAT_BYTES)
+
+    def checkpoint(self) -> str:
+        """Return what it has noted of its last checkpoint, "" for nothing."""
+        if self.heartbeat is None:
+            return ""
+        return os.pread(self.heartbeat, _CHECKPOINT_BYTES, _CHECKPOINT_AT).decode(errors="replace")
+
+    def forget(self) -> None:
+        """It has ended."""
+        if self.heartbeat is not None:
+            os.close(self.heartbeat)
+
+
+def _tell_everybody(text: str) -> None:
+    """Say something to who still reads our errors, and to the system's log."""
+    import syslog
+
+    syslog.openlog("sirtaki", syslog.LOG_PID)
+    syslog.syslog(syslog.LOG_ERR, text)
+    errors = select.poll()
+    errors.register(2, select.POLLOUT)
+    # Where nobody reads them any more they must not hold us up.
+    if errors.poll(0):
+        with contextlib.suppress(OSError):
+            os.write(2, f"sirtaki: {text}\n".encode())
+
+
+def _is_traced(root: int) -> bool:
+    """Whether a debugger holds a process, or one below it."""
+    return any(_state_of(pid) == b"t" for pid in (root, *descendants(root)))
+
+
 def _awaits(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal, or has blocked it in order to fetch it."""
     try:
@@ -123,10 +181,10 @@ class Guardian:
         self._open_files: int = job["open_files"]
         # Whether who signals us has signalled the workers too, as a scheduler does.
         self._together: bool = job["together"]
-        self._ranks: dict[int, int] = {}  # of the running workers, by process id
-        # 0 where nobody minds that workers are stopped, and the failure of one ends all.
-        self._stopped_seconds: float = job["stopped_seconds"]
-        self._stopped_since: dict[int, float] = {}
+        self._workers: dict[int, _Worker] = {}  # that run, by process id
+        # 0 where nobody minds that workers are silent, and the failure of one ends all.
+        self._silent_seconds: float = job["silent_seconds"]
+        self._looked_at = time.monotonic()
         self._has_started = False
         self._has_children = False
         self._terminate_at: float | None = None
@@ -141,7 +199,7 @@ class Guardian:
         for number in (signal.SIGCHLD, *_FOR_WORKERS):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self._terminate(sent=self._together))
+        signal.signal(signal.SIGTERM, lambda *_: self._take_sigterm())
         if self._together:
             signal.signal(signal.SIGINT, lambda *_: self._interrupt(sent=True))
 
@@ -155,8 +213,9 @@ class Guardian:
         for process in processes:
             rank: int = process["rank"]
             variables = {**os.environ, **process["environment"]}
-            pid, streams, outcome = self._spawn(variables, process["cpus"])
-            self._ranks[pid] = rank
+            heartbeat = self._make_heartbeat(variables)
+            pid, streams, outcome = self._spawn(variables, process["cpus"], heartbeat)
+            self._workers[pid] = _Worker(rank, heartbeat)
             outcomes.append((rank, outcome))
             self._tell({"event": "started", "rank": rank, "pid": pid}, streams)
             for descriptor in streams:
@@ -176,13 +235,13 @@ class Guardian:
             self._reap()
             if not self._has_children and (self._has_started or self._kill_at is not None):
                 return
-            if self._has_started and not self._ranks:
+            if self._has_started and not self._workers:
                 # The job is over; what its processes left running goes with it.
                 self._terminate()
             if not self._hurry():
                 return
-            if self._stopped_seconds:
-                self._kill_stopped()
+            if self._silent_seconds:
+                self._kill_silent()
             for descriptor, _ in poll.poll(self._patience()):
                 if descriptor == self._wake_reader:
                     with contextlib.suppress(BlockingIOError):
@@ -190,7 +249,19 @@ class Guardian:
                 elif not self._obey():
                     poll.unregister(self._control)
 
-    def _spawn(self, environment: dict[str, str], cpus: list[int]) -> tuple[int, list[int], int]:
+    def _make_heartbeat(self, variables: dict[str, str]) -> int | None:
+        """Make the file of a worker's heartbeat, where anybody minds and it can be made."""
+        if not self._silent_seconds or not hasattr(os, "memfd_create"):
+            return None
+        file = os.memfd_create("sirtaki-heartbeat", os.MFD_CLOEXEC)
+        os.ftruncate(file, _BEAT_BYTES + 1)
+        descriptor = _high(file)
+        variables["SIRTAKI_HEARTBEAT_FILE"] = f"/proc/{os.getpid()}/fd/{descriptor}"
+        return descriptor
+
+    def _spawn(
+        self, environment: dict[str, str], cpus: list[int], heartbeat: int | None
+    ) -> tuple[int, list[int], int]:
         """Fork and execute; returns the process id, read ends of its output, and of its error."""
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
@@ -198,6 +269,8 @@ class Guardian:
         guardian = os.getpid()
         pid = os.fork()
         if pid == 0:
+            if heartbeat is not None:
+                os.set_inheritable(heartbeat, True)
             writers = (out_writer, err_writer, outcome_writer)
             _become(self._command, environment, cpus, guardian, writers, self._open_files)
         for descriptor in (out_writer, err_writer, outcome_writer):
@@ -226,6 +299,8 @@ class Guardian:
                 time.sleep(_TOGETHER_SECONDS)
             if name == b"interrupt":
                 self._interrupt()
+            elif name in (b"", b"orphaned") and self._silent_seconds:
+                self._end_orphans()
             elif self._terminate_at is None:
                 # What was interrupted has its grace first.
                 self._terminate()
@@ -234,8 +309,16 @@ class Guardian:
         return bool(word)
 
     def _signal(self, number: int, rank: int) -> None:
-        for pid in [pid for pid, its in self._ranks.items() if its == rank]:
+        for pid in [pid for pid, worker in self._workers.items() if worker.rank == rank]:
             pass_on(number, pid)
+
+    def _take_sigterm(self) -> None:
+        """End all; but where processes may leave one by one they are asked to, if they were not."""
+        if not self._silent_seconds:
+            self._terminate(sent=self._together)
+        elif not self._together:
+            for pid in self._workers:
+                pass_on(signal.SIGTERM, pid)
 
     def _reap(self) -> None:
         ended = []
@@ -247,37 +330,64 @@ class Guardian:
                 break
             if pid == 0:
                 break
-            if pid in self._ranks:
+            if pid in self._workers:
                 code = os.waitstatus_to_exitcode(status)
-                ended.append((self._ranks.pop(pid), code))
-                if self._stopped_seconds and code != 0:
+                worker = self._workers.pop(pid)
+                worker.forget()
+                ended.append((worker.rank, code))
+                if self._silent_seconds and code != 0:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.killpg(pid, signal.SIGKILL)
         # Of those found dead together, one killed by a signal is the likelier cause of the others.
         for rank, code in sorted(ended, key=lambda end: end[1] >= 0):
             self._tell({"event": "exited", "rank": rank, "code": code})
 
-    def _kill_stopped(self) -> None:
-        """Kill workers that have been stopped for too long; a debugger may hold them."""
+    def _kill_silent(self) -> None:
+        """Kill workers that have been silent for too long, unless a debugger holds them."""
         now = time.monotonic()
-        stopped = {pid for pid in self._ranks if _state_of(pid) == b"T"}
-        since = {pid: self._stopped_since.get(pid, now) for pid in stopped}
-        self._stopped_since = since
-        for pid, at in since.items():
-            if now - at >= self._stopped_seconds:
+        # We may have been stopped with all of them, so what we have not seen does not count.
+        passed, self._looked_at = min(now - self._looked_at, 2 * _LOOK_SECONDS), now
+        for pid, worker in self._workers.items():
+            worker.look(pid, passed)
+            if worker.silent < self._silent_seconds:
+                continue
+            worker.silent = 0.0
+            if not _is_traced(pid):
+                text = (
+                    f"process {worker.rank} was stopped, or its engine silent, for "
+                    f"{self._silent_seconds:g} s, and is killed"
+                )
+                self._tell({"event": "said", "rank": worker.rank, "text": text})
                 os.kill(pid, signal.SIGKILL)
 
     def _interrupt(self, sent: bool = False) -> None:
         """Begin with SIGINT; sent: they have it."""
         if self._terminate_at is None and self._kill_at is None:
             self._terminate_at = time.monotonic() + self._grace
+            self._mark_ending()
             _signal_all(*[] if sent else [signal.SIGINT], signal.SIGCONT)
 
     def _terminate(self, sent: bool = False) -> None:
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace
+            self._mark_ending()
             # A stopped process takes SIGTERM only once it continues.
             _signal_all(*[] if sent else [signal.SIGTERM], signal.SIGCONT)
+
+    def _end_orphans(self) -> None:
+        """The launcher is gone without a word: say so, and end the processes soon."""
+        if self._terminate_at is not None or self._kill_at is not None:
+            return
+        checkpoints = {text for worker in self._workers.values() if (text := worker.checkpoint())}
+        where = f"; the last checkpoint is {', '.join(checkpoints)}" if checkpoints else ""
+        if self._workers:
+            _tell_everybody(f"the launcher is gone, so the processes here are ended{where}")
+        self._terminate()
+        self._kill_at = time.monotonic() + min(self._grace, _ORPHAN_SECONDS)
+
+    def _mark_ending(self) -> None:
+        for worker in self._workers.values():
+            worker.mark_ending()
 
     def _hurry(self) -> bool:
         """End more firmly what has outlived its grace; False when even SIGKILL does not help."""
@@ -298,7 +408,7 @@ class Guardian:
         if self._killing_since is not None:
             return _KILL_INTERVAL * 1000
         next_at = self._terminate_at if self._kill_at is None else self._kill_at
-        if self._stopped_seconds and next_at is None:
+        if self._silent_seconds and next_at is None:
             return _LOOK_SECONDS * 1000
         return None if next_at is None else max(0.0, next_at - time.monotonic()) * 1000 + 1
 
@@ -309,10 +419,17 @@ def _keep_secret(file: int) -> str:
     They inherit the descriptor, because /proc does not lead from one user or PID namespace to
     another.
     """
-    lowest = min(_LOWEST_SECRET_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
-    descriptor = fcntl.fcntl(file, fcntl.F_DUPFD, lowest)
-    os.close(file)
+    descriptor = _high(file)
+    os.set_inheritable(descriptor, True)
     return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def _high(file: int) -> int:
+    """Move a file to a descriptor that scripts do not use; it is not inherited."""
+    lowest = min(_LOWEST_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    descriptor = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, lowest)
+    os.close(file)
+    return descriptor
 
 
 def _signal_all(*signals: signal.Signals) -> None:

@@ -23,6 +23,7 @@ from sirtaki.launch.cores.binding import (
     shares_here,
 )
 from sirtaki.launch.cores.shared_heap import described, with_heap
+from sirtaki.launch.cores.shares import Share
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.hosts.torch_variables import complete, free_port
 from sirtaki.launch.processes import open_files
@@ -146,7 +147,7 @@ class LocalProcesses:
             {
                 "rank": process.id,
                 "environment": self._complete_environment(process),
-                "cpus": self._shares[process.place].cpus,
+                "cpus": self._share(process).cpus,
             }
             for process in processes
         ]
@@ -159,7 +160,7 @@ class LocalProcesses:
             "grace": self._job.grace,
             "open_files": self._open_files,
             "together": self._together,
-            "stopped_seconds": self._job.stopped_seconds,
+            "silent_seconds": self._job.silent_seconds,
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Through files in memory: an environment on a command line would be visible to everybody.
@@ -184,8 +185,12 @@ class LocalProcesses:
             **process.environment,
             **gpu_share(process.place, self._job.gpus, self._base),
         }
-        defaults = {**process.defaults, **default_threads(self._shares[process.place])}
+        defaults = {**process.defaults, **default_threads(self._share(process))}
         return {**complete(self._base, own, defaults), **with_heap({**self._base, **own})}
+
+    def _share(self, process: Process) -> Share:
+        """What a process has of the host; some share one where the host got more slots later."""
+        return self._shares[process.place % len(self._shares)]
 
     def channels(self) -> list[int]:
         """The guardian's socket once it is started."""
@@ -226,13 +231,15 @@ class LocalProcesses:
             first = not self._groups
             self._groups.add(message["pid"])
             process = self._processes[rank]
-            share = describe_share(self._shares[process.place], self._base)
+            share = describe_share(self._share(process), self._base)
             share += described({**self._base, **process.environment})
             started = Event(kind, rank, pid=message["pid"], streams=streams, text=share)
             return [started, *(self._neighbours() if first else [])]
         if kind == "failed":
             why = f"cannot execute the command: {os.strerror(message['errno'])}"
             return [Event(kind, rank, code=message["errno"], text=why)]
+        if kind == "said":
+            return [Event(kind, rank, text=message["text"])]
         del self._processes[rank]
         code = message["code"]
         killed = newly_killed(self._killed) if code == -signal.SIGKILL else None
@@ -267,6 +274,10 @@ class LocalProcesses:
     def terminate(self) -> None:
         """Ask all processes to end: SIGTERM, SIGKILL after the grace."""
         self._say(b"terminate")
+
+    def orphan(self) -> None:
+        """Let all processes end because the launcher, on another host, is gone."""
+        self._say(b"orphaned" if self._job.silent_seconds else b"terminate")
 
     def kill(self) -> None:
         """Kill all processes at once."""

@@ -24,12 +24,15 @@ class Failure:
 class Outcome:
     """How a job ended: well, with a first failure, or by a signal to the launcher.
 
-    first_error: what led to the failure, where a rank has said it. stalled: ranks had waited for
-    too long for others. out_of_memory: the control group of each rank that was killed for that.
+    first_error: what led to the failure, where a rank has said it. exit_code: of the launcher,
+    where the processes have left before their work was done, as they were asked to. stalled: ranks
+    had waited for too long for others. out_of_memory: the control group of each rank that was
+    killed for that.
     """
 
     failure: Failure | None = None
     signal_number: int | None = None
+    exit_code: int | None = None
     first_error: FirstError | None = field(default=None, compare=False, repr=False)
     stalled: bool = field(default=False, compare=False, repr=False)
     out_of_memory: dict[int, str] = field(default_factory=dict, compare=False, repr=False)

@@ -60,6 +60,19 @@ class Policy:
         """A host with these ranks is lost."""
         return None
 
+    def cancelled(self, host: str, number: int) -> bool:
+        """Who has started a host's agent ends all there by a signal. True: the job goes on."""
+        return False
+
+    def asked(self, number: int) -> bool:
+        """The launcher has got a signal. True: the policy sees to the processes' end."""
+        return False
+
+    @property
+    def exit_code(self) -> int | None:
+        """With what the launcher is to exit where the processes have left by themselves."""
+        return None
+
     def gone(self, host: HostProcesses) -> Verdict | None:
         """Nothing is left of the job on a host that was added."""
         return None

@@ -79,7 +79,8 @@ class Supervisor:
         self._failed: list[int] = []
         self._asked: list[int] = []
         self._errors = outputs.errors or Errors()
-        self._running: set[int] = set()
+        # On which host each process runs.
+        self._running: dict[int, HostProcesses] = {}
         self._open: dict[HostProcesses, list[int]] = {}
         self._selector = selectors.DefaultSelector()
         self._streams = Streams(outputs, self._selector, self._progress, self._fail_to_write)
@@ -120,6 +121,7 @@ class Supervisor:
             self._streams.drain()
             self._outcome.first_error = self._errors.first(self._failed, self._asked)
             self._outcome.stalled = self._errors.stalled(self._failed)
+            self._outcome.exit_code = self._policy.exit_code
         except KeyboardInterrupt:
             # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
             self._end(signal.SIGINT)
@@ -302,7 +304,7 @@ class Supervisor:
                 self._absent.remove(host)
                 self._start_when_complete()
             elif event.kind == "started":
-                self._running.add(event.rank)
+                self._running[event.rank] = host
                 self._starting.discard(event.rank)
                 if self._verbose:
                     self._report(f"rank {event.rank} on {host.host}: {event.text}")
@@ -312,7 +314,7 @@ class Supervisor:
             elif event.kind == "output":
                 self._streams.write(event.rank, event.stream, event.data)
             elif event.kind == "exited":
-                self._running.discard(event.rank)
+                self._running.pop(event.rank, None)
                 self._ended.append(event.rank)
                 if event.text:
                     self._outcome.out_of_memory[event.rank] = event.text
@@ -346,7 +348,7 @@ class Supervisor:
             soon = time.monotonic() + _LAST_CALL_SECONDS if self._absent else 0.0
             self._start_by = min(self._start_by, soon)
         elif event.kind == "cancelled":
-            if not self._ending:
+            if not self._ending and not self._policy.cancelled(host.host, event.code):
                 # The others are being told too, and are to have that once.
                 self._break_off_after(
                     _CANCEL_SECONDS,
@@ -355,7 +357,8 @@ class Supervisor:
                 )
         elif not self._ending or host not in self._added:
             ranks = [process.id for process in host.planned]
-            self._running -= set(ranks)
+            for rank in [rank for rank, where in self._running.items() if where is host]:
+                del self._running[rank]
             self._carry_out(self._policy.lost(host.host, ranks, event.text))
 
     def _fail_to_write(self, error: BrokenPipeError | LaunchError) -> None:
@@ -426,6 +429,12 @@ class Supervisor:
         name = signal_name(number)
         if number == signal.SIGTSTP:
             self._pause()
+        elif not self._ending and self._policy.asked(number):
+            self._report(
+                f"{name} received: the processes finish their step, commit and leave (SIGTERM "
+                "ends them)."
+            )
+            self._ask_policy()
         elif number in PASSED_ON and self._pass_on(number):
             self._report(f"{name} received: passed on to the workers.")
         elif number in (signal.SIGUSR1, signal.SIGUSR2):
@@ -466,10 +475,8 @@ class Supervisor:
 
     def _pass_on(self, number: int) -> bool:
         """Send a signal to the ranks; False when none runs yet."""
-        for host in self._hosts:
-            for process in host.planned:
-                if process.id in self._running:
-                    host.signal(process.id, number)
+        for rank, host in self._running.items():
+            host.signal(rank, number)
         return bool(self._running)
 
     def _end(self, number: int) -> None:

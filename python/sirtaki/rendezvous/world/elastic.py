@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from sirtaki.rendezvous.stores.store import Store
+from sirtaki.rendezvous.trust.auth import own_identity
 from sirtaki.rendezvous.world.membership import Membership, Topology
 from sirtaki.rendezvous.world.placement import Placement
 
 # Bits of `Update.result`.
 REMOVED = 1
 ADDED = 2
+# All are to leave; with it comes the exit code.
+LEAVE = 4
 _DAY_SECONDS = 86400.0
-_READY, _RAISED = "elastic/ready/", "elastic/raised/"
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,13 @@ class Ready:
     """A process wants to be in a world.
 
     id: the driver's number of it. number: how many times it has said so before. epoch: of the world
-    that it was in last, -1 for none.
+    that it was in last, -1 for none. version: of Sirtaki.
     """
 
     id: int
     number: int
     epoch: int
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Place:
 
     epoch: of the new world; -1: there is no place for this process, and it is to end. members: the
     ids of all members in the order of their ranks. fresh: how many of them come from no world
-    before. topology: the place of this process. host_id: tells its host apart.
+    before. topology: the place of this process. host_id: tells its host apart. refusal: why there
+    is no place for it in any world, "" where it may end well.
     """
 
     epoch: int
@@ -50,6 +54,7 @@ class Place:
     fresh: int = 0
     topology: Topology = field(default_factory=Topology)
     host_id: str = ""
+    refusal: str = ""
 
     @property
     def leaves(self) -> bool:
@@ -59,10 +64,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Update:
-    """Hosts have come or gone. timestamp: `time.time()`. result: the bits REMOVED and ADDED."""
+    """Hosts have come or gone, or all are to leave.
+
+    timestamp: `time.time()`. result: the bits REMOVED, ADDED and LEAVE. code: with which those
+    that leave exit.
+    """
 
     timestamp: float
     result: int
+    code: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,42 @@ class Raised:
     id: int
     text: str
     step: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """A process trains, and may leave between two steps.
+
+    signals: the numbers of those on which it does.
+    """
+
+    id: int
+    signals: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A process has got a signal and wants to leave."""
+
+    id: int
+    signal: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A process has written a checkpoint. step: which the program gives it."""
+
+    id: int
+    path: str
+    step: int
+
+
+Said = Ready | Raised | Training | Leaving | Checkpoint
+_SAID = {kind.__name__.lower(): kind for kind in (Ready, Raised, Training, Leaving, Checkpoint)}
+
+
+def _key_of(message: Said) -> str:
+    return f"elastic/{type(message).__name__.lower()}/{message.id}"
 
 
 def place_key(ready: Ready) -> str:
@@ -92,7 +138,7 @@ def keys_of_world(epoch: int) -> str:
     return f"world/{epoch}/"
 
 
-def pack(message: Place | Update | Ready | Raised) -> bytes:
+def pack(message: Place | Update | Said) -> bytes:
     """Turn a message into the value of a key."""
     return json.dumps(asdict(message)).encode()
 
@@ -108,13 +154,15 @@ def parse_place(value: bytes) -> Place:
         raise ValueError(f"the driver's answer makes no sense: {error!r}") from error
 
 
-def parse_said(key: str, value: bytes) -> Ready | Raised | None:
+def parse_said(key: str, value: bytes) -> Said | None:
     """Read what a process has left for the driver; None for any other key. Raises ValueError."""
-    kind = Ready if key.startswith(_READY) else Raised if key.startswith(_RAISED) else None
+    folder, _, rest = key.partition("/")
+    kind = _SAID.get(rest.partition("/")[0]) if folder == "elastic" else None
     if kind is None:
         return None
     try:
-        return kind(**json.loads(value))
+        said: Said = kind(**json.loads(value))
+        return said
     except TypeError as error:
         raise ValueError(f"a process said under {key} what makes no sense: {error}") from error
 
@@ -136,9 +184,9 @@ class Applicant:
 
         Raises ConnectionError when the driver is gone.
         """
-        ready = Ready(self._id, self._number, self.place.epoch)
+        ready = Ready(self._id, self._number, self.place.epoch, own_identity().version)
         self._number += 1
-        self._store.set(f"{_READY}{self._id}", pack(ready))
+        self._say(ready)
         self.place = parse_place(self._await(place_key(ready)))
         return self.place
 
@@ -158,7 +206,22 @@ class Applicant:
 
     def report(self, text: str, step: int) -> None:
         """Say why the training function of this process ends it. Raises OSError."""
-        self._store.set(f"{_RAISED}{self._id}", pack(Raised(self._id, text, step)))
+        self._say(Raised(self._id, text, step))
+
+    def trains(self, signals: Sequence[int]) -> None:
+        """Say that the training function is called, and which signals make it leave."""
+        self._say(Training(self._id, tuple(signals)))
+
+    def leaves(self, signal: int) -> None:
+        """Say that this process has got a signal and wants to leave. Raises OSError."""
+        self._say(Leaving(self._id, signal))
+
+    def wrote(self, path: str, step: int) -> None:
+        """Say where a checkpoint is. Raises OSError."""
+        self._say(Checkpoint(self._id, path, step))
+
+    def _say(self, message: Said) -> None:
+        self._store.set(_key_of(message), pack(message))
 
 
 def placement_of(place: Place, store: str, secret: bytes | None) -> Placement:
@@ -190,6 +253,6 @@ def places(members: Sequence[int], hosts: Sequence[str], epoch: int, fresh: int)
     ]
 
 
-def update_now(result: int) -> Update:
+def update_now(result: int, code: int = 0) -> Update:
     """Make an update of this moment."""
-    return Update(time.time(), result)
+    return Update(time.time(), result, code)

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sirtaki.launch.elastic.cooldown import Cooldowns
+from sirtaki.launch.elastic.departures import Departures
 from sirtaki.launch.elastic.program_errors import ProgramErrors
 from sirtaki.launch.elastic.worlds import Worlds
-from sirtaki.rendezvous.world.elastic import ADDED, REMOVED, Raised, Ready
+from sirtaki.rendezvous.world.elastic import ADDED, REMOVED, Raised, Ready, Training
 
 HOSTS = {"a": 2, "b": 2}
 
@@ -168,3 +169,51 @@ def test_an_error_is_the_program_s_if_it_comes_again(
         said = errors.ended(number, host, {"a", "b"})
     assert said.endswith(why)
     assert bool(said) == bool(why)
+
+
+def test_who_leaves_has_no_place_and_the_others_are_told_to_stop() -> None:
+    worlds = running()
+    worlds.leaving.add(1)
+    assert worlds.update(HOSTS) == REMOVED
+    ask(worlds, 0, 1, 2)
+    world = worlds.next_world(HOSTS)
+    assert world is not None
+    assert ([m.id for m in world.members], [m.id for m in world.leaving]) == ([0, 2], [1])
+
+
+def test_who_leaves_need_not_wait_for_others_and_is_told_once() -> None:
+    worlds = running(least=3)
+    worlds.leaving.add(1)
+    ask(worlds, 1)
+    assert worlds.dismiss(HOSTS) == [], "another one may be about to ask for the same world"
+    ask(worlds, 0, 2)
+    assert worlds.next_world(HOSTS) is None
+    assert [member.id for member in worlds.dismiss(HOSTS)] == [1]
+    assert worlds.dismiss(HOSTS) == []
+
+
+def test_a_host_that_is_about_to_go_rests_without_a_failure() -> None:
+    cooldowns = Cooldowns((1.0, 5.0))
+    cooldowns.rest("a", 100.0)
+    assert (cooldowns.cools("a", 104.9), cooldowns.cools("a", 105.0)) == (True, False)
+    assert cooldowns.failed("a", 200.0) == 1.0
+
+
+def test_signals_to_all_within_a_moment_are_one() -> None:
+    departures = Departures()
+    departures.take(Training(0, (15, 10)))
+    departures.take(Training(1, (15,)))
+    assert departures.can_all([0, 1], 15)
+    assert not departures.can_all([0, 1], 10), "1 does something else on it"
+    assert not departures.can_all([0, 2], 15)
+    departures.ask(0, 10, 100.0)
+    assert departures.of_all([0, 1]) is None
+    assert not departures.settled(100.1)
+    departures.ask(1, 15, 100.1)
+    assert departures.settled(100.4)
+    assert not departures.settled(100.5), "once"
+    assert (departures.of_all([0, 1]), departures.of_all([0]), departures.of_all([])) == (
+        15,
+        10,
+        None,
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,63 @@ def test_a_script_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(discovery, "_SCRIPT_SECONDS", 0.1)
     with pytest.raises(LaunchError, match=r"did not end within 0.1 s"):
         hosts_of_script("sleep 60", 1)
+
+
+def test_nothing_is_left_of_a_script_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(discovery, "_SCRIPT_SECONDS", 1.0)
+    pid = tmp_path / "pid"
+    with pytest.raises(LaunchError):
+        hosts_of_script(f"sleep 60 & echo $! > {pid}; wait", 1)
+    child = Path(f"/proc/{pid.read_text().strip()}/stat")
+    deadline = time.monotonic() + 30
+    while child.exists() and child.read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline
+
+
+def test_a_host_with_two_numbers_of_slots_is_told_of_once() -> None:
+    said: list[str] = []
+    find = finder(Elastic(1, 1, 1, script="printf 'a:1\\na:2\\n'"), said.append)
+    assert (find(), find()) == ({"a": 2}, {"a": 2})
+    assert len(said) == 1
+    assert "printed a with 1 and with 2 slots: the last line counts" in said[0]
+
+
+def raise_no_route() -> dict[str, int]:
+    raise OSError("no route")
+
+
+def sleep_for_long() -> dict[str, int]:
+    time.sleep(60)
+    return {}
+
+
+def test_hosts_of_a_function() -> None:
+    find = finder(Elastic(1, 1, 1, function=lambda: {"a": 2, "[fe80::1]": 1}))
+    assert find() == {"a": 2, "fe80::1": 1}
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (raise_no_route, r"function raise_no_route raised OSError: no route"),
+        (sleep_for_long, r"function sleep_for_long did not return within 0.1 s"),
+        (lambda: ["a:2"], r"returned \['a:2'\]: expected a mapping such as"),
+        (lambda: {"a": "many"}, r"expected a mapping such as"),
+        (lambda: {"a": -1}, r"expected a mapping such as"),
+        (lambda: {"a b": 1}, r"expected a mapping such as"),
+        (lambda: {None: 1, "": 2}, r"expected a mapping such as"),
+    ],
+)
+def test_what_is_wrong_with_a_function_is_said(
+    function: Callable[[], dict[str, int]], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "_SCRIPT_SECONDS", 0.1)
+    find = finder(Elastic(1, 1, 1, function=function))
+    for _ in range(2):
+        with pytest.raises(LaunchError, match=words):
+            find()
 
 
 def test_hosts_are_those_of_the_flags_or_of_the_file_as_it_is_now(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
 from sirtaki.launch.hosts.slots import Host
+from sirtaki.launch.starters.allocation import Allocation
 
 
 def settings(*arguments: str, np: str = "2", **environ: str) -> Settings:
@@ -197,6 +198,51 @@ def test_a_discovery_script_makes_a_job_elastic() -> None:
     elastic = settings("--host-discovery-script", "s", "--max-np", "9", "--slots-per-host", "3")
     assert elastic.elastic == Elastic(2, 9, 2, script="s", default_slots=3)
     assert elastic.slots == []
+
+
+def test_the_elastic_timeout_is_that_of_horovod_s_variable_unless_given() -> None:
+    flags, variable = ("--min-np", "1"), {"HOROVOD_ELASTIC_TIMEOUT": "30"}
+    elastic = [
+        settings(*flags, *more, **variable).elastic for more in ((), ("--elastic-timeout", "7"))
+    ]
+    assert [each.timeout for each in elastic if each] == [30.0, 7.0]
+    with pytest.raises(LaunchError, match="HOROVOD_ELASTIC_TIMEOUT='soon' is not a number of"):
+        settings(*flags, HOROVOD_ELASTIC_TIMEOUT="soon")
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "script"),
+    [
+        ({}, (), True),
+        ({"K_MPI_JOB_ROLE": "worker"}, (), False),
+        ({}, ("-H", "a:2"), False),
+        ({}, ("--host-discovery-script", "s"), False),
+    ],
+)
+def test_the_launcher_s_pod_of_an_mpijob_has_a_list_of_pods(
+    tmp_path: Path, environ: dict[str, str], flags: tuple[str, ...], script: bool
+) -> None:
+    (tmp_path / "discover_hosts.sh").touch()
+    pod = {
+        "K_MPI_JOB_ROLE": "launcher",
+        "OMPI_MCA_orte_default_hostfile": str(tmp_path / "hostfile"),
+        "OMPI_MCA_orte_set_default_slots": "4",
+        **environ,
+    }
+    elastic = settings("--min-np", "1", *flags, **pod).elastic
+    assert elastic is not None
+    assert (elastic.script == f"sh {tmp_path}/discover_hosts.sh") is script
+    assert elastic.default_slots == 4
+
+
+def test_an_elastic_job_uses_what_a_scheduler_gave_but_not_by_jsrun() -> None:
+    args = make_parser("horovodrun").parse_args(["-np", "2", "--min-np", "1", "python", "x.py"])
+    hosts = [Host("node1", 2), Host("node2", 1)]
+    elastic = make_settings(args, {}, Allocation("slurm", "7", hosts, "srun")).elastic
+    assert elastic is not None
+    assert elastic.hosts == tuple(hosts)
+    with pytest.raises(LaunchError, match="jsrun starts a fixed number of processes"):
+        make_settings(args, {}, Allocation("lsf", "7", hosts, "jsrun"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""Processes of an elastic job leave politely: some of them, or all."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.elastic.test_jobs import TRAIN, ends
+from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job
+
+pytestmark = pytest.mark.timeout(120)
+
+REQUEUE = 75
+LONG = {"UNTIL": "9", "FAULTS": "mark:all@5"}
+TERM = str(int(signal.SIGTERM))
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    job = Job()
+    yield job
+    job.wait_until_gone()
+
+
+def signalled(
+    job: Job, number: int, *flags: str, when: str = "step 5", **extra: str
+) -> tuple[int, str]:
+    """Signal the launcher once a line has these words; returns its exit code and the output."""
+    command = [*HOROVODRUN, "-np", "2", "--min-np", "1", *flags]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**job.environment, **LONG, **extra},
+    ) as launcher:
+        assert launcher.stdout is not None
+        lines = []
+        for line in launcher.stdout:
+            lines.append(line)
+            if when in line:
+                launcher.send_signal(number)
+                when = "never again"
+        return launcher.wait(LIMIT), "".join(lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_process_that_gets_a_signal_leaves_and_the_rest_goes_on(job: Job, number: int) -> None:
+    fault = {"FAULTS": "signal:1@9", "SIGNAL": str(int(number)), "STEPS": "90"}
+    done = job.run("-np", "3", "--min-np", "2", *TRAIN, **fault)
+    assert ends(done) == [(0, "3 2"), (2, "3 2")]
+    assert "process 1 on localhost has got a signal and leaves" in done.stderr
+    assert "PeerLostError" not in done.stderr
+    assert "the job goes on with" not in done.stderr, "it is no failure"
+
+
+def test_a_process_leaves_though_the_others_are_too_few(job: Job) -> None:
+    fault = {"FAULTS": "signal:1@9", "SIGNAL": TERM, "STEPS": "900"}
+    waiting = ("--elastic-timeout", "2")
+    done = job.run("-np", "2", "--min-np", "2", *waiting, *TRAIN, **fault)
+    assert done.returncode == 1
+    assert "the new world has no place for this process, which ends" in done.stderr
+    assert "within 2 s (--elastic-timeout) 1 process(es) of the 2" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, REQUEUE)])
+def test_all_leave_after_the_same_step_with_a_checkpoint_that_the_next_job_resumes(
+    job: Job, tmp_path: Path, number: int, code: int
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    ended, text = signalled(job, number, *TRAIN, CHECKPOINT=str(checkpoint))
+    assert ended == code, text
+    steps = re.findall(r"left at (\d+)", text)
+    assert len(steps) == 2
+    assert len(set(steps)) == 1, "after the same commit"
+    assert f"the last checkpoint is {checkpoint} (step {steps[0]})" in text
+    more = {"CHECKPOINT": str(checkpoint), "STEPS": str(int(steps[0]) + 5)}
+    done = job.run("-np", "3", "--min-np", "1", *TRAIN, **more)
+    assert ends(done) == [(0, "3"), (1, "3"), (2, "3")]
+    assert done.stdout.count(f"resumed at {steps[0]}") == 3
+
+
+def test_a_signal_to_each_process_makes_all_leave_as_one_to_the_launcher_does(
+    job: Job, tmp_path: Path
+) -> None:
+    fault = {"FAULTS": "signal:all@9", "SIGNAL": str(int(signal.SIGUSR1)), "STEPS": "900"}
+    done = job.run("-np", "2", "--min-np", "1", *TRAIN, **fault, CHECKPOINT=str(tmp_path / "c"))
+    assert done.returncode == REQUEUE, done.stderr
+    assert done.stdout.count("left at") == 2
+
+
+def test_a_program_that_does_not_train_is_ended_at_once(job: Job) -> None:
+    sleep = (sys.executable, "-c", "import time; print('started', flush=True); time.sleep(600)")
+    ended, text = signalled(job, signal.SIGTERM, *GRACE, *sleep, when="started")
+    assert (ended, "terminating all workers" in text) == (143, True)
+
+
+def test_processes_that_do_not_leave_in_time_are_ended_and_named(job: Job) -> None:
+    flags = ("--leave-seconds", "1", *GRACE)
+    ended, text = signalled(
+        job, signal.SIGUSR1, *flags, *TRAIN, FAULTS="compute:1@9", when="step 9"
+    )
+    assert ended == 1, "and not as if it could be run again"
+    assert "processes 0, 1 have not left within 1 s (--leave-seconds)" in text
+
+
+def test_a_checkpoint_that_cannot_be_written_is_a_failure(job: Job, tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "missing" / "checkpoint")
+    ended, text = signalled(job, signal.SIGUSR1, *GRACE, *TRAIN, CHECKPOINT=nowhere)
+    assert ended == 1
+    assert "process 0 on localhost ended with code 1 instead of leaving" in text
