@@ -72,8 +72,12 @@ def write_arrays(folder: Path, number: int, parts: Sequence[tuple[int, Any]]) ->
 
 def finish(
     folder: Path, step: int, content: dict[str, Any], sizes: Sequence[int], keep: int
-) -> None:
-    """Give a checkpoint its name when all its files are there; remove the oldest beyond `keep`."""
+) -> Path:
+    """Give a checkpoint its name when all its files are there; remove the oldest beyond `keep`.
+
+    Returns:
+        Where it is then.
+    """
     parent = folder.parent
     digests = [_await_digest(folder, number) for number in range(len(sizes))]
     files = [[_arrays(n), sizes[n], digests[n]] for n in range(len(sizes))]
@@ -87,7 +91,7 @@ def finish(
         (folder / _digest(number)).unlink()
     _sync_folder(folder)
     # One of the same step stays until this one has its name.
-    folder.rename(parent / _free_name(parent, step))
+    final = folder.rename(parent / _free_name(parent, step))
     _sync_folder(parent)
     named = _named(parent)
     # The first of a step in this order is its newest.
@@ -96,6 +100,7 @@ def finish(
     for path, _ in named:
         if path not in kept:
             shutil.rmtree(path, ignore_errors=True)
+    return final
 
 
 def _free_name(parent: Path, step: int) -> str:

@@ -13,6 +13,7 @@ from sirtaki.checkpoint.codec import Codec
 from sirtaki.checkpoint.encoding import Encoded, decode, encode
 from sirtaki.checkpoint.errors import CheckpointError
 from sirtaki.checkpoint.folder import Checkpoint
+from sirtaki.core import elastic
 from sirtaki.core.operations.objects import allgather_object, broadcast_object
 from sirtaki.core.world import state as world
 from sirtaki.elastic import State
@@ -185,7 +186,10 @@ class Checkpoints:
                 _STATE: encoded.tree,
                 _RANKS: ranks.tree,
             }
-            folders.finish(target, step, content, [*encoded.sizes, *ranks.sizes], keep)
+            sizes = [*encoded.sizes, *ranks.sizes]
+            path = folders.finish(target, step, content, sizes, keep)
+            if elastic.is_elastic():
+                elastic.note_checkpoint(str(path), step)
 
         return write
 
