@@ -32,6 +32,7 @@ class Checkpoints:
         self._codec = codec
         self._writing: threading.Thread | None = None
         self._failure: Exception | None = None
+        self._written: tuple[str, int] | None = None
 
     def save(
         self,
@@ -67,16 +68,17 @@ class Checkpoints:
             raise ValueError(f"keep={keep} must be >= 1")
         self._join()
         own = self._prepared(path, state, step, sharded)
-        told = allgather_object((own.error, own.random, str(own.folder or "")))
+        told = allgather_object((own.error, own.random, str(own.folder or ""), self._written))
         try:
-            _raise_first([error for error, _, _ in told])
+            _raise_first([error for error, *_ in told])
         except CheckpointError:
             if own.folder is not None:
                 own.folder.rmdir()
             raise
         assert own.encoded is not None
+        _note(told[0][3])
         target, rank = Path(told[0][2]), world.rank()
-        job = self._job(own, target, [random for _, random, _ in told], step, keep)
+        job = self._job(own, target, [random for _, random, *_ in told], step, keep)
         if rank == 0 or sharded:
             self._start(job)
         if not async_:
@@ -90,7 +92,10 @@ class Checkpoints:
         """
         self._join()
         failure, self._failure = self._failure, None
-        _raise_first(allgather_object(None if failure is None else str(failure)))
+        error = None if failure is None else str(failure)
+        told = allgather_object((error, self._written))
+        _raise_first([error for error, _ in told])
+        _note(told[0][1])
 
     def latest(self, path: str) -> Checkpoint | None:
         """Return the newest complete checkpoint in a folder, None without any.
@@ -187,9 +192,8 @@ class Checkpoints:
                 _RANKS: ranks.tree,
             }
             sizes = [*encoded.sizes, *ranks.sizes]
-            path = folders.finish(target, step, content, sizes, keep)
-            if elastic.is_elastic():
-                elastic.note_checkpoint(str(path), step)
+            self._written = str(folders.finish(target, step, content, sizes, keep)), step
+            _note(self._written)
 
         return write
 
@@ -266,6 +270,12 @@ class _Own:
         self.error: str | None = None
         self.encoded: Encoded | None = None
         self.folder: Path | None = None
+
+
+def _note(written: tuple[str, int] | None) -> None:
+    """Let an elastic job's launcher and this host know where the last checkpoint is."""
+    if written is not None and elastic.is_elastic():
+        elastic.note_checkpoint(*written)
 
 
 def _raise_first(errors: list[str | None]) -> None:
