@@ -413,6 +413,7 @@ MORE_PARAMETERS = {
     "allgather_object": ["process_set"],
     "SyncBatchNorm": ["process_set"],
     "_DistributedOptimizer.zero_grad": ["set_to_none"],
+    "run": ["host_discovery"],
 }
 
 # Parameters with another default, and which: the reason is in DIFFERENCES.
@@ -436,7 +437,8 @@ DIFFERENCES = {
     "SyncBatchNorm": "works on CPU tensors too, and takes `process_set`",
     "_DistributedOptimizer.zero_grad": "takes `set_to_none`",
     "broadcast_object": "`obj` may be left out where it is not sent",
-    "run": "`num_proc` is None by default, which means 1, so that `np` can be told apart",
+    "run": "`num_proc` is None by default, which means 1, so that `np` can be told apart; "
+    "also takes `host_discovery`",
     "synchronize": "`ValueError` for an unknown or used handle (Horovod: returns None)",
     "broadcast_parameters": "also takes generators, as `model.named_parameters()`",
     "broadcast_optimizer_state": "options of optimizers without state are sent too",
