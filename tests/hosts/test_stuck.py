@@ -6,11 +6,12 @@ import contextlib
 import os
 import re
 import signal
+import time
 
 import pytest
 
 from tests.hosts.bed import Bed
-from tests.hosts.jobs import python, run, running
+from tests.hosts.jobs import launcher, python, run, running
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -42,6 +43,32 @@ def test_the_report_of_a_hang_tells_what_ranks_of_all_hosts_do(bed: Bed) -> None
         r"allreduce 'first', \d s ago\n      <string>:8 in <module>",
         done.stderr,
     ), done.stderr
+
+
+HANGS = """
+import time
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+hvd.allreduce(np.ones(3), name="first")
+print("ready", flush=True)
+if hvd.rank() == 5:
+    time.sleep(60)
+hvd.allreduce(np.ones(3), name="second")
+"""
+
+
+@pytest.mark.nightly
+def test_twelve_ranks_on_three_hosts_are_reported_within_eleven_seconds(bed: Bed) -> None:
+    command = launcher(bed, *python(HANGS), slots=4)
+    with bed.hosts[0].running(*command) as process:
+        assert process.stdout is not None
+        while "ready" not in process.stdout.readline():
+            pass
+        began = time.monotonic()
+        while "rank 5 held up ranks 0-4,6-11" not in process.stdout.readline():
+            pass
+        assert 9 < time.monotonic() - began <= 11
 
 
 NEVER_MEET = """

@@ -16,6 +16,7 @@ from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import bring_in_config, make_settings
 from sirtaki.launch.questions.hang import make_parser as make_hang_parser
 from sirtaki.launch.questions.stacks import make_parser as make_stacks_parser
+from sirtaki.launch.questions.top import make_parser as make_top_parser
 from sirtaki.launch.starters import submit
 from sirtaki.observe import bench
 from sirtaki_caffe.commands.flags import Flags
@@ -101,6 +102,7 @@ def test_flags_that_are_mentioned_exist(path: Path) -> None:
     known |= set(bench.make_parser()._option_string_actions)
     known |= set(make_stacks_parser()._option_string_actions)
     known |= set(make_hang_parser()._option_string_actions)
+    known |= set(make_top_parser()._option_string_actions)
     known |= {f"--{each.name}" for of in (Flags, IntelJob) for each in fields(of)} | {"--flagfile"}
     mentioned = set(
         re.findall(r"`(?:horovodrun )?(--[a-z][a-z-]+[a-z])(?:[ =][^`]*)?`", path.read_text())
