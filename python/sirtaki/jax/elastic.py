@@ -11,6 +11,7 @@ from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn
 from sirtaki.elastic.run import join_next_world
+from sirtaki.elastic.state import Version
 from sirtaki.jax.exchange_ops import broadcast_tree
 
 __all__ = ["HostsUpdatedInterrupt", "JaxState", "ObjectState", "State", "run", "run_fn"]
@@ -64,11 +65,10 @@ class JaxState(ObjectState):
             setattr(self, name, value)
         super().restore()
 
-    def sync(self) -> None:
-        """Give all ranks the state of rank 0."""
+    def _sync_from(self, root: int, version: Version) -> None:
         for name in self._saved_trees:
-            setattr(self, name, broadcast_tree(getattr(self, name), root_rank=0))
-        super().sync()
+            setattr(self, name, broadcast_tree(getattr(self, name), root_rank=root))
+        super()._sync_from(root, version)
 
 
 def _is_tree(value: Any) -> bool:

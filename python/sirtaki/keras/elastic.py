@@ -9,6 +9,7 @@ import numpy as np
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.elastic.state import Version
 from sirtaki.keras.library import BACKEND, LEGACY, keras
 
 __all__ = [
@@ -75,10 +76,10 @@ class KerasState(ObjectState):
         self._assign(self._saved_values)
         super().restore()
 
-    def sync(self) -> None:
-        """Give all ranks the state of rank 0."""
-        self._assign(broadcast_object([_values(variable) for variable in self._variables()]))
-        super().sync()
+    def _sync_from(self, root: int, version: Version) -> None:
+        mine = [_values(variable) for variable in self._variables()]
+        self._assign(broadcast_object(mine, root))
+        super()._sync_from(root, version)
 
     def reset(self) -> None:
         """Have Keras compile anew what has the size of the old world in it."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic import ObjectState
+from sirtaki.elastic.state import ObjectState, Version
 from sirtaki.torch.elastic.sampler import ElasticSampler
 from sirtaki.torch.functions import broadcast_object, broadcast_parameters
 from sirtaki.torch.gradients.optimizer_state import broadcast_optimizer_state
@@ -19,7 +19,12 @@ class StateHandler:
 
     Args:
         value: Looked after from now on.
+
+    Attributes:
+        root_rank: The rank whose value `sync` gives to all, set before each call.
     """
+
+    root_rank = 0
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -33,7 +38,7 @@ class StateHandler:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all ranks the value of rank 0; `save` follows when all values are there."""
+        """Give all ranks the value of `root_rank`; `save` follows when all values are there."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -62,7 +67,7 @@ class ModelStateHandler(StateHandler):
 
     def sync(self) -> None:
         """See `StateHandler`."""
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        broadcast_parameters(self.value.state_dict(), self.root_rank)
 
 
 class OptimizerStateHandler(StateHandler):
@@ -83,7 +88,7 @@ class OptimizerStateHandler(StateHandler):
 
     def sync(self) -> None:
         """See `StateHandler`."""
-        broadcast_optimizer_state(self.value, root_rank=0)
+        broadcast_optimizer_state(self.value, self.root_rank)
 
 
 class SamplerStateHandler(StateHandler):
@@ -103,7 +108,7 @@ class SamplerStateHandler(StateHandler):
 
     def sync(self) -> None:
         """See `StateHandler`."""
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0))
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), self.root_rank))
 
     def reset(self) -> None:
         """See `StateHandler`."""
@@ -164,11 +169,11 @@ class TorchState(ObjectState):
             handler.restore()
         super().restore()
 
-    def sync(self) -> None:
-        """Give all ranks the state of rank 0."""
+    def _sync_from(self, root: int, version: Version) -> None:
         for handler in self._handlers.values():
+            handler.root_rank = root
             handler.sync()
-        super().sync()
+        super()._sync_from(root, version)
 
     def reset(self) -> None:
         """Adapt samplers to a new world."""
