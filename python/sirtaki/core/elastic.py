@@ -25,6 +25,7 @@ __all__ = [
     "REMOVED",
     "current_place",
     "has_newcomers",
+    "has_survivors",
     "is_elastic",
     "join_seconds",
     "listen",
@@ -107,6 +108,11 @@ def require_driver(error: Exception) -> None:
 def has_newcomers() -> bool:
     """Tell whether some members of the world have been in none before."""
     return is_elastic() and current_place().fresh > 0
+
+
+def has_survivors() -> bool:
+    """Tell whether some members of the world have been in one before."""
+    return is_elastic() and current_place().fresh < len(current_place().members)
 
 
 def listen(on_update: OnUpdate | None) -> None:

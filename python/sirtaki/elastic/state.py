@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import queue
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,8 +72,8 @@ class State:
         Raises:
             HostsUpdatedInterrupt: They have.
         """
-        self.save()
         self._commits += 1
+        self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -182,3 +183,14 @@ class ObjectState(State):
         theirs = self._bcast_object(mine, root) if root else self._bcast_object(mine)
         for name, value in theirs.items():
             object.__setattr__(self, name, value)
+
+
+def say_uncommitted(step: int) -> None:
+    """Say that a loss came when a step was applied and not committed."""
+    print(
+        f"sirtaki: a peer was lost between the optimizer's step {step} and state.commit(); unless "
+        "another rank is past it or before it, the objects of the state stay as they are now. Call "
+        "nothing that waits for other ranks between step() and commit()",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -76,7 +76,7 @@ def test_survivors_go_on_from_a_whole_step(job: Job, fault_free: Run, point: str
     run = Run(done.stdout)
     # Every state of the first world is one of the run without faults.
     assert run.states[1].items() <= fault_free.states[1].items()
-    began = {process: step for process, step in sorted(run.states[2], reverse=True)}
+    began = dict(sorted(run.states[2], reverse=True))
     assert set(began) == {0, 2}
     assert began[0] == began[2]
     first = began[0]

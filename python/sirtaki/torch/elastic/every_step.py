@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -133,17 +132,6 @@ class RandomStates:
         torch.set_rng_state(self._torch)
         if self._cuda is not None:
             torch.cuda.set_rng_state(self._cuda)
-
-
-def say_uncommitted(step: int) -> None:
-    """Say that a loss came when a step was applied and not committed."""
-    print(
-        f"sirtaki: a peer was lost between optimizer.step() of step {step} and state.commit(); "
-        "unless another rank is past it or before it, the objects of the state stay as they are "
-        "now. Call nothing that waits for other ranks between step() and commit()",
-        file=sys.stderr,
-        flush=True,
-    )
 
 
 def _require_whole_steps(optimizer: torch.optim.Optimizer) -> None:

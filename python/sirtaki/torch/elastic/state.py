@@ -7,12 +7,11 @@ from typing import Any
 import torch
 
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic.state import ObjectState, Version
+from sirtaki.elastic.state import ObjectState, Version, say_uncommitted
 from sirtaki.torch.elastic.every_step import (
     KeptModelHandler,
     KeptOptimizerHandler,
     RandomStates,
-    say_uncommitted,
 )
 from sirtaki.torch.elastic.handlers import (
     ModelStateHandler,
