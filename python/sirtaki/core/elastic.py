@@ -29,6 +29,7 @@ __all__ = [
     "current_place",
     "has_left",
     "has_newcomers",
+    "has_survivors",
     "is_elastic",
     "join_seconds",
     "leave",
@@ -121,6 +122,11 @@ def require_driver(error: Exception) -> None:
 def has_newcomers() -> bool:
     """Tell whether some members of the world have been in none before."""
     return is_elastic() and current_place().fresh > 0
+
+
+def has_survivors() -> bool:
+    """Tell whether some members of the world have been in one before."""
+    return is_elastic() and current_place().fresh < len(current_place().members)
 
 
 def listen(on_update: OnUpdate | None) -> None:

@@ -11,14 +11,19 @@ from typing import Any
 
 from sirtaki.core import elastic
 from sirtaki.core.errors import HostsUpdatedInterrupt
-from sirtaki.core.operations.objects import pickled
+from sirtaki.core.operations.objects import allgather_object, broadcast_flag, pickled
+from sirtaki.core.world import state as world_state
+
+# How new a state is: numbers that are compared from the left; empty for none yet.
+Version = tuple[int, ...]
 
 
 class State:
     """State of a training function, mirrors ``horovod.common.elastic.State``.
 
     Args:
-        bcast_object: Broadcasts an object from rank 0: ``bcast_object(obj)`` returns it.
+        bcast_object: Broadcasts an object: ``bcast_object(obj)`` returns that of rank 0,
+            ``bcast_object(obj, rank)`` that of another rank.
         get_rank: Returns this process's rank.
     """
 
@@ -33,6 +38,8 @@ class State:
         self._reset_callbacks: list[Callable[[], object]] = []
         self._leave_callbacks: list[Callable[[], object]] = []
         self._commits = 0
+        # Whether it has been equal on all ranks, which that of a newcomer was not.
+        self._shared = False
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
         """Have functions called after each new world, before training goes on.
@@ -84,8 +91,8 @@ class State:
         Raises:
             HostsUpdatedInterrupt: They have.
         """
-        self.save()
         self._commits += 1
+        self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -97,12 +104,15 @@ class State:
         """
         if not elastic.is_elastic():
             return
+        # What rank 0 knows counts, so that all are interrupted at the same step. Most calls have
+        # nothing to tell, which takes a byte.
+        if not _any_news(not self._host_messages.empty()):
+            return
         last, result = self._last_updated_timestamp, 0
         while not self._host_messages.empty():
             timestamp, update = self._host_messages.get()
             if timestamp > last:
                 last, result = timestamp, result | update
-        # What rank 0 knows counts, so that all are interrupted at the same step.
         before, self._last_updated_timestamp, result, code = self._bcast_object(
             (self._last_updated_timestamp, last, result, elastic.leave_code())
         )
@@ -121,11 +131,36 @@ class State:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all ranks the state of rank 0."""
+        """Give all ranks the newest state that one of them has."""
         raise NotImplementedError
 
     def reset(self) -> None:
         """Adapt to a new world; for subclasses."""
+
+    def _version(self) -> Version:
+        """How new the state is that `restore` has left."""
+        return (self._commits,)
+
+    def _adopt(self, version: Version) -> None:
+        """Be as new as the state that `sync` has brought."""
+        (self._commits,) = version or (0,)
+        self._shared = True
+
+    def _newest(self) -> tuple[int, Version]:
+        """Find out together which rank has the newest state, and how new it is.
+
+        The ranks of a first world have none yet, and take that of rank 0.
+        """
+        if not elastic.is_elastic() or not world_state.is_initialized():
+            return 0, self._version()
+        versions = allgather_object(self._version() if self._shared else (), "elastic.versions")
+        newest = max(versions)
+        return versions.index(newest), newest
+
+
+def _any_news(here: bool) -> bool:
+    """Tell whether rank 0 has news."""
+    return broadcast_flag(here, "elastic.news") if world_state.is_initialized() else here
 
 
 class ObjectState(State):
@@ -156,17 +191,36 @@ class ObjectState(State):
 
     def sync(self) -> None:
         """See `State`."""
-        if self._saved_state:
-            mine = {name: getattr(self, name) for name in self._saved_state}
-            try:
-                theirs = self._bcast_object(mine)
-            except (TypeError, AttributeError, pickle.PicklingError) as error:
-                _name_culprit(mine, "pickled", pickled, error)
-                raise
-            for name, value in theirs.items():
-                object.__setattr__(self, name, value)
+        root, version = self._newest()
+        self._sync_from(root, version)
         # At once, for a loss in between is to leave what was saved before.
+        self._adopt(version)
         self.save()
+
+    def _sync_from(self, root: int, version: Version) -> None:
+        """Give all ranks the state of one rank; for subclasses that have more than objects."""
+        if not self._saved_state:
+            return
+        mine = {name: getattr(self, name) for name in self._saved_state}
+        try:
+            # Functions that programs bring may know rank 0 alone.
+            theirs = self._bcast_object(mine, root) if root else self._bcast_object(mine)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            _name_culprit(mine, "pickled", pickled, error)
+            raise
+        for name, value in theirs.items():
+            object.__setattr__(self, name, value)
+
+
+def say_uncommitted(step: int) -> None:
+    """Say that a loss came when a step was applied and not committed."""
+    print(
+        f"sirtaki: a peer was lost between the optimizer's step {step} and state.commit(); unless "
+        "another rank is past it or before it, the objects of the state stay as they are now. Call "
+        "nothing that waits for other ranks between step() and commit()",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _copies(values: dict[str, Any]) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn
-from sirtaki.elastic.run import join_next_world
+from sirtaki.elastic.run import is_loss, join_next_world
+from sirtaki.elastic.state import Version
 from sirtaki.jax.exchange_ops import broadcast_tree
 
 __all__ = ["HostsUpdatedInterrupt", "JaxState", "ObjectState", "State", "run", "run_fn"]
@@ -41,34 +42,99 @@ class JaxState(ObjectState):
     """State of pytrees and other objects.
 
     Args:
+        every_step: Whether the state also saves itself, once in each step: when one of its pytrees
+            is assigned again, as it stands just before. Call `commit` after a step, or not at all.
         kwargs: Become attributes. Those that are pytrees of arrays alone are kept as they are, for
             arrays do not change, and are broadcast as arrays; others as by `ObjectState`.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, every_step: bool = False, **kwargs: Any) -> None:
         trees = {name: value for name, value in kwargs.items() if _is_tree(value)}
-        self._saved_trees = trees
         for name, value in trees.items():
-            setattr(self, name, value)
+            object.__setattr__(self, name, value)
+        # Newest last. JAX computes in the background, so the last may turn out to have failed.
+        self._saved: list[_Saved] = []
+        self._names = tuple(trees)
+        self._assigned: set[str] = set()
+        self._saves_itself = every_step
         others = {name: value for name, value in kwargs.items() if name not in trees}
         super().__init__(broadcast_object, world_state.rank, **others)
+        self.save()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get("_saves_itself") and name in self._names:
+            if name in self._assigned:  # the next step begins
+                self._commits += 1
+                self.save()
+            self._assigned.add(name)
+        super().__setattr__(name, value)
 
     def save(self) -> None:
         """Keep the arrays of now, without copying them, and copies of the other objects."""
-        self._saved_trees = {name: getattr(self, name) for name in self._saved_trees}
         super().save()
+        self._assigned.clear()
+        trees = {name: getattr(self, name) for name in self._names}
+        self._saved.append(_Saved(self._commits, trees, self._saved_state))
+        while len(self._saved) > 1 and self._saved[1].is_whole():
+            del self._saved[0]
 
     def restore(self) -> None:
-        """Return to what was saved last."""
-        for name, value in self._saved_trees.items():
-            setattr(self, name, value)
+        """Return to what was saved last and computed without an error.
+
+        Raises:
+            ValueError: Arrays of the state were donated, so that they are lost.
+        """
+        while not self._saved[-1].can_be_used() and len(self._saved) > 1:
+            self._saved.pop()
+        last = self._saved[-1]
+        if not last.can_be_used():
+            raise ValueError(
+                "arrays of the JaxState have failed or are gone: where a jitted function donates "
+                "the arguments that come from a state (donate_argnums), nothing is left of them "
+                "after a loss"
+            )
+        self._assigned.clear()
+        for name, value in last.trees.items():
+            object.__setattr__(self, name, value)
+        self._saved_state = last.objects
+        self._commits = last.commits
         super().restore()
 
-    def sync(self) -> None:
-        """Give all ranks the state of rank 0."""
-        for name in self._saved_trees:
-            setattr(self, name, broadcast_tree(getattr(self, name), root_rank=0))
-        super().sync()
+    def _sync_from(self, root: int, version: Version) -> None:
+        for name in self._names:
+            object.__setattr__(self, name, broadcast_tree(getattr(self, name), root_rank=root))
+        super()._sync_from(root, version)
+
+
+class _Saved(NamedTuple):
+    """What a state was. commits: how many commits it had had."""
+
+    commits: int
+    trees: dict[str, Any]
+    objects: dict[str, Any]
+
+    def _leaves(self) -> list[Any]:
+        return jax.tree_util.tree_leaves(self.trees)
+
+    def is_whole(self) -> bool:
+        """Tell without waiting whether all arrays have been computed without an error."""
+        leaves = self._leaves()
+        if not all(leaf.is_deleted() or leaf.is_ready() for leaf in leaves):
+            return False
+        return self.can_be_used()
+
+    def can_be_used(self) -> bool:
+        """Wait for the arrays; tell whether they are there."""
+        leaves = self._leaves()
+        if any(leaf.is_deleted() for leaf in leaves):
+            return False
+        try:
+            jax.block_until_ready(leaves)
+        except Exception as error:
+            if not is_loss(error):
+                raise
+            return False
+        return True
 
 
 def _is_tree(value: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.elastic.state import Version, say_uncommitted
 from sirtaki.keras.library import BACKEND, LEGACY, keras
 
 __all__ = [
@@ -32,14 +33,24 @@ class KerasState(ObjectState):
         model: Built already.
         optimizer: Default: that of the model, if it is compiled.
         backend: Accepted: there is one backend in a process.
+        every_step: Whether `commit`, to be called after each batch, copies no variables but those
+            that are not trained: after a loss the newest step is used, which one of the survivors
+            has whole.
         kwargs: Objects that can be pickled; they become attributes.
 
     Raises:
-        ValueError: The model has no variables yet.
+        ValueError: The model has no variables yet, or `every_step` does not fit: on JAX, for Keras
+            donates the variables of a step to the next one; without an optimizer; with several
+            steps in one call (``steps_per_execution``).
     """
 
     def __init__(
-        self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any
+        self,
+        model: Any,
+        optimizer: Any = None,
+        backend: Any = None,
+        every_step: bool = False,
+        **kwargs: Any,
     ) -> None:
         if not model.built:
             raise ValueError(
@@ -50,6 +61,9 @@ class KerasState(ObjectState):
         self.optimizer = optimizer or getattr(model, "optimizer", None)
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(model.trainable_variables)
+        self._kept = every_step
+        if every_step:
+            _require_whole_steps(model, self.optimizer)
         self._save_variables()
         super().__init__(broadcast_object, world_state.rank, **kwargs)
 
@@ -59,30 +73,73 @@ class KerasState(ObjectState):
         own = [] if self.optimizer is None else self.optimizer.variables
         return [*self.model.variables, *(own() if callable(own) else own)]
 
+    def _saved_variables(self) -> list[Any]:
+        return list(self.model.non_trainable_variables) if self._kept else self._variables()
+
     def _save_variables(self) -> None:
-        self._saved_values = values_of_variables(self._variables())
+        self._saved_values = values_of_variables(self._saved_variables())
+        self._marked = self._applied()
+
+    def _applied(self) -> int:
+        return int(self.optimizer.iterations) if self._kept else 0
 
     def save(self) -> None:
-        """Copy the state into this process's memory."""
+        """Copy the state into this process's memory; with `every_step` not what is trained."""
         self._save_variables()
         super().save()
 
     def restore(self) -> None:
-        """Return to what was saved last."""
-        assign_variables(self._variables(), self._saved_values)
+        """Return to what was saved last; with `every_step` to the last whole step."""
+        if self._applied() != self._marked:
+            say_uncommitted(self._applied())
+            return
+        assign_variables(self._saved_variables(), self._saved_values)
         super().restore()
 
-    def sync(self) -> None:
-        """Give all ranks the state of rank 0."""
-        values = broadcast_object(values_of_variables(self._variables()))
+    def _version(self) -> Version:
+        if not self._kept:
+            return super()._version()
+        # Objects that fit the variables come before newer variables.
+        return (int(self._applied() == self._marked), self._applied(), self._commits)
+
+    def _adopt(self, version: Version) -> None:
+        super()._adopt(version[-1:])
+
+    def _sync_from(self, root: int, version: Version) -> None:
+        own = world_state.rank() == root
+        mine = values_of_variables(self._variables()) if own else None
+        values = broadcast_object(mine, root)
+        super()._sync_from(root, version)
+        # At last: the root may be lost on the way, and then this rank's step is needed again.
         assign_variables(self._variables(), values)
-        super().sync()
 
     def reset(self) -> None:
         """Have Keras compile anew what has the size of the old world in it."""
         for function in ("train_function", "test_function", "predict_function"):
             if getattr(self.model, function, None) is not None:
                 setattr(self.model, function, None)
+
+
+def _require_whole_steps(model: Any, optimizer: Any) -> None:
+    if BACKEND == "jax":
+        why = "Keras on JAX gives the memory of a step's variables to the next step"
+    elif optimizer is None:
+        why = "there is no optimizer, whose steps are counted"
+    elif _steps_per_call(model) > 1:
+        why = f"steps_per_execution is {_steps_per_call(model)}, so steps go by without a commit"
+    else:
+        return
+    raise ValueError(
+        f"KerasState(every_step=True) does not fit: {why}. Do without every_step, and commit, "
+        "which copies all variables, as often as you can afford"
+    )
+
+
+def _steps_per_call(model: Any) -> int:
+    found = getattr(model, "steps_per_execution", None) or getattr(
+        model, "_steps_per_execution", None
+    )
+    return int(found.numpy() if hasattr(found, "numpy") else found or 1)
 
 
 def values_of_variables(variables: Sequence[Any]) -> list[Any]:

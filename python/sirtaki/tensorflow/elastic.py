@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.elastic.state import Version
 from sirtaki.tensorflow.functions import broadcast_variables
 
 if TYPE_CHECKING:
@@ -62,11 +63,10 @@ class TensorFlowState(ObjectState):
             variable.assign(value)
         super().restore()
 
-    def sync(self) -> None:
-        """Give all ranks the state of rank 0."""
+    def _sync_from(self, root: int, version: Version) -> None:
         if self.variables:
-            broadcast_variables(self.variables, root_rank=0)
-        super().sync()
+            broadcast_variables(self.variables, root_rank=root)
+        super()._sync_from(root, version)
 
 
 def __getattr__(name: str) -> Any:

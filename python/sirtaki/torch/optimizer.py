@@ -69,11 +69,15 @@ class _DistributedOptimizer(Wrapper):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state; gradients that are being reduced are dropped."""
+        self._forget_gradients()
+        super().load_state_dict(state_dict)
+        self._reducer.feedback.load(state_dict, self._parameters())
+
+    def _forget_gradients(self) -> None:
+        """Drop the gradients that are being reduced."""
         self._reducer.reset()
         self._synchronized = False
         self._should_synchronize = True
-        super().load_state_dict(state_dict)
-        self._reducer.feedback.load(state_dict, self._parameters())
 
     def _parameters(self) -> Iterator[torch.Tensor]:
         return (p for group in self.param_groups for p in group["params"])

@@ -115,6 +115,14 @@ def test_jax(job: Job) -> None:
 
 
 @pytest.mark.slow
+@needs_package("jax")
+def test_jax_saves_each_step_by_itself_though_steps_run_in_the_background(job: Job) -> None:
+    alone = JAX.replace("state.commit()", "pass").replace("state.w.block_until_ready()", "pass")
+    kept = alone.replace("JaxState(", "JaxState(every_step=True, ")
+    assert survivor(job, kept) == ["[0]<stdout>:(1, [10.0, 10.0, 10.0])"]
+
+
+@pytest.mark.slow
 @needs_package("tensorflow")
 def test_tensorflow(job: Job) -> None:
     assert survivor(job, TENSORFLOW) == ["[0]<stdout>:(1, [10.0, 10.0, 10.0])"]
@@ -125,3 +133,11 @@ def test_tensorflow(job: Job) -> None:
 @pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
 def test_keras(job: Job, backend: str) -> None:
     assert survivor(job, KERAS, KERAS_BACKEND=backend) == ["[0]<stdout>:(1, [10.0])"]
+
+
+@pytest.mark.slow
+@needs_package("keras")
+@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
+def test_keras_without_copies_of_what_is_trained(job: Job, backend: str) -> None:
+    kept = KERAS.replace("KerasState(model, ", "KerasState(model, every_step=True, ")
+    assert survivor(job, kept, KERAS_BACKEND=backend) == ["[0]<stdout>:(1, [10.0])"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import sirtaki.torch as hvd
 from sirtaki.core.world import state as world_state
-from sirtaki.torch.elastic import state as elastic_state
+from sirtaki.torch.elastic import handlers
 
 
 class Worlds:
@@ -162,8 +162,8 @@ def test_a_loss_within_sync_leaves_what_was_committed(monkeypatch: pytest.Monkey
     def lose(*_: object, **__: object) -> None:
         raise hvd.PeerLostError("rank 0 died")
 
-    monkeypatch.setattr(elastic_state, "broadcast_parameters", overwrite)
-    monkeypatch.setattr(elastic_state, "broadcast_optimizer_state", lose)
+    monkeypatch.setattr(handlers, "broadcast_parameters", overwrite)
+    monkeypatch.setattr(handlers, "broadcast_optimizer_state", lose)
     with pytest.raises(hvd.PeerLostError):
         state.sync()
     state.restore()

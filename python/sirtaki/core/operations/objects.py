@@ -81,6 +81,21 @@ def broadcast_object(
     return pickle.loads(data)
 
 
+def broadcast_flag(flag: bool, name: str) -> bool:
+    """Return rank 0's flag on every rank, without pickling anything.
+
+    Args:
+        flag: what the others pass is ignored.
+        name: matches the call with those of the other ranks.
+
+    Raises:
+        HorovodInternalError: a rank was lost.
+    """
+    data = bytearray([flag])
+    _broadcast(data, 0, name, global_process_set)
+    return bool(data[0])
+
+
 def allgather_object(
     obj: Any,
     name: str | None = None,

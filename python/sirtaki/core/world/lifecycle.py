@@ -30,6 +30,9 @@ class _Process:
     # What `init` takes when it is called without one.
     assigned: Placement | None = None
     links: Links | None = None
+    # Of an elastic job.
+    renewed = registration.Renewed()
+    dynamic_process_sets = False
     owner_pid = 0
     exit_hook_registered = False
 
@@ -101,7 +104,10 @@ def _init(
 ) -> None:
     """Join a world; see `init`."""
     wanted, topology = _wanted(comm, config)
-    dynamic = config.dynamic_process_sets or process_sets == "dynamic"
+    # In the next worlds of an elastic job, survivors call init() without saying so.
+    kept_dynamic = elastic.is_elastic() and _Process.dynamic_process_sets
+    dynamic = config.dynamic_process_sets or process_sets == "dynamic" or kept_dynamic
+    _Process.dynamic_process_sets = dynamic
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(f'process_sets={process_sets!r} must be a list of sets or "dynamic"')
     memory.keep(config)
@@ -156,6 +162,11 @@ def _start(world: World, process_sets: Sequence[ProcessSet]) -> None:
     """Do what needs a running world; close the world if that fails."""
     config = world.config
     try:
+        if elastic.has_survivors():
+            # Newcomers register the same sets as the others, in the same order.
+            members = elastic.current_place().members
+            _Process.renewed.renew(world, members, process_sets)
+            process_sets = []
         if config.timeline and config.timeline != "DYNAMIC":
             world.engine.start_timeline(config.timeline, config.timeline_mark_cycles)
         registration.register_all(world, process_sets)
@@ -197,6 +208,8 @@ def shutdown() -> None:
         inner.close()
         return
     world, state.Default.world = state.Default.world, None
+    if world is not None and elastic.is_elastic():
+        _Process.renewed.note(world, elastic.current_place().members)
     if world is None or _Process.owner_pid != os.getpid():
         return  # a forked child must not speak for its parent
     _Process.links = world.leave()

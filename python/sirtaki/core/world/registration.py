@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
-from sirtaki.core.operations.objects import allgather_object
+from sirtaki.core.operations.objects import allgather_object, broadcast_object
 from sirtaki.core.world import state
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.core.world.world import World
@@ -101,3 +102,64 @@ def register_all(world: World, process_sets: Sequence[ProcessSet]) -> None:
             raise ValueError(
                 f"process_sets entry number {number} is a duplicate or invalid: {error}"
             ) from None
+
+
+class Renewed:
+    """The process sets of an elastic job, which outlive its worlds.
+
+    Sets are known by the numbers that the driver has given to their processes.
+    """
+
+    def __init__(self) -> None:
+        self._sets: list[tuple[ProcessSet, tuple[int, ...]]] = []
+        # A world that fails meanwhile has only some of them.
+        self._under_way = False
+
+    def note(self, world: World, members: Sequence[int]) -> None:
+        """Note the sets of a world that ends.
+
+        Args:
+            world: Still has them.
+            members: The numbers of its processes in the order of their ranks.
+        """
+        if self._under_way:
+            return
+        self._sets = [
+            (each, tuple(members[rank] for rank in each.ranks or ()))
+            for each in world.process_sets
+            if each.mpi_comm is None
+        ]
+
+    def renew(self, world: World, members: Sequence[int], given: Sequence[ProcessSet]) -> None:
+        """Register in a new world the sets whose members are all in it; all ranks call it.
+
+        Args:
+            world: The new one, whose rank 0 was in the one before.
+            members: See `note`.
+            given: What a newcomer gave to ``init()``: those of the same ranks become registered.
+        """
+        self._under_way = True
+        # Newcomers know none of them, and register them nevertheless.
+        known = broadcast_object([key for _, key in self._sets], 0, "elastic.process_sets")
+        here = {numbers: each for each, numbers in self._sets}
+        fresh = {tuple(each.ranks or ()): each for each in given}
+        for numbers in known:
+            lost = sorted(set(numbers) - set(members))
+            if lost:
+                _report_lost(world, numbers, lost)
+                continue
+            ranks = sorted(members.index(number) for number in numbers)
+            each = here.get(numbers) or fresh.get(tuple(ranks)) or ProcessSet(ranks)
+            each._ranks = ranks
+            _register(world, each)
+        self._under_way = False
+
+
+def _report_lost(world: World, numbers: Sequence[int], lost: Sequence[int]) -> None:
+    if world.topology.rank == 0:
+        print(
+            f"sirtaki: the process set of processes {list(numbers)} has lost {list(lost)} and is "
+            "not made again; operations on it fail. Make another one in a reset callback",
+            file=sys.stderr,
+            flush=True,
+        )

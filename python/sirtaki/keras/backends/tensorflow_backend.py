@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 import sirtaki.tensorflow as operations
+from sirtaki.core.world.state import current_world
 from sirtaki.keras.distributed import Distributed, Keras3Optimizer, build
 from sirtaki.keras.library import LEGACY
 from sirtaki.tensorflow.accumulation import Accumulation
@@ -39,7 +40,7 @@ class Step:
     ) -> Any:
         """Reduce gradients and apply them; or, while passes are added up, only add."""
         if self._accumulation is None:
-            return apply(self.reduction(gradients, variables))
+            return _whole(self.reduction(gradients, variables), apply)
         if self.reduction.sparse_as_dense:
             gradients = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
         begun = bool(self._accumulation.variables)
@@ -54,6 +55,18 @@ class Step:
             return done if in_graph() else tf.no_op()  # a function runs all that it traces
 
         return self._accumulation.apply(own_work)
+
+
+def _whole(found: list[Any], apply: Callable[[list[Any]], Any]) -> Any:
+    """Apply reduced gradients; in a function of an elastic job only when all of them are there.
+
+    Otherwise the loss of a peer could leave some variables of a step changed and others not.
+    """
+    if tf.executing_eagerly() or not current_world().config.elastic:
+        return apply(found)
+    tensors = tf.nest.flatten(found, expand_composites=True)
+    with tf.control_dependencies([each for each in tensors if each is not None]):
+        return apply(found)
 
 
 class _Keras3(Keras3Optimizer):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.torch.elastic.handlers import StateHandler
 from sirtaki.torch.elastic.sampler import ElasticSampler
 from sirtaki.torch.elastic.state import (
-    StateHandler,
     TorchState,
     get_handler_registry,
     set_handler_registry,

@@ -2,113 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
 
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic import ObjectState
+from sirtaki.elastic.state import ObjectState, Version, say_uncommitted
+from sirtaki.torch.elastic.every_step import (
+    KeptModelHandler,
+    KeptOptimizerHandler,
+    RandomStates,
+)
+from sirtaki.torch.elastic.handlers import (
+    ModelStateHandler,
+    OptimizerStateHandler,
+    SamplerStateHandler,
+    StateHandler,
+)
 from sirtaki.torch.elastic.sampler import ElasticSampler
-from sirtaki.torch.functions import broadcast_object, broadcast_parameters
-from sirtaki.torch.gradients.optimizer_state import broadcast_optimizer_state
-
-
-class StateHandler:
-    """Saves, restores and synchronizes a value of one type, for `TorchState`.
-
-    Args:
-        value: Looked after from now on.
-    """
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def save(self) -> None:
-        """Keep a copy of the value in memory."""
-        raise NotImplementedError
-
-    def restore(self) -> None:
-        """Return to the copy."""
-        raise NotImplementedError
-
-    def sync(self) -> None:
-        """Give all ranks the value of rank 0; `save` follows when all values are there."""
-        raise NotImplementedError
-
-    def reset(self) -> None:
-        """Adapt to a new world."""
-
-    def set_value(self, value: Any) -> None:
-        """Look after another value from now on."""
-        self.value = value
-        self.save()
-
-
-class ModelStateHandler(StateHandler):
-    """Looks after a ``torch.nn.Module``."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__(model)
-        self.save()
-
-    def save(self) -> None:
-        """See `StateHandler`."""
-        self._saved = copy.deepcopy(self.value.state_dict())
-
-    def restore(self) -> None:
-        """See `StateHandler`."""
-        self.value.load_state_dict(self._saved)
-
-    def sync(self) -> None:
-        """See `StateHandler`."""
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
-
-
-class OptimizerStateHandler(StateHandler):
-    """Looks after a ``torch.optim.Optimizer``, wrapped in `DistributedOptimizer` or not."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        super().__init__(optimizer)
-        self.save()
-
-    def save(self) -> None:
-        """See `StateHandler`."""
-        self._saved = copy.deepcopy(self.value.state_dict())
-
-    def restore(self) -> None:
-        """See `StateHandler`."""
-        # The optimizer may keep the tensors that it is given.
-        self.value.load_state_dict(copy.deepcopy(self._saved))
-
-    def sync(self) -> None:
-        """See `StateHandler`."""
-        broadcast_optimizer_state(self.value, root_rank=0)
-
-
-class SamplerStateHandler(StateHandler):
-    """Looks after an `ElasticSampler`."""
-
-    def __init__(self, sampler: ElasticSampler) -> None:
-        super().__init__(sampler)
-        self.save()
-
-    def save(self) -> None:
-        """See `StateHandler`."""
-        self._saved = self.value.state_dict()
-
-    def restore(self) -> None:
-        """See `StateHandler`."""
-        self.value.load_state_dict(self._saved)
-
-    def sync(self) -> None:
-        """See `StateHandler`."""
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0))
-
-    def reset(self) -> None:
-        """See `StateHandler`."""
-        self.value.reset()
-
+from sirtaki.torch.functions import broadcast_object
 
 Registry = list[tuple[type[Any], type[StateHandler]]]
 _registry: Registry = [
@@ -135,6 +47,9 @@ class TorchState(ObjectState):
     Args:
         model: A module, default none.
         optimizer: Its optimizer, default none.
+        every_step: Whether `commit`, to be called after each step, copies no parameters: after a
+            loss those of the newest step are used, which one of the survivors has whole. Buffers,
+            states of random generators and the objects below are copied.
         kwargs: More modules, optimizers and samplers, and any objects that can be pickled; they
             become attributes.
     """
@@ -143,32 +58,81 @@ class TorchState(ObjectState):
         self,
         model: torch.nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
+        every_step: bool = False,
         **kwargs: Any,
     ) -> None:
         given = {"model": model, "optimizer": optimizer}
         kwargs.update((name, value) for name, value in given.items() if value is not None)
-        handlers = {name: handler for name, value in kwargs.items() if (handler := _handler(value))}
+        object.__setattr__(self, "_kept", every_step)
+        handlers = {n: made for n, value in kwargs.items() if (made := _handler(value, every_step))}
         object.__setattr__(self, "_handlers", handlers)
         objects = {name: value for name, value in kwargs.items() if name not in handlers}
+        if every_step:
+            self._steps = _only_optimizer(handlers)
+        self._random: RandomStates | None = None
+        # Where generators stood when a loss was noticed: after the forward pass of the next step.
+        self._ahead: RandomStates | None = None
         super().__init__(broadcast_object, world_state.rank, **objects)
 
     def save(self) -> None:
-        """Copy the state into this process's memory."""
+        """Copy the state into this process's memory; with `every_step` all but parameters."""
+        if self._kept:
+            if not self._steps.is_between_steps:
+                return  # the gradients of these samples would be lost
+            self._random = RandomStates()
         for handler in self._handlers.values():
             handler.save()
         super().save()
 
     def restore(self) -> None:
-        """Return to what was saved last."""
+        """Return to what was saved last; with `every_step` to the last whole step."""
+        if self._kept:
+            self._ahead = RandomStates()
+            if self._steps.applied != self._steps.marked:
+                self._steps.restore()
+                say_uncommitted(self._steps.applied)
+                return
+            if self._random is not None:
+                self._random.restore()
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
 
-    def sync(self) -> None:
-        """Give all ranks the state of rank 0."""
-        for handler in self._handlers.values():
-            handler.sync()
-        super().sync()
+    def _version(self) -> Version:
+        if not self._kept:
+            return super()._version()
+        steps = self._steps
+        # Objects that fit the parameters come before newer parameters.
+        return (int(steps.applied == steps.marked), steps.applied, self._commits)
+
+    def _adopt(self, version: Version) -> None:
+        if not self._kept:
+            super()._adopt(version)
+            return
+        _, applied, commits = version or (0, 0, 0)
+        if self._ahead is not None and self._random is not None:
+            # This rank has done the forward pass of a step that it did not apply itself.
+            own = self._random if applied == self._steps.marked else self._ahead
+            own.restore()
+        self._ahead = None
+        self._steps.applied = applied
+        super()._adopt((commits,))
+
+    def _sync_from(self, root: int, version: Version) -> None:
+        overwritten = version != self._version()
+        kept = (KeptModelHandler, KeptOptimizerHandler)
+        found = [each for each in self._handlers.values() if isinstance(each, kept)]
+        # The root may be lost on the way, and then this rank's step is needed again.
+        undo = [each.keep(overwritten) for each in found] if self._shared else []
+        try:
+            for handler in self._handlers.values():
+                handler.root_rank = root
+                handler.sync()
+            super()._sync_from(root, version)
+        except BaseException:
+            for each in undo:
+                each()
+            raise
 
     def reset(self) -> None:
         """Adapt samplers to a new world."""
@@ -184,14 +148,31 @@ class TorchState(ObjectState):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._handlers:
             self._handlers[name].set_value(value)
-        elif name in ("model", "optimizer") and (handler := _handler(value)):
+        elif name in ("model", "optimizer") and (handler := _handler(value, self._kept)):
             self._handlers[name] = handler
         else:
             super().__setattr__(name, value)
 
 
-def _handler(value: Any) -> StateHandler | None:
+_KEPT: dict[type[StateHandler], type[StateHandler]] = {
+    ModelStateHandler: KeptModelHandler,
+    OptimizerStateHandler: KeptOptimizerHandler,
+}
+
+
+def _handler(value: Any, kept: bool) -> StateHandler | None:
     for kind, handler in _registry:
         if isinstance(value, kind):
-            return handler(value)
+            return (_KEPT.get(handler, handler) if kept else handler)(value)
     return None
+
+
+def _only_optimizer(handlers: dict[str, StateHandler]) -> KeptOptimizerHandler:
+    """Find whose steps are counted. Raises ValueError."""
+    found = [each for each in handlers.values() if isinstance(each, KeptOptimizerHandler)]
+    if len(found) != 1:
+        raise ValueError(
+            f"TorchState(every_step=True) needs one optimizer and got {len(found)}: between the "
+            "steps of two there is no whole step. Do without every_step"
+        )
+    return found[0]

@@ -1,0 +1,98 @@
+"""A process may die at any point of a step; the others go on from a whole step, bit for bit."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.single.launching import Job
+
+pytestmark = pytest.mark.timeout(120)
+
+STEPS = (sys.executable, str(Path(__file__).with_name("steps.py")))
+
+
+class Found(NamedTuple):
+    """What a state was when a step began."""
+
+    parameters: str
+    buffers: str
+    random: str
+
+
+class Run:
+    """What the processes of a job have printed: of each world its states, by process and step."""
+
+    def __init__(self, output: str) -> None:
+        self.states: dict[int, dict[tuple[int, int], Found]] = {1: {}, 2: {}}
+        for line in re.findall(r"\[(\d+)\]<stdout>:at (\d) (\d+) (\w+) (\w+) (\w+)", output):
+            process, world, step = map(int, line[:3])
+            found = self.states[world]
+            assert (process, step) not in found, "a step was computed again within a world"
+            found[process, step] = Found(*line[3:])
+        pairs = re.findall(r"\[(\d+)\]<stdout>:applied (\d+)", output)
+        self.applied = [(int(process), int(step)) for process, step in pairs]
+        self.ends = re.findall(r"<stdout>:end (\d) (\w+)", output)
+
+
+@pytest.fixture(scope="module")
+def job() -> Iterator[Job]:
+    job = Job()
+    yield job
+    job.wait_until_gone()
+
+
+@pytest.fixture(scope="module")
+def fault_free(job: Job) -> Run:
+    done = job.run("-np", "3", "--min-np", "2", *STEPS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Run(done.stdout)
+
+
+LATER = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("before forward", marks=LATER),
+        pytest.param("in backward", marks=LATER),
+        pytest.param("in the allreduce", marks=LATER),
+        "before step",
+        pytest.param("in step", marks=LATER),
+        pytest.param("before bookkeeping", marks=LATER),
+        pytest.param("before commit", marks=LATER),
+        "one is behind",
+    ],
+)
+def test_survivors_go_on_from_a_whole_step(job: Job, fault_free: Run, point: str) -> None:
+    done = job.run("-np", "3", "--min-np", "2", *STEPS, POINT=point)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = Run(done.stdout)
+    # Every state of the first world is one of the run without faults.
+    assert run.states[1].items() <= fault_free.states[1].items()
+    began = dict(sorted(run.states[2], reverse=True))
+    assert set(began) == {0, 2}
+    assert began[0] == began[2]
+    first = began[0]
+    for process in began:
+        expected, found = fault_free.states[1][process, first], run.states[2][process, first]
+        assert found.parameters == expected.parameters
+        assert found.random == expected.random, "each rank's own generators go on"
+        # The statistics are those of one rank.
+        known = [fault_free.states[1][each, first].buffers for each in range(3)]
+        assert found.buffers in known
+        # No step is lost, and at most one is computed again.
+        assert run.applied.count((process, first + 1)) <= 2
+        assert all(run.applied.count((process, step)) == 1 for step in range(first + 2, 8))
+    assert first in (4, 5)
+    if point == "one is behind":
+        assert first == 5
+        assert run.applied.count((0, 5)) == 0, "process 0 took the step from process 2"
+    assert len(set(run.ends)) == 1, "the survivors have equal parameters"
+    assert len(run.ends) == 2
