@@ -1,9 +1,10 @@
-"""Fault after fault on 8 processes of 3 virtual hosts: python -m tests.chaos --minutes 2 --seed 1."""
+"""Fault after fault on 8 processes of 3 virtual hosts, as `make chaos` runs it."""
 
 from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -14,7 +15,7 @@ from tests.chaos.job import Failure, Job
 from tests.chaos.schedule import PAUSE_SECONDS, Fault, Kind, schedule
 from tests.hosts.bed import Bed, reason_to_skip
 
-_LOGS = Path("build/chaos")
+_LOGS = Path(__file__).resolve().parents[2] / "build/chaos"
 
 
 class Run:
@@ -67,7 +68,7 @@ class Run:
     def give_up(self) -> Path:
         """End everything, whatever is wrong; returns where the job's output is."""
         self._harm.undo_all()
-        return self.job.keep_log(_LOGS)
+        return self.job.folder / "log"
 
 
 def main() -> int:
@@ -84,12 +85,16 @@ def main() -> int:
     kinds = tuple(Kind[name] for name in args.kinds) if args.kinds else tuple(Kind)
     faults = schedule(seed, 60 * args.minutes, kinds)
     print(f"{len(faults)} faults, one every {PAUSE_SECONDS:g} s, seed {seed}", flush=True)
+    # Logs stay, so that a run that somebody has ended can be looked at.
+    logs = _LOGS / f"seed-{seed}"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder, Bed(3, Path(folder)) as bed:
         for host in bed.hosts:
             # Of its own, so that what is left there is of this job.
             mounted = host.run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
             assert mounted.returncode == 0, mounted.stderr
-        run = Run(bed, Path(folder))
+        run = Run(bed, logs)
         try:
             run.follow(faults)
         except (Failure, AssertionError) as failure:

@@ -1,4 +1,4 @@
-"""Forwards frames between two TAP devices late, and loses some: what netem does where a kernel has it.
+"""Forwards frames between two TAP devices late, and loses some, as netem does.
 
 python slow_link.py TAP TAP SECONDS LOSS SEED, in the namespace that is to have the devices; prints
 "up" when they are there, and they go with the process.
