@@ -8,7 +8,9 @@ import re
 import sys
 import threading
 import time
+import types
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.chaos.samples import SAMPLES, expected
@@ -29,15 +31,29 @@ class Failure(AssertionError):
 
 
 class Job:
-    """A job that runs until `stop`. folder: its own, empty. flags: more of the launcher."""
+    """A job that runs until `stop`. folder: its own, empty. flags: more of the launcher.
 
-    def __init__(self, bed: Bed, folder: Path, *flags: str, slots: tuple[int, ...] = SLOTS) -> None:
+    variables: more of the processes."""
+
+    def __init__(
+        self,
+        bed: Bed,
+        folder: Path,
+        *flags: str,
+        slots: tuple[int, ...] = SLOTS,
+        variables: Mapping[str, str] = types.MappingProxyType({}),
+    ) -> None:
         self._bed = bed
         self.folder = folder
         self._temporary = folder / "tmp"
         self._temporary.mkdir(parents=True)
         hosts = ",".join(f"{h.address}:{n}" for h, n in zip(bed.hosts, slots, strict=True))
-        variables = {"PYTHONPATH": str(ROOT), "CHAOS_FOLDER": str(folder), "OMP_NUM_THREADS": "1"}
+        variables = {
+            **variables,
+            "PYTHONPATH": str(ROOT),
+            "CHAOS_FOLDER": str(folder),
+            "OMP_NUM_THREADS": "1",
+        }
         passed_on = [word for name in variables for word in ("-x", name)]
         command = [*RUN, "-np", str(sum(slots)), "-H", hosts, "-p", str(SSH_PORT)]
         command += [*_FLAGS, *flags, *passed_on, *TRAIN]
@@ -93,9 +109,10 @@ class Job:
         if time.monotonic() - self._heard > HANGS_SECONDS:
             raise Failure(f"no epoch ended for {HANGS_SECONDS:g} s")
 
-    def await_epoch(self, epoch: int) -> None:
+    def await_epoch(self, epoch: int, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Return when an epoch has been reached."""
         while self.epochs < epoch:
+            meanwhile()
             self.require_life()
             time.sleep(0.05)
 

@@ -17,6 +17,7 @@ import sirtaki as hvd
 from sirtaki import elastic
 from sirtaki.core.elastic import current_place
 from sirtaki.core.operations.objects import broadcast_object
+from tests.chaos.phases import at_collective, at_step, hold_in_meetings
 from tests.chaos.samples import SAMPLES, WIDTH, digest_of, gradient
 
 PROCESS = os.environ["SIRTAKI_PROCESS"]
@@ -49,6 +50,7 @@ def step(state: elastic.ObjectState) -> bool:
         used[sample] = 1
         mine = gradient(sample, state.epoch)
     used[SAMPLES] = (FOLDER / "stop").exists()
+    at_collective(state.epoch, obey_orders)
     used = hvd.allreduce(used, op=hvd.Sum, name="samples")
     total = hvd.allreduce(mine, op=hvd.Sum, name="gradient")
     state.parameters = state.parameters + total
@@ -72,6 +74,7 @@ def train(state: elastic.ObjectState) -> None:
     stop = False
     while not stop:
         obey_orders()
+        at_step(state.epoch, obey_orders)
         stop = step(state)
         if ended := state.cursor >= SAMPLES:
             state.epoch, state.cursor = state.epoch + 1, 0
@@ -82,6 +85,7 @@ def train(state: elastic.ObjectState) -> None:
 
 
 if __name__ == "__main__":
+    hold_in_meetings(obey_orders)
     hvd.init()
     own_state = elastic.ObjectState(
         broadcast_object,
