@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel heap \
   faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries kubernetes ray spark caffe) \
   wheels test-wheels \
-  fuzz fuzz-python fuzz-cpp simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
+  fuzz fuzz-python fuzz-cpp chaos simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
 
 help:
 	@echo "make demo     train a small model on two processes"
@@ -299,6 +299,12 @@ test-open-mpi test-mpich:
 
 test-hosts: $(INSTALLED) $(VENV)/.requirements-caffe
 	$(PYTEST) $(SPREAD_FILES) tests/hosts
+
+# Fault after fault on an elastic job over virtual hosts. A seed replays its schedule; none: a random one.
+MINUTES ?= 2
+SEED ?=
+chaos: $(INSTALLED)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # What a user does: an environment with nothing but the package and what it depends on.
 FROM ?= dist/sirtaki-*.whl dist/horovod-*.whl

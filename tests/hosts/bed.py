@@ -130,6 +130,7 @@ class VirtualHost:
         self._port = f"port{number}"
         self._space = Namespaces("net", "uts", "mount", "pid")
         self._sshd: subprocess.Popen[bytes] | None = None
+        self._undo_link = contextlib.ExitStack()
         self.folder.mkdir()
 
     # ---- Set-up ----
@@ -263,13 +264,46 @@ class VirtualHost:
         """Let it reach no other host that is set apart."""
         self._bed.switch.do("bridge", "link", "set", "dev", self._port, "isolated", "on")
 
+    def cut_one_way(self, inwards: bool) -> None:
+        """Lose all that comes to it, or all that comes from it."""
+        # No frame fits into so short a queue.
+        lose = ("root", "bfifo", "limit", "1")
+        device, where = (self._port, self._bed.switch) if inwards else ("eth0", self._space)
+        where.do("tc", "qdisc", "add", "dev", device, *lose)
+        self._undo_link.callback(where.do, "tc", "qdisc", "del", "dev", device, "root")
+
+    def slow_down(self, seconds: float, loss: float, seed: int) -> None:
+        """Let frames to and from it come later, and some not at all: a share of `loss`."""
+        switch, number = self._bed.switch, self._port.removeprefix("port")
+        lan, here, there = (f"{name}{number}" for name in ("lan", "here", "there"))
+        forwarder = subprocess.Popen(
+            switch.command(
+                *(sys.executable, str(Path(__file__).with_name("slow_link.py"))),
+                *(here, there, str(seconds), str(loss), str(seed)),
+            ),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._undo_link.callback(switch.do, "ip", "link", "del", lan)
+        self._undo_link.enter_context(forwarder)
+        self._undo_link.callback(forwarder.kill)
+        self._undo_link.callback(switch.do, "ip", "link", "set", self._port, "master", "bridge")
+        assert forwarder.stdout is not None
+        assert forwarder.stdout.readline() == "up\n"
+        switch.do("ip", "link", "add", lan, "type", "bridge")
+        for device, bridge in ((here, lan), (there, "bridge"), (self._port, lan)):
+            switch.do("ip", "link", "set", device, "master", bridge, "up")
+        switch.do("ip", "link", "set", lan, "up")
+
     def reconnect(self) -> None:
         """Put the cable back."""
+        self._undo_link.close()
         self._bed.switch.do("ip", "link", "set", self._port, "up")
         self._bed.switch.do("bridge", "link", "set", "dev", self._port, "isolated", "off")
 
     def close(self) -> None:
         """End all that runs there."""
+        self.reconnect()
         self._space.close()
         if self._sshd is not None:
             self._sshd.wait(_LIMIT)

@@ -82,6 +82,7 @@ _TEST_ALL = (
           after=BUILD),
     Stage("mpich", ("test-mpich", QUICK), 2, after=BUILD),
     Stage("fuzz", ("fuzz", "FUZZ_SECONDS=30"), 4, after=BUILD),
+    Stage("chaos", ("chaos", "MINUTES=2"), 4, after=BUILD),
     Stage("simulation", ("simulate",), 2, cores=2, after=BUILD),
 )  # fmt: skip
 _REST = (
@@ -99,6 +100,7 @@ _NIGHTLY = (
     Stage("cpp address", ("test-cpp-address",), 15),
     Stage("fuzz", ("fuzz", "FUZZ_SECONDS=1200"), 65, after=BUILD),
     Stage("simulation", ("simulate", "SEEDS=50000", "FIRST=10000"), 40, cores=2, after=BUILD),
+    Stage("chaos", ("chaos", "MINUTES=45"), 60, after=BUILD),
     Stage("simulation faults", ("simulate-faults",), 20),
     Stage("single", ("test-single", "MARKS=nightly"), 8, after=BUILD),
     Stage("faults", ("test-faults", "MARKS=nightly"), 3, after=BUILD),

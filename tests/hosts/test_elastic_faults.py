@@ -1,0 +1,81 @@
+"""Every kind of fault in every phase of an elastic job: it goes on, and has lost nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.harm import Harm
+from tests.chaos.job import HANGS_SECONDS, Failure, Job
+from tests.chaos.phases import Phase
+from tests.chaos.schedule import OF_A_HOST, Fault, Kind
+from tests.hosts.bed import Bed, reason_to_skip
+
+pytestmark = pytest.mark.timeout(400)
+
+# The first process of the second host.
+VICTIM = 2
+# Each kind once, the phases in turn; the other combinations take minutes.
+SOONER = {(kind, list(Phase)[number % 4]) for number, kind in enumerate(Kind)}
+CASES = [
+    pytest.param(
+        kind,
+        phase,
+        marks=pytest.mark.slow if (kind, phase) in SOONER else pytest.mark.nightly,
+        id=f"{kind.value} {phase.value}",
+    )
+    for kind in Kind
+    for phase in Phase
+]
+
+
+@pytest.fixture(scope="module")
+def own_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    if (reason := reason_to_skip()) is not None:
+        pytest.skip(reason)
+    with Bed(3, tmp_path_factory.mktemp("bed")) as bed:
+        for host in bed.hosts:
+            assert host.run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm").returncode == 0
+        yield bed
+
+
+def await_file(path: Path) -> None:
+    deadline = time.monotonic() + HANGS_SECONDS
+    while not path.exists():
+        assert time.monotonic() < deadline, f"nobody came to {path.name}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(("kind", "phase"), CASES)
+def test_a_job_outlives_it(own_bed: Bed, tmp_path: Path, kind: Kind, phase: Phase) -> None:
+    # Orders are obeyed by user code: then it is the others who wait in the collective.
+    in_user_code = kind in (Kind.RAISES, Kind.EXITS, Kind.MEMORY) and phase is Phase.COLLECTIVE
+    variables = {
+        "CHAOS_PHASE": (Phase.USER_CODE if in_user_code else phase).name,
+        "CHAOS_VICTIM": str(VICTIM),
+    }
+    job = Job(own_bed, tmp_path, slots=(2, 2, 1), variables=variables)
+    harm = Harm(own_bed, tmp_path)
+    try:
+        if phase is Phase.RECOVERY:
+            job.await_epoch(1)
+            harm.do(Fault(0, Kind.KILLED, list(harm.ranks()).index(4)))
+        await_file(tmp_path / "there")
+        # The host of the victim, or itself.
+        harm.do(Fault(0, kind, 0 if kind in OF_A_HOST else list(harm.ranks()).index(VICTIM)))
+        time.sleep(0.5)
+        (tmp_path / "go").touch()
+        reached = job.epochs
+        job.await_epoch(reached + 2, harm.undo_what_is_due)
+        harm.undo_all()
+        job.stop()
+    except Failure as failure:
+        pytest.fail(f"{failure}\n{''.join(job.lines[-80:])}")
+    finally:
+        harm.undo_all()
+        (tmp_path / "go").touch()
+        job.close()
+        harm.clean_up()
