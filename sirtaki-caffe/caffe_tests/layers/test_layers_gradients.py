@@ -40,6 +40,8 @@ CASES = [
     Case("Convolution", [(1, 4, 3, 3)], "num_output: 4 kernel_size: 2 group: 2"),
     Case("Convolution", [(1, 2, 3, 2, 2)], "num_output: 2 kernel_size: 2 bias_term: false"),
     Case("Convolution", [(1, 2, 3), (1, 2, 3)], "num_output: 2 kernel_size: 2", tops=2),
+    Case("ConvolutionDepthwise", IMAGE, "kernel_size: 2 pad: 1"),
+    Case("DepthwiseConvolution", IMAGE, "num_output: 6 kernel_size: 2 group: 3"),
     Case("Crop", [(2, 2, 4, 4), (2, 2, 2, 3)], "offset: 1"),
     Case("Deconvolution", [(1, 4, 3, 2)], "num_output: 4 kernel_size: 3 stride: 2 pad: 1 group: 2"),
     Case("Dropout", IMAGE),

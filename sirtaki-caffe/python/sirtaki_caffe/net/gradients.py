@@ -46,7 +46,10 @@ def _from_what_learns(steps: Sequence[Step]) -> None:
                 f"propagate_down is given {len(asked)} times for {len(step.bottoms)} bottoms"
             )
         depends = [id(bottom) in reached for bottom in step.bottoms]
-        step.wants = list(asked) if asked else depends
+        step.wants = [
+            wants and place not in step.layer.references
+            for place, wants in enumerate(asked or depends)
+        ]
         learns = any(param.learns for param in step.layer.params)
         step.needs_backward = learns or any(depends)
         if step.needs_backward:
