@@ -45,10 +45,13 @@ def _from_what_learns(steps: Sequence[Step]) -> None:
             raise step.layer.error(
                 f"propagate_down is given {len(asked)} times for {len(step.bottoms)} bottoms"
             )
-        depends = [id(bottom) in reached for bottom in step.bottoms]
+        looked_at = step.layer.references
+        depends = [
+            id(bottom) in reached and place not in looked_at
+            for place, bottom in enumerate(step.bottoms)
+        ]
         step.wants = [
-            wants and place not in step.layer.references
-            for place, wants in enumerate(asked or depends)
+            wants and place not in looked_at for place, wants in enumerate(asked or depends)
         ]
         learns = any(param.learns for param in step.layer.params)
         step.needs_backward = learns or any(depends)
