@@ -92,6 +92,16 @@ def test_a_bilinear_blob_interpolates(width: int, line: list[float]) -> None:
     np.testing.assert_allclose(values, np.broadcast_to(np.outer(line, line), (2, 1, width, width)))
 
 
+def test_a_gabor_blob_has_gratings_that_see_no_even_ground() -> None:
+    values = filled('type: "gabor"', 16, 3, 11, 11)
+    np.testing.assert_allclose(values.mean((2, 3)), 0, atol=1e-6)
+    np.testing.assert_allclose(np.square(values).sum((1, 2, 3)), 1, rtol=1e-5)
+    np.testing.assert_array_equal(values[:, 0], values[:, 1])
+    # The fifth direction is the first one turned by a right angle.
+    np.testing.assert_allclose(values[4, 0], values[0, 0].T, atol=1e-6)
+    assert np.abs(values[0, 0] - values[1, 0]).max() > 0.01
+
+
 def test_the_same_seed_gives_the_same_numbers() -> None:
     for text in ('type: "xavier"', 'type: "gaussian" sparse: 3', 'type: "positive_unitball"'):
         np.testing.assert_array_equal(filled(text, 9, 9), filled(text, 9, 9))
@@ -101,7 +111,10 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
 @pytest.mark.parametrize(
     ("text", "shape", "why"),
     [
-        ('type: "gabor"', (96, 3, 11, 11), "no filler of type 'gabor'; there are bilinear, "),
+        ('type: "gabors"', (96, 3, 11, 11), "no filler of type 'gabors'; there are bilinear, "),
+        ('type: "gabor"', (96, 4, 11, 11), "three channels and a square kernel"),
+        ('type: "gabor"', (96, 3, 11, 9), "three channels and a square kernel"),
+        ('type: "gabor"', (96, 3, 2, 2), "a kernel of at least 3"),
         ('type: "uniform" min: 1 max: 0', (3,), "from 1 to 0 is empty"),
         ('type: "gaussian" std: -1', (3,), "needs std >= 0"),
         ('type: "bilinear"', (3, 4), "four axes and a square kernel"),

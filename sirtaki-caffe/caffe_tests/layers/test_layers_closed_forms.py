@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from caffe_tests.layers.layer_runs import Array, Case, build, build_case, run
+from caffe_tests.layers.layer_runs import (
+    Array,
+    Case,
+    build,
+    build_case,
+    numbers,
+    run,
+    set_params,
+)
 from sirtaki_caffe.proto.schema import TEST
 
 IMAGE = [(2, 4, 5, 6)]
@@ -269,3 +277,16 @@ def test_spatial_dropout_zeroes_whole_channels() -> None:
 def test_dropout_draws_from_the_nets_source_of_random_numbers() -> None:
     first, second = (run(build('type: "Dropout"', (50,)), np.ones(50))[0] for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("kind", ["ConvolutionDepthwise", "DepthwiseConvolution"])
+def test_a_depthwise_convolution_sees_each_channel_by_itself(kind: str) -> None:
+    x, weights = numbers(2, 3, 5, 4), numbers(6, 1, 2, 2, seed=8)
+    fields = "num_output: 6 kernel_size: 2 bias_term: false"
+    built = [
+        build(f'type: "{name}" convolution_param {{ {fields} {group} }}', x.shape)
+        for name, group in ((kind, ""), ("Convolution", "group: 3"))
+    ]
+    for each in built:
+        set_params(each, weights)
+    np.testing.assert_array_equal(run(built[0], x)[0], run(built[1], x)[0])

@@ -40,6 +40,8 @@ CASES = [
     Case("Convolution", [(1, 4, 3, 3)], "num_output: 4 kernel_size: 2 group: 2"),
     Case("Convolution", [(1, 2, 3, 2, 2)], "num_output: 2 kernel_size: 2 bias_term: false"),
     Case("Convolution", [(1, 2, 3), (1, 2, 3)], "num_output: 2 kernel_size: 2", tops=2),
+    Case("ConvolutionDepthwise", IMAGE, "kernel_size: 2 pad: 1"),
+    Case("DepthwiseConvolution", IMAGE, "num_output: 6 kernel_size: 2 group: 3"),
     Case("Crop", [(2, 2, 4, 4), (2, 2, 2, 3)], "offset: 1"),
     Case("Deconvolution", [(1, 4, 3, 2)], "num_output: 4 kernel_size: 3 stride: 2 pad: 1 group: 2"),
     Case("Dropout", IMAGE),
@@ -78,7 +80,7 @@ CASES = [
     Case("MnActivation", IMAGE),
     Case("MultinomialLogisticLoss", [(3, 4), (3,)], wholes=[1], low=0.2, high=4),
     Case("Normalize", IMAGE),
-    Case("Normalize", IMAGE, "across_spatial: false channel_shared: false"),
+    Case("Normalize", IMAGE, "across_spatial: false"),
     Case("PReLU", IMAGE),
     Case("PReLU", IMAGE, "channel_shared: true"),
     Case(
@@ -142,11 +144,14 @@ CASES = [
     Case("Tile", IMAGE, "tiles: 2"),
 ]
 
-WITHOUT_GRADIENT = {"Accuracy", "ArgMax", "BoxAnnotatorOHEM", "Silence", "Threshold"}
+WITHOUT_GRADIENT = {
+    *("Accuracy", "ArgMax", "BoxAnnotatorOHEM", "DetectionEvaluate", "DetectionOutput"),
+    *("PriorBox", "Silence", "Threshold"),
+}
 # Layers that bring data in or hand them to a program's own code; tested with these.
 ELSEWHERE = {
     *("Data", "DummyData", "HDF5Data", "HDF5Output", "ImageData", "Input", "MemoryData"),
-    *("Python", "WindowData"),
+    *("MultiBoxLoss", "Python", "WindowData"),
 }
 
 

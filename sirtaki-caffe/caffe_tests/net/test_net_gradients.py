@@ -73,6 +73,34 @@ def test_force_backward_hands_gradients_to_the_inputs() -> None:
     assert net.blobs["data"].diff.allclose(torch.ones(2, 2, dtype=torch.float64) @ second @ first)
 
 
+CROP = (
+    'layer { name: "cut" type: "Crop" bottom: "a" bottom: "b" top: "cut" crop_param { axis: 1 } }'
+)
+SMOOTH = (
+    'layer { name: "loss" type: "SmoothL1Loss" bottom: "a" bottom: "target" bottom: "b" bottom: "b"'
+    ' top: "loss" }'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wants"),
+    [
+        (CROP + loss("cut", "target"), {"cut": [True, False]}),
+        (SMOOTH, {"loss": [True, False, False, False]}),
+    ],
+)
+def test_gradients_end_at_bottoms_that_are_only_looked_at(
+    text: str, wants: dict[str, list[bool]]
+) -> None:
+    net = build(DATA + product("a", "data", 2) + product("b", "data", 2) + text)
+    assert wanted_bottoms(net) | wants == wanted_bottoms(net)
+    assert "b" not in backward_layers(net)
+    fill(net)
+    net.forward()
+    net.backward()
+    assert [param.diff is not None for param in net.learnable] == [True] * 2 + [False] * 2
+
+
 def test_force_backward_leaves_labels_alone() -> None:
     text = "force_backward: true\n" + inputs("data", (2, 3), "label", (2,))
     text += 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "data" bottom: "label" }'

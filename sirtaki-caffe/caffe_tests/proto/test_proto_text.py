@@ -134,7 +134,7 @@ def test_a_byte_that_is_not_utf8_may_stand_in_a_comment_only(tmp_path: Path) -> 
     path = tmp_path / "net.prototxt"
     path.write_bytes(b"# \xe9\nname: 'a'")
     assert read_net(path).name == "a"
-    path.write_bytes(b"layer { annotated_data_param { a: [ # \xe9\n1] } }")
+    path.write_bytes(b"layer { eval_detection_param { a: [ # \xe9\n1] } }")
     assert len(read_net(path).layer) == 1
     path.write_bytes(b"name: '\xe9'")
     with pytest.raises(CaffeError, match=r"net\.prototxt:1:7: the string is not UTF-8"):
@@ -182,8 +182,8 @@ def test_a_long_text_takes_memory_in_proportion(text: str) -> None:
 def test_unknown_fields_of_detection_layers_are_kept_as_they_are() -> None:
     text = """layer {
   name: "data"
-  type: "AnnotatedData"
-  annotated_data_param {
+  type: "EvalDetection"
+  eval_detection_param {
     batch_sampler {  max_sample: 1 # the image
       sampler < min_scale: -0.3; > list: [1, "a", {b: c}] }
     label: 'a' "b"
@@ -211,7 +211,7 @@ def test_unknown_fields_of_detection_layers_are_kept_as_they_are() -> None:
 )
 def test_what_is_kept_must_be_text_of_fields(inside: str, error: str) -> None:
     with pytest.raises(CaffeError) as raised:
-        net(f"layer {{ annotated_data_param {{{inside} }}")
+        net(f"layer {{ eval_detection_param {{{inside} }}")
     assert str(raised.value) == f"net:{error}"
 
 

@@ -12,13 +12,14 @@ from sirtaki_caffe.errors import CaffeError
 
 _FAN_OUT = 1
 _AVERAGE = 2
+_DIRECTIONS = 8
 
 
 def fill(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
     """Fill a blob as its filler says.
 
     The numbers follow Caffe's distributions, not its random stream, which is that of the Boost
-    library it was built with. Intel's `gabor` is left out.
+    library it was built with. `gabor` is a bank of Gabor filters as textbooks have it.
 
     Args:
         tensor: Overwritten.
@@ -85,6 +86,33 @@ def _bilinear(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> Non
     tensor.copy_(line[:, None] * line[None, :])
 
 
+def _gabor(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
+    """Gratings under a Gaussian: eight directions, then the next wavelength; channels alike.
+
+    Every kernel has the mean 0 and the norm 1. Where channels are colours, gray gratings come out.
+    """
+    if tensor.dim() != 4 or tensor.shape[1] != 3 or tensor.shape[2] != tensor.shape[3]:
+        raise CaffeError(
+            "a gabor filler needs three channels and a square kernel, not the shape "
+            f"{list(tensor.shape)}"
+        )
+    count, width = tensor.shape[0], tensor.shape[3]
+    if width < 3:
+        raise CaffeError(f"a gabor filler needs a kernel of at least 3, not {width}")
+    place = torch.arange(width, dtype=torch.float64) - (width - 1) / 2
+    down, right = torch.meshgrid(place, place, indexing="ij")
+    envelope = torch.exp(-(down.square() + right.square()) / (2 * (width / 4) ** 2))
+    for index in range(count):
+        octave, direction = divmod(index, _DIRECTIONS)
+        angle = math.pi * direction / _DIRECTIONS
+        wavelength = max(2.0, width / (1 + octave / 2))
+        along = right * math.cos(angle) + down * math.sin(angle)
+        phase = math.pi / 2 * (octave % 2)
+        kernel = envelope * torch.cos(2 * math.pi * along / wavelength + phase)
+        kernel = (kernel - kernel.mean()).expand(3, width, width)
+        tensor[index].copy_(kernel / kernel.norm())
+
+
 def _first(tensor: torch.Tensor) -> int:
     return max(1, tensor.shape[0]) if tensor.dim() else 1
 
@@ -104,6 +132,7 @@ def _fan(tensor: torch.Tensor, filler: Any) -> float:
 _fillers: dict[str, Callable[[torch.Tensor, Any, torch.Generator], None]] = {
     "bilinear": _bilinear,
     "constant": _constant,
+    "gabor": _gabor,
     "gaussian": _gaussian,
     "msra": _msra,
     "positive_unitball": _positive_unitball,

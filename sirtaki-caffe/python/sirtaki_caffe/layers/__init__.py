@@ -13,6 +13,7 @@ from sirtaki_caffe.layers import (
     recurrent,
     refused,
     shapes,
+    ssd,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "recurrent",
     "refused",
     "shapes",
+    "ssd",
 ]

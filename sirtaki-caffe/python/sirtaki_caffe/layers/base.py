@@ -115,6 +115,8 @@ class Layer(abc.ABC):
     is_loss: ClassVar[bool] = False
     #: Which bottoms gradients never go to: labels, for instance.
     no_gradient_to: ClassVar[tuple[int, ...]] = ()
+    #: Which of these are only looked at: gradients that would go there end without an error.
+    references: ClassVar[tuple[int, ...]] = ()
     #: A top may have the name of the bottom at its place.
     may_be_in_place: ClassVar[bool] = False
     #: Its tops are linear in its bottoms, so that means over the processes stay such.

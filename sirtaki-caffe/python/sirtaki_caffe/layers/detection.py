@@ -42,6 +42,7 @@ class ROIPooling(Layer):
 
     bottoms = (2, 2)
     no_gradient_to = (1,)
+    references = (1,)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the parameters."""
@@ -102,6 +103,7 @@ class PSROIPooling(Layer):
 
     bottoms = (2, 2)
     no_gradient_to = (1,)
+    references = (1,)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the parameters."""
@@ -160,6 +162,7 @@ class BoxAnnotatorOHEM(Layer):
     bottoms = (4, 4)
     tops = (2, 2)
     no_gradient_to = (0, 1, 2, 3)
+    references = (0, 1, 2, 3)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the parameters."""

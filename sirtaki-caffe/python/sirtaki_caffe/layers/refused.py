@@ -8,17 +8,12 @@ import torch
 
 from sirtaki_caffe.layers.base import Layer, Shape, layer
 
-_SSD = "layers of SSD detectors are not supported"
 _YOLO = "layers of YOLO detectors are not supported"
 
 REFUSED = {
-    "AnnotatedData": f"{_SSD}; images without boxes are read by Data and ImageData",
+    "AnnotatedData": "not there yet",
     "BoxData": f"{_YOLO}; images without boxes are read by Data and ImageData",
-    "DetectionEvaluate": f"{_SSD}; leave it out by a phase rule to train other parts of the net",
-    "DetectionOutput": f"{_SSD}; end the net at its bottoms and decode the boxes elsewhere",
     "EvalDetection": f"{_YOLO}; end the net at its bottoms and decode the boxes elsewhere",
-    "MultiBoxLoss": f"{_SSD}; there is no loss that matches boxes with annotations",
-    "PriorBox": f"{_SSD}; end the net at its bottoms and make the prior boxes elsewhere",
     "RegionLoss": f"{_YOLO}; there is no loss that matches boxes with annotations",
     "VideoData": "video files are not read; convert frames to a database for Data",
 }

@@ -45,8 +45,14 @@ def _from_what_learns(steps: Sequence[Step]) -> None:
             raise step.layer.error(
                 f"propagate_down is given {len(asked)} times for {len(step.bottoms)} bottoms"
             )
-        depends = [id(bottom) in reached for bottom in step.bottoms]
-        step.wants = list(asked) if asked else depends
+        looked_at = step.layer.references
+        depends = [
+            id(bottom) in reached and place not in looked_at
+            for place, bottom in enumerate(step.bottoms)
+        ]
+        step.wants = [
+            wants and place not in looked_at for place, wants in enumerate(asked or depends)
+        ]
         learns = any(param.learns for param in step.layer.params)
         step.needs_backward = learns or any(depends)
         if step.needs_backward:

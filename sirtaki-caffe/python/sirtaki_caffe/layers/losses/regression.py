@@ -109,6 +109,7 @@ class SmoothL1Loss(Layer):
     bottoms = (2, 4)
     is_loss = True
     no_gradient_to: ClassVar[tuple[int, ...]] = (2, 3)
+    references: ClassVar[tuple[int, ...]] = (2, 3)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the parameters."""

@@ -55,8 +55,32 @@ class Normalize(Elementwise):
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
         """As the class says."""
-        parameter = self.proto.norm_param
-        axes = tuple(range(1, x.dim())) if parameter.across_spatial else (1,)
-        norm = (x.square().sum(axes, keepdim=True) + parameter.eps).sqrt()
-        scale = self.params[0].data
-        return torch.mul(x / norm, scale.reshape(-1, *[1] * (x.dim() - 2)))
+        return torch.mul(x / self._norm(x), self._scale(x))
+
+    def backward(
+        self,
+        bottoms: Sequence[torch.Tensor],
+        tops: Sequence[torch.Tensor],
+        top_diffs: Sequence[torch.Tensor | None],
+        wanted: Sequence[bool],
+    ) -> list[torch.Tensor | None]:
+        """As Caffe's: the scales are left out where the norm's own gradient is summed."""
+        given = super().backward(bottoms, tops, top_diffs, [False])
+        diff = top_diffs[0]
+        if diff is None or not wanted[0]:
+            return given
+        with torch.no_grad():
+            x = bottoms[0]
+            norm = self._norm(x)
+            along = (diff * x).sum(self._axes(x), keepdim=True) / norm.square()
+            return [self._scale(x) * (diff - x * along) / norm]
+
+    def _axes(self, x: torch.Tensor) -> tuple[int, ...]:
+        return tuple(range(1, x.dim())) if self.proto.norm_param.across_spatial else (1,)
+
+    def _norm(self, x: torch.Tensor) -> torch.Tensor:
+        squares = x.square().sum(self._axes(x), keepdim=True)
+        return (squares + float(self.proto.norm_param.eps)).sqrt()
+
+    def _scale(self, x: torch.Tensor) -> torch.Tensor:
+        return self.params[0].data.reshape(-1, *[1] * (x.dim() - 2))

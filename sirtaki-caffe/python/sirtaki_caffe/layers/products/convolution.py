@@ -44,8 +44,8 @@ class _Convolving(Layer):
         if len(self._windows.kernel) > 3:
             raise self.error("more than three spatial axes are not supported")
         self._channels = bottoms[0][self._axis]
-        self._outputs = positive(self, parameter.num_output, "convolution_param.num_output")
-        self._group = positive(self, parameter.group, "convolution_param.group")
+        self._outputs = self.outputs()
+        self._group = self.groups()
         for what, number in (("channels", self._channels), ("num_output", self._outputs)):
             if number % self._group:
                 raise self.error(
@@ -95,6 +95,15 @@ class _Convolving(Layer):
             y = F.leaky_relu(y, parameter.negative_slope)
         return y if self._axis == 1 else y.reshape(*items, *y.shape[1:])
 
+    def outputs(self) -> int:
+        """The channels of a top."""
+        given = self.proto.convolution_param.num_output
+        return positive(self, given, "convolution_param.num_output")
+
+    def groups(self) -> int:
+        """In how many groups channels are, which do not see each other."""
+        return positive(self, self.proto.convolution_param.group, "convolution_param.group")
+
     def weight_channels(self) -> tuple[int, int]:
         """The first two sizes of the weights."""
         raise NotImplementedError
@@ -132,6 +141,23 @@ class Convolution(_Convolving):
             return one[..., 0]
         convolution = _CONVOLUTIONS[len(w.kernel) - 1]
         return convolution(channels_last(x), weight, bias, w.stride, w.pad, w.dilation, self._group)
+
+
+@layer("ConvolutionDepthwise")
+@layer("DepthwiseConvolution")
+class Depthwise(Convolution):
+    """A convolution of each channel by itself, whatever `group` is; two forks name it so.
+
+    Without `num_output` a top has as many channels as its bottom.
+    """
+
+    def outputs(self) -> int:
+        """As the class says."""
+        return int(self.proto.convolution_param.num_output) or self._channels
+
+    def groups(self) -> int:
+        """One a channel."""
+        return self._channels
 
 
 @layer("Deconvolution")

@@ -128,6 +128,7 @@ class Crop(Layer):
 
     bottoms = (2, 2)
     no_gradient_to = (1,)
+    references = (1,)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the parameters."""
