@@ -119,7 +119,10 @@ def _timed(command: Sequence[str]) -> Callable[[], float]:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+    kept = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # Without it a package whose files have changed is compiled again at every start.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return kept
 
 
 def ends(rounds: int) -> Table:

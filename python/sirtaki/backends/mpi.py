@@ -19,10 +19,9 @@ import numpy as np
 
 from sirtaki import _core
 from sirtaki.backends import adasum, memory
+from sirtaki.backends.communicator import NAME
 from sirtaki.backends.memory import Stream
 from sirtaki.core.operations import dtypes, kinds, reduce_ops
-
-NAME = "mpi"
 
 _TYPES = {
     # Those of 8 bits and less: only moved, but for the first ones.
@@ -109,11 +108,6 @@ def threads_supported() -> bool:
     from mpi4py import MPI
 
     return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
-
-
-def is_communicator(comm: object) -> bool:
-    """Tell whether `comm` is an mpi4py communicator, without importing mpi4py."""
-    return any(kind.__module__.startswith("mpi4py") for kind in type(comm).__mro__)
 
 
 def ranks_of(comm: Any, rank: int, size: int, or_none: bool = False) -> list[int]:

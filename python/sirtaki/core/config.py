@@ -8,15 +8,14 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from sirtaki.rendezvous.words import heap_mode, truth
 from sirtaki.rendezvous.world.membership import Membership, Topology
 from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.rendezvous.world.started_by import Start, find_start
 
-__all__ = ["Autotune", "Config", "Topology", "heap_mode", "stall_seconds"]
+__all__ = ["Autotune", "Config", "Topology", "stall_seconds"]
 
 _TOPOLOGY = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
-_TRUE = frozenset(("1", "true", "yes", "on"))
-_FALSE = frozenset(("0", "false", "no", "off"))
 _DEFAULT_STALL_WARNING_SECONDS = 10.0
 _CPU_OPERATIONS = ("native", "gloo", "mpi", "ccl")
 _GPU_OPERATIONS = ("nccl", "host", "mpi", "ddl")
@@ -179,18 +178,6 @@ def stall_seconds(environ: Mapping[str, str]) -> float:
     return _read_stall_warning(_Reader(dict(environ)))
 
 
-def heap_mode(text: str) -> str | None:
-    """Return what SIRTAKI_SHARED_HEAP says: ``on``, ``off``, ``auto``, or None for nothing.
-
-    Raises:
-        ValueError: It says something else.
-    """
-    word = text.strip().lower()
-    if word and word not in _TRUE | _FALSE | {"auto"}:
-        raise ValueError(f"SIRTAKI_SHARED_HEAP={text!r} must be 1, 0 or auto")
-    return ("on" if word in _TRUE else "off" if word in _FALSE else "auto") if word else None
-
-
 class _Reader:
     """Looks names up as SIRTAKI_<name>, then HOROVOD_<name>."""
 
@@ -262,10 +249,10 @@ class _Reader:
         variable, value = self._find(name)
         if not value:
             return default
-        word = value.lower()
-        if word not in _TRUE | _FALSE:
+        said = truth(value)
+        if said is None:
             raise ValueError(f"{variable}={value!r} must be 0 or 1")
-        return word in _TRUE
+        return said
 
     def choice(self, name: str, words: tuple[str, ...], default: str) -> int:
         """The number of the word that is set, in any case."""

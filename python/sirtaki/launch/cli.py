@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -87,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(sirtaki.__version__)
         return 0
     if name not in _SUBCOMMANDS:
+        import difflib
+
         near = difflib.get_close_matches(name, _SUBCOMMANDS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         print(f"sirtaki: error: unknown subcommand {name!r}{hint}\n{_usage()}", file=sys.stderr)

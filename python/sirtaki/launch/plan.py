@@ -25,7 +25,6 @@ from sirtaki.launch.processes.channels import ProgramChannel
 from sirtaki.launch.processes.events import HostJob, HostProcesses, Process
 from sirtaki.launch.processes.local import LocalProcesses
 from sirtaki.launch.processes.remote import RemoteProcesses
-from sirtaki.launch.starters.shared_folder import shared_directory
 from sirtaki.launch.starters.ssh import explain_end, ssh_command
 from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY, UnixStoreServer
 
@@ -261,6 +260,7 @@ def describe(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     lines += [f"start: {shlex.join(plan.argv)}" for plan in plans if plan.argv is not None]
     if allocation is not None:
         from sirtaki.launch.starters import scheduler
+        from sirtaki.launch.starters.shared_folder import shared_directory
 
         folder = shared_directory(environ) / "<job>"
         start = scheduler.plan_start(allocation, settings, environ, folder)

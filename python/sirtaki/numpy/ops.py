@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sirtaki import _core
 from sirtaki.core.operations import dtypes
@@ -15,7 +14,8 @@ from sirtaki.core.operations.groups import Groups
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 
-Array = NDArray[Any]
+# That is NDArray[Any], whose module takes long to import.
+Array = np.ndarray[Any, np.dtype[Any]]
 
 _FOREIGN = ("bfloat16", "complex32")  # NumPy has no such types
 _CODES = {np.dtype(name): code for name, code in dtypes.REDUCED.items() if name not in _FOREIGN}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sirtaki import _core
-from sirtaki.backends import mpi
+from sirtaki.backends.communicator import is_communicator
 from sirtaki.core import elastic
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import PeerLostError
@@ -191,7 +191,9 @@ def _ids_of(comm: object, launched: Topology) -> Sequence[int]:
     """The starter's ranks that `init` was given; none for all of them."""
     if comm is None:
         return ()
-    if mpi.is_communicator(comm):
+    if is_communicator(comm):
+        from sirtaki.backends import mpi
+
         return mpi.ranks_of(comm, launched.rank, launched.size)
     if not isinstance(comm, Iterable):
         raise TypeError(f"init(comm={comm!r}) takes a list of ranks or an mpi4py communicator")

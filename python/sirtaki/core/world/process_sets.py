@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sirtaki.backends import mpi
+from sirtaki.backends.communicator import is_communicator
 from sirtaki.core.world import state
 
 
@@ -32,7 +32,7 @@ class ProcessSet:
     _ranks: list[int] | None = None
 
     def __init__(self, ranks_or_comm: Iterable[int] | object) -> None:
-        if mpi.is_communicator(ranks_or_comm):
+        if is_communicator(ranks_or_comm):
             self.mpi_comm = ranks_or_comm
             return
         if not isinstance(ranks_or_comm, Iterable):

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from math import prod
 from operator import index
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sirtaki.core.config import Config
+if TYPE_CHECKING:
+    from sirtaki.core.config import Config
 
 LIBRARY = Path(__file__).parents[2] / "libsirtaki_heap.so"
 _MIB = 1 << 20
@@ -25,6 +26,9 @@ def load(config: Config) -> None:
 
 @functools.cache
 def _loaded_once() -> None:
+    # Here, because the launcher only wants to know where the library is.
+    from sirtaki.core.config import Config
+
     load(Config.from_env())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sirtaki.backends import mpi
+from sirtaki.backends import communicator
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.world import accelerators
 from sirtaki.core.world.world import Entered, World
@@ -164,17 +164,21 @@ def mpi_threads_supported() -> bool:
     current_world()
     if not mpi_enabled():
         raise ValueError("mpi_threads_supported() needs MPI, which is not enabled")
+    from sirtaki.backends import mpi
+
     return mpi.threads_supported()
 
 
 def mpi_enabled() -> bool:
     """Tell whether operations run on MPI."""
     world = _current()
-    return world is not None and world.engine.backend_name() == mpi.NAME
+    return world is not None and world.engine.backend_name() == communicator.NAME
 
 
 def mpi_built() -> bool:
     """Tell whether MPI can be used: mpi4py and an MPI are installed."""
+    from sirtaki.backends import mpi
+
     return mpi.built()
 
 

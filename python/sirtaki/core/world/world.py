@@ -11,7 +11,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
 from sirtaki import _core
-from sirtaki.backends import mpi
+from sirtaki.backends import communicator
 from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
 from sirtaki.core.operations import kinds
@@ -145,7 +145,7 @@ class World:
                 self.engine = _core.Engine(
                     self.links.core,
                     options=_options(config, joined),
-                    backend=library and mpi.MpiBackend(library, wanted.ids),
+                    backend=library and _mpi_backend(library, wanted),
                 )
         except BaseException:
             self.links.close()
@@ -262,6 +262,8 @@ class World:
         Raises:
             ValueError: Some of them are not in this world.
         """
+        from sirtaki.backends import mpi
+
         launched, members = self.config.topology, self.membership.ids
         chosen = mpi.ranks_of(comm, launched.rank, launched.size, or_none=True)
         if not set(chosen) <= set(members):
@@ -335,11 +337,20 @@ def start_mpi(config: Config) -> Any:
     Raises:
         ValueError: MPI cannot be used here, or counts the ranks differently.
     """
-    if config.backend != mpi.NAME:
+    if config.backend != communicator.NAME:
         return None
+    from sirtaki.backends import mpi
+
     library = mpi.library(config.mpi_threads)
     mpi.require_same_world(library, config.topology.rank, config.topology.size)
     return library
+
+
+def _mpi_backend(library: Any, wanted: Membership) -> object:
+    # Here, because other jobs start faster without it.
+    from sirtaki.backends.mpi import MpiBackend
+
+    return MpiBackend(library, wanted.ids)
 
 
 def _require_one_host(host_of: Sequence[int]) -> None:

@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from sirtaki.core.config import heap_mode
 from sirtaki.core.world.shared_heap import LIBRARY
 from sirtaki.launch.errors import LaunchError
 from sirtaki.rendezvous.files import memory_file
+from sirtaki.rendezvous.words import heap_mode
 
 VARIABLE = "SIRTAKI_SHARED_HEAP"
 _PRELOAD = "LD_PRELOAD"

@@ -18,6 +18,7 @@ from sirtaki.launch.hosts.slots import Host, Slot, allocate, join_local, parse_h
 from sirtaki.launch.starters import lsf
 from sirtaki.launch.starters.allocation import Allocation
 from sirtaki.launch.starters.ssh import Ssh
+from sirtaki.rendezvous.words import truth
 
 DEFAULT_START_TIMEOUT = 30.0
 # Images of other pods are fetched first.
@@ -253,8 +254,7 @@ def network_variables(
 
 def uses_tls(settings: Settings, environ: Mapping[str, str]) -> bool:
     """Whether the workers will encrypt what goes between hosts, by flag or by variable."""
-    value = {**environ, **settings.variables}.get("SIRTAKI_TLS", "")
-    return value.strip().lower() in ("1", "true", "yes", "on")
+    return truth({**environ, **settings.variables}.get("SIRTAKI_TLS", "")) is True
 
 
 def resolve_start_timeout(given: float | None, environ: Mapping[str, str]) -> float:

@@ -24,7 +24,11 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # Importing it takes longer than all the rest.
+    from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
