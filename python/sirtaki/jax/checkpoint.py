@@ -1,9 +1,8 @@
-"""Checkpoints of pytrees: `hvd.checkpoint.save`, `latest`, `load` and `wait`; single files too."""
+"""Checkpoints that rank 0 writes and reads."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,29 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sirtaki.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from sirtaki.checkpoint.codec import (
-    Array,
-    numpy_from_array,
-    numpy_to_array,
-    python_random_state,
-    set_python_random_state,
-)
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state
 from sirtaki.jax.arrays import check
 from sirtaki.jax.exchange_ops import broadcast_tree
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointError",
-    "latest",
-    "load",
-    "restore_checkpoint",
-    "save",
-    "save_checkpoint",
-    "wait",
-]
 
 Tree = TypeVar("Tree")
 
@@ -128,82 +108,3 @@ def _leaf(data: Any, dtype: str, path: str, like: Any) -> jax.Array:
             f"shape {array.shape}"
         )
     return jnp.asarray(data.view(array.dtype).reshape(array.shape))
-
-
-_LEAVES, _STRUCTURE = "leaves", "structure"
-
-
-class _Codec:
-    """See `sirtaki.checkpoint.Codec`."""
-
-    framework = "jax"
-
-    def capture(self, value: Any) -> Any:
-        """Return a pytree's leaves and how they hang together."""
-        leaves, structure = jax.tree_util.tree_flatten(value)
-        if _is_plain(value):
-            return value
-        return {_LEAVES: leaves, _STRUCTURE: str(structure)}
-
-    def restore(self, value: Any, tree: Any) -> Any:
-        """Return a tree like `value` with the leaves that were saved."""
-        if _is_plain(value):
-            return tree
-        _, structure = jax.tree_util.tree_flatten(value)
-        if str(structure) != tree[_STRUCTURE]:
-            raise ValueError(f"the tree saved is {tree[_STRUCTURE]}, that of the state {structure}")
-        return jax.tree_util.tree_unflatten(structure, tree[_LEAVES])
-
-    def to_array(self, value: Any) -> Array | None:
-        """Take JAX's arrays, keys of random numbers too, and NumPy's."""
-        if not isinstance(value, jax.Array):
-            return numpy_to_array(value)
-        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            data = np.ascontiguousarray(jax.random.key_data(value))
-            kind = f"key:{jax.random.key_impl(value)}"
-        else:
-            data, kind = np.ascontiguousarray(value), "jax"
-        return kind, str(data.dtype), data.shape, data.reshape(-1).view(np.uint8)
-
-    def from_array(self, kind: str, dtype: str, shape: tuple[int, ...], data: bytearray) -> Any:
-        """Return a JAX array or what NumPy had."""
-        if kind == "jax" or kind.startswith("key:"):
-            found = jnp.asarray(np.frombuffer(data, jnp.dtype(dtype)).reshape(shape))
-            key = kind.partition(":")[2]
-            return jax.random.wrap_key_data(found, impl=key) if key else found
-        return numpy_from_array(kind, dtype, shape, data)
-
-    def members(self, state: Any) -> dict[str, Any]:
-        """Return what a `JaxState` looks after."""
-        names = [*getattr(state, "_saved_trees", ()), *state._saved_state]
-        return {name: getattr(state, name) for name in names}
-
-    def assign(self, state: Any, values: Mapping[str, Any]) -> None:
-        """Set the values, and commit without looking for other hosts."""
-        for name, value in values.items():
-            setattr(state, name, value)
-        state.save()
-
-    def random_state(self) -> dict[str, Any]:
-        """Return the state of Python's and NumPy's generators; JAX's keys are the program's."""
-        return python_random_state()
-
-    def set_random_state(self, tree: Mapping[str, Any]) -> None:
-        """Set them."""
-        set_python_random_state(tree)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value consists of containers that a checkpoint knows, and of leaves."""
-    if isinstance(value, dict):
-        return type(value) is dict and all(map(_is_plain, value.values()))
-    if isinstance(value, (list, tuple)):
-        return type(value) in (list, tuple) and all(map(_is_plain, value))
-    return value is None or jax.tree_util.all_leaves([value])
-
-
-_checkpoints = Checkpoints(_Codec())
-save = _checkpoints.save
-latest = _checkpoints.latest
-load = _checkpoints.load
-wait = _checkpoints.wait
