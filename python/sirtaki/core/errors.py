@@ -24,6 +24,10 @@ class MismatchError(HorovodInternalError):
     """Ranks disagree on an operation's shape, dtype, reduce op or root; the job can go on."""
 
 
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written or read; the message names the file and what to do."""
+
+
 class HostsUpdatedInterrupt(RuntimeError):
     """The set of hosts changed; training continues in a new world.
 

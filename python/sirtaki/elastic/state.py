@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sirtaki.core import elastic
@@ -28,6 +28,7 @@ class State:
         self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], object]] = []
+        self._leave_callbacks: list[Callable[[], object]] = []
         self._commits = 0
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
@@ -42,6 +43,20 @@ class State:
         """Adapt to a new world, and call the reset callbacks."""
         self.reset()
         for callback in self._reset_callbacks:
+            callback()
+
+    def register_leave_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
+        """Have functions called when all ranks are asked to leave, after the last commit.
+
+        Args:
+            callbacks: Called in this order, on all ranks together, for example to save a
+                checkpoint with ``async_=False``.
+        """
+        self._leave_callbacks.extend(callbacks)
+
+    def on_leave(self) -> None:
+        """Call the leave callbacks."""
+        for callback in self._leave_callbacks:
             callback()
 
     def forget_host_updates(self) -> None:
@@ -137,3 +152,35 @@ class ObjectState(State):
                 object.__setattr__(self, name, value)
         # At once, for a loss in between is to leave what was saved before.
         self.save()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: the attributes as they are, not as last committed."""
+        return {name: getattr(self, name) for name in self._saved_state}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the attributes of `state_dict`, and commit them.
+
+        Raises:
+            ValueError: It is of a state with other attributes.
+        """
+        require_names(self._saved_state, state_dict)
+        for name, value in state_dict.items():
+            object.__setattr__(self, name, value)
+        self.save()
+
+
+def require_names(mine: Iterable[str], loaded: Iterable[str]) -> None:
+    """Raise ValueError if a state and what is loaded into it have different attributes."""
+    different = sorted(set(mine) ^ set(loaded))
+    if different:
+        raise ValueError(f"only one of both states has {', '.join(different)}")
+
+
+def require_shapes(mine: Sequence[Iterable[int]], loaded: Sequence[Any]) -> None:
+    """Raise ValueError if variables and the arrays that are loaded into them differ in shape."""
+    here, there = [tuple(shape) for shape in mine], [tuple(array.shape) for array in loaded]
+    if len(here) != len(there):
+        raise ValueError(f"it has {len(there)} variables, here are {len(here)}")
+    for index, (one, other) in enumerate(zip(here, there, strict=True)):
+        if one != other:
+            raise ValueError(f"variable {index} was saved with shape {other}, here it has {one}")

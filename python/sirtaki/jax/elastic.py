@@ -11,6 +11,7 @@ from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn
 from sirtaki.elastic.run import join_next_world
+from sirtaki.elastic.state import require_names
 from sirtaki.jax.exchange_ops import broadcast_tree
 
 __all__ = ["HostsUpdatedInterrupt", "JaxState", "ObjectState", "State", "run", "run_fn"]
@@ -69,6 +70,18 @@ class JaxState(ObjectState):
         for name in self._saved_trees:
             setattr(self, name, broadcast_tree(getattr(self, name), root_rank=0))
         super().sync()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        trees = {name: getattr(self, name) for name in self._saved_trees}
+        return super().state_dict() | trees
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what `state_dict` returned, and commit it."""
+        require_names([*self._saved_state, *self._saved_trees], state_dict)
+        for name in self._saved_trees:
+            setattr(self, name, state_dict[name])
+        super().load_state_dict({name: state_dict[name] for name in self._saved_state})
 
 
 def _is_tree(value: Any) -> bool:

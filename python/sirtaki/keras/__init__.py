@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sirtaki.core import facade
 from sirtaki.core.facade import *  # noqa: F403
-from sirtaki.keras import callbacks, elastic
+from sirtaki.keras import callbacks, checkpoint, elastic
 from sirtaki.keras.functions import broadcast_global_variables
 from sirtaki.keras.loading import load_model
 from sirtaki.keras.optimizer import (
@@ -25,6 +25,7 @@ __all__ = [
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
+    "checkpoint",
     "elastic",
     "load_model",
     "reducescatter",

@@ -9,6 +9,7 @@ import numpy as np
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.elastic.state import require_shapes
 from sirtaki.keras.library import BACKEND, LEGACY, keras
 
 __all__ = [
@@ -79,6 +80,21 @@ class KerasState(ObjectState):
         """Give all ranks the state of rank 0."""
         self._assign(broadcast_object([_values(variable) for variable in self._variables()]))
         super().sync()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        values = [_values(variable) for variable in self._variables()]
+        return {"variables": values, "attributes": super().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what `state_dict` returned, and commit it.
+
+        Raises:
+            ValueError: It is of another model or optimizer.
+        """
+        require_shapes([variable.shape for variable in self._variables()], state_dict["variables"])
+        self._assign(state_dict["variables"])
+        super().load_state_dict(state_dict["attributes"])
 
     def reset(self) -> None:
         """Have Keras compile anew what has the size of the old world in it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.elastic.state import require_shapes
 from sirtaki.tensorflow.functions import broadcast_variables
 
 if TYPE_CHECKING:
@@ -61,6 +62,22 @@ class TensorFlowState(ObjectState):
         for variable, value in zip(self.variables, self._saved_values, strict=True):
             variable.assign(value)
         super().restore()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        values = [variable.numpy() for variable in self.variables]
+        return {"variables": values, "attributes": super().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what `state_dict` returned, and commit it.
+
+        Raises:
+            ValueError: It is of other variables.
+        """
+        require_shapes([variable.shape for variable in self.variables], state_dict["variables"])
+        for variable, value in zip(self.variables, state_dict["variables"], strict=True):
+            variable.assign(value)
+        super().load_state_dict(state_dict["attributes"])
 
     def sync(self) -> None:
         """Give all ranks the state of rank 0."""

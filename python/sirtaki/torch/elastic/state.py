@@ -9,6 +9,7 @@ import torch
 
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import ObjectState
+from sirtaki.elastic.state import require_names
 from sirtaki.torch.elastic.sampler import ElasticSampler
 from sirtaki.torch.functions import broadcast_object, broadcast_parameters
 from sirtaki.torch.gradients.optimizer_state import broadcast_optimizer_state
@@ -86,20 +87,23 @@ class OptimizerStateHandler(StateHandler):
         broadcast_optimizer_state(self.value, root_rank=0)
 
 
-class SamplerStateHandler(StateHandler):
-    """Looks after an `ElasticSampler`."""
+class PositionStateHandler(StateHandler):
+    """Looks after what has `state_dict`, `load_state_dict` and perhaps `reset`.
 
-    def __init__(self, sampler: ElasticSampler) -> None:
-        super().__init__(sampler)
+    So do samplers, loaders of any kind, and schedulers of learning rates.
+    """
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
         self.save()
 
     def save(self) -> None:
         """See `StateHandler`."""
-        self._saved = self.value.state_dict()
+        self._saved = copy.deepcopy(self.value.state_dict())
 
     def restore(self) -> None:
         """See `StateHandler`."""
-        self.value.load_state_dict(self._saved)
+        self.value.load_state_dict(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
         """See `StateHandler`."""
@@ -107,14 +111,15 @@ class SamplerStateHandler(StateHandler):
 
     def reset(self) -> None:
         """See `StateHandler`."""
-        self.value.reset()
+        if hasattr(self.value, "reset"):
+            self.value.reset()
 
 
 Registry = list[tuple[type[Any], type[StateHandler]]]
 _registry: Registry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
-    (ElasticSampler, SamplerStateHandler),
+    (ElasticSampler, PositionStateHandler),
 ]
 
 
@@ -175,6 +180,25 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             handler.reset()
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        values = {name: handler.value for name, handler in self._handlers.items()}
+        return super().state_dict() | {
+            name: value.state_dict() if hasattr(value, "state_dict") else value
+            for name, value in values.items()
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what `state_dict` returned, and commit it."""
+        require_names([*self._saved_state, *self._handlers], state_dict)
+        for name, handler in self._handlers.items():
+            if hasattr(handler.value, "load_state_dict"):
+                handler.value.load_state_dict(state_dict[name])
+            else:
+                handler.value = state_dict[name]
+            handler.save()
+        super().load_state_dict({name: state_dict[name] for name in self._saved_state})
+
     def __getattr__(self, name: str) -> Any:
         handlers: dict[str, StateHandler] = self.__dict__.get("_handlers", {})
         if name in handlers:
@@ -194,4 +218,6 @@ def _handler(value: Any) -> StateHandler | None:
     for kind, handler in _registry:
         if isinstance(value, kind):
             return handler(value)
+    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        return PositionStateHandler(value)
     return None
