@@ -42,6 +42,10 @@ class Framework:
         """Tell whether a leaf is written as an array; it has `nbytes` then."""
         return isinstance(leaf, np.ndarray | np.generic) and not leaf.dtype.hasobject
 
+    def is_finite(self, leaf: Any) -> bool:
+        """Tell whether all numbers of an array are finite."""
+        return leaf.dtype.kind not in "fc" or bool(np.isfinite(leaf).all())
+
     def to_host(self, leaf: Any) -> Array:
         """Return an array in the host's memory, which may be that of the leaf."""
         kind = "array" if isinstance(leaf, np.ndarray) else "scalar"

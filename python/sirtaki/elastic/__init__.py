@@ -2,6 +2,7 @@
 
 from sirtaki.core.errors import HostsUpdatedInterrupt
 from sirtaki.elastic.run import run, run_fn
+from sirtaki.elastic.seeds import sample_seed
 from sirtaki.elastic.state import ObjectState, State
 
-__all__ = ["HostsUpdatedInterrupt", "ObjectState", "State", "run", "run_fn"]
+__all__ = ["HostsUpdatedInterrupt", "ObjectState", "State", "run", "run_fn", "sample_seed"]

@@ -11,7 +11,7 @@ from sirtaki.core.operations.objects import allgather_object, broadcast_object
 from sirtaki.jax import checkpoint, elastic
 from sirtaki.jax import library as _library
 from sirtaki.jax.allreduce_ops import allreduce, allreduce_tree, grouped_allreduce
-from sirtaki.jax.checkpoint import restore_checkpoint, save_checkpoint
+from sirtaki.jax.checkpoint import guards, restore_checkpoint, save_checkpoint
 from sirtaki.jax.compression import Compression
 from sirtaki.jax.exchange_ops import (
     allgather,
@@ -43,6 +43,7 @@ __all__ = [
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
+    "guards",
     "reducescatter",
     "restore_checkpoint",
     "save_checkpoint",

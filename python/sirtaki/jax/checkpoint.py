@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sirtaki.checkpoint import Array, CheckpointError, Checkpoints, Framework, Loaded
+from sirtaki.checkpoint import Array, CheckpointError, Checkpoints, Framework, Guards, Loaded
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state
 from sirtaki.jax.arrays import check
@@ -166,6 +166,12 @@ class JaxFramework(Framework):
             )
         return True
 
+    def is_finite(self, leaf: Any) -> bool:
+        """See `Framework`."""
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return True
+        return bool(jnp.isfinite(leaf).all())
+
     def to_host(self, leaf: Any) -> Array:
         """See `Framework`."""
         if not isinstance(leaf, jax.Array):
@@ -191,6 +197,7 @@ def _described(leaf: Any) -> str:
 
 
 _checkpoints = Checkpoints(JaxFramework())
+guards = Guards(JaxFramework())
 save = _checkpoints.save
 latest = _checkpoints.latest
 load = _checkpoints.load

@@ -9,12 +9,20 @@ import jax
 
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn, sample_seed
 from sirtaki.elastic.run import join_next_world
 from sirtaki.elastic.state import require_names
 from sirtaki.jax.exchange_ops import broadcast_tree
 
-__all__ = ["HostsUpdatedInterrupt", "JaxState", "ObjectState", "State", "run", "run_fn"]
+__all__ = [
+    "HostsUpdatedInterrupt",
+    "JaxState",
+    "ObjectState",
+    "State",
+    "run",
+    "run_fn",
+    "sample_seed",
+]
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sirtaki.core import facade
 from sirtaki.core.facade import *  # noqa: F403
-from sirtaki.keras import callbacks, checkpoint, elastic
+from sirtaki.keras import callbacks, checkpoint, elastic, guards
 from sirtaki.keras.functions import broadcast_global_variables
 from sirtaki.keras.loading import load_model
 from sirtaki.keras.optimizer import (
@@ -27,6 +27,7 @@ __all__ = [
     "callbacks",
     "checkpoint",
     "elastic",
+    "guards",
     "load_model",
     "reducescatter",
 ]

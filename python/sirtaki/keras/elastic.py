@@ -8,7 +8,7 @@ import numpy as np
 
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn, sample_seed
 from sirtaki.elastic.state import require_shapes
 from sirtaki.keras.library import BACKEND, LEGACY, keras
 
@@ -22,6 +22,7 @@ __all__ = [
     "UpdateEpochStateCallback",
     "run",
     "run_fn",
+    "sample_seed",
 ]
 
 
@@ -60,7 +61,7 @@ class KerasState(ObjectState):
         return [*self.model.variables, *(own() if callable(own) else own)]
 
     def _save_variables(self) -> None:
-        self._saved_values = [_values(variable) for variable in self._variables()]
+        self._saved_values = [value_of(variable) for variable in self._variables()]
 
     def _assign(self, values: list[Any]) -> None:
         for variable, value in zip(self._variables(), values, strict=True):
@@ -78,12 +79,12 @@ class KerasState(ObjectState):
 
     def sync(self) -> None:
         """Give all ranks the state of rank 0."""
-        self._assign(broadcast_object([_values(variable) for variable in self._variables()]))
+        self._assign(broadcast_object([value_of(variable) for variable in self._variables()]))
         super().sync()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint saves: all of the state as it is, not as last committed."""
-        values = [_values(variable) for variable in self._variables()]
+        values = [value_of(variable) for variable in self._variables()]
         return {"variables": values, "attributes": super().state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -103,7 +104,8 @@ class KerasState(ObjectState):
                 setattr(self.model, function, None)
 
 
-def _values(variable: Any) -> Any:
+def value_of(variable: Any) -> Any:
+    """Return a copy of a variable as an array."""
     return np.array(variable.numpy() if LEGACY else keras.ops.convert_to_numpy(variable))
 
 

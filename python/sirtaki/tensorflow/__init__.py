@@ -10,6 +10,7 @@ from sirtaki.tensorflow import requirement as _requirement  # noqa: F401
 import tensorflow as _tf
 
 from sirtaki.tensorflow import checkpoint, elastic, mpi_ops
+from sirtaki.tensorflow.checkpoint import guards
 from sirtaki.tensorflow.functions import (
     allgather_object,
     broadcast_object,
@@ -52,6 +53,7 @@ __all__ = [
     "checkpoint",
     "elastic",
     "gpu_available",
+    "guards",
     "refs_to_vars",
     "vars_to_refs",
 ]

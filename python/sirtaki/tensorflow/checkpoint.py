@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.checkpoint import CheckpointError, Checkpoints, Framework, Loaded
+from sirtaki.checkpoint import CheckpointError, Checkpoints, Framework, Guards, Loaded
 from sirtaki.elastic.state import require_shapes
 
 __all__ = ["CheckpointError", "Loaded", "latest", "load", "save", "wait"]
@@ -44,6 +44,7 @@ def _are_variables(value: Any) -> bool:
 
 
 _checkpoints = Checkpoints(TensorFlowFramework())
+guards = Guards(TensorFlowFramework())
 save = _checkpoints.save
 latest = _checkpoints.latest
 load = _checkpoints.load

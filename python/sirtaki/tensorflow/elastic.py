@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn, sample_seed
 from sirtaki.elastic.state import require_shapes
 from sirtaki.tensorflow.functions import broadcast_variables
 
@@ -22,6 +22,7 @@ __all__ = [
     "TensorFlowState",
     "run",
     "run_fn",
+    "sample_seed",
 ]
 
 

@@ -31,6 +31,11 @@ class TorchFramework(Framework):
             )
         return True
 
+    def is_finite(self, leaf: Any) -> bool:
+        """See `Framework`."""
+        is_tensor = isinstance(leaf, torch.Tensor)
+        return bool(torch.isfinite(leaf).all()) if is_tensor else super().is_finite(leaf)
+
     def to_host(self, leaf: Any) -> Array:
         """See `Framework`."""
         if not isinstance(leaf, torch.Tensor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -139,7 +140,7 @@ def test_all_ranks_hear_which_file_is_damaged(path: Path, position: float) -> No
 
 def test_all_ranks_hear_that_a_checkpoint_is_of_another_model(path: Path) -> None:
     checkpoint.save(path, {"model": torch.nn.Linear(3, 2)}, step=1, async_=False)
-    with pytest.raises(checkpoint.CheckpointError, match="does not fit the state.*size mismatch"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"does not fit the state.*size mismatch"):
         checkpoint.load(path, {"model": torch.nn.Linear(3, 3)})
     with pytest.raises(checkpoint.CheckpointError, match="only one of both has extra"):
         checkpoint.load(path, {"model": torch.nn.Linear(3, 2), "extra": 1})
@@ -164,9 +165,11 @@ def test_all_ranks_hear_that_the_disk_is_full(path: Path, monkeypatch: pytest.Mo
     if hvd.rank() == 0:
         monkeypatch.setattr(np, "savez", full)
     checkpoint.save(path, {"epoch": 2}, step=2)
-    with pytest.raises(checkpoint.CheckpointError, match="rank 0: .*No space left on device"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"rank 0: .*No space left on device"):
         checkpoint.save(path, {"epoch": 3}, step=3)
-    loaded = checkpoint.load(path, {"epoch": 0})
+    warned = pytest.warns(RuntimeWarning, match="incomplete") if hvd.rank() == 0 else nullcontext()
+    with warned:
+        loaded = checkpoint.load(path, {"epoch": 0})
     assert loaded is not None
     assert loaded.step == 1
 

@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import sirtaki.jax as hvd
+from sirtaki.core.errors import NotFiniteError
 
 
 @pytest.fixture
@@ -83,3 +84,10 @@ def test_all_ranks_hear_that_a_checkpoint_is_of_something_else(
     hvd.checkpoint.save(path, {"w": {"b": jnp.ones(2)}}, step=1, async_=False)
     with pytest.raises(hvd.checkpoint.CheckpointError, match=message):
         hvd.checkpoint.load(path, target)
+
+
+def test_guards_name_the_rank_and_the_array() -> None:
+    tree = {"w": jnp.ones(2, jnp.bfloat16), "b": jnp.array([1.0, jnp.inf])}
+    hvd.guards.require_equal(tree)
+    with pytest.raises(NotFiniteError, match=rf"rank {hvd.rank()} .*\['b'\] has values"):
+        hvd.guards.require_finite(tree)

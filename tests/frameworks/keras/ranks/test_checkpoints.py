@@ -9,6 +9,7 @@ import pytest
 
 import sirtaki
 import sirtaki.keras as hvd
+from sirtaki.core.errors import DivergedError
 from sirtaki.keras.library import keras
 
 
@@ -30,6 +31,7 @@ def fit(each) -> None:
 
 
 def test_training_goes_on_as_if_it_had_not_stopped(path: Path) -> None:
+    keras.utils.set_random_seed(1)  # the same on all ranks
     trained = model()
     fit(trained)
     hvd.checkpoint.save(path, {"model": trained, "epoch": 1}, step=2, sharded=True)
@@ -45,6 +47,7 @@ def test_training_goes_on_as_if_it_had_not_stopped(path: Path) -> None:
 
 
 def test_an_elastic_state_comes_back(path: Path) -> None:
+    keras.utils.set_random_seed(1)
     trained = model()
     hvd.checkpoint.save(path, hvd.elastic.KerasState(trained, epoch=3), step=2, async_=False)
     again = hvd.elastic.KerasState(model(), epoch=0)
@@ -57,5 +60,20 @@ def test_an_elastic_state_comes_back(path: Path) -> None:
 
 def test_all_ranks_hear_that_it_is_of_another_model(path: Path) -> None:
     hvd.checkpoint.save(path, {"model": model()}, step=1, async_=False)
-    with pytest.raises(hvd.checkpoint.CheckpointError, match="does not fit the state.*shape"):
+    with pytest.raises(hvd.checkpoint.CheckpointError, match=r"does not fit the state.*shape"):
         hvd.checkpoint.load(path, {"model": model(4)})
+
+
+def test_a_callback_names_ranks_whose_weights_differ() -> None:
+    keras.utils.set_random_seed(1)
+    trained = model()
+    callback = hvd.guards.EqualParametersCallback(every=2)
+    data = {"x": np.ones((4, 3)), "y": np.ones((4, 2)), "batch_size": 2, "verbose": 0}
+    trained.fit(**data, callbacks=[callback])
+    if sirtaki.size() == 1:
+        return
+    weights = trained.get_weights()
+    weights[1] += sirtaki.rank() == sirtaki.size() - 1
+    trained.set_weights(weights)
+    with pytest.raises(DivergedError, match=rf"ranks {sirtaki.size() - 1} "):
+        trained.fit(**data, callbacks=[callback])

@@ -43,6 +43,6 @@ def test_an_elastic_state_comes_back(path: Path) -> None:
 
 def test_all_ranks_hear_that_it_is_of_other_variables(path: Path) -> None:
     hvd.checkpoint.save(path, {"variables": variables(1.0)}, step=1, async_=False)
+    other = [tf.Variable(tf.zeros(3)), tf.Variable(tf.zeros(1))]
     with pytest.raises(hvd.checkpoint.CheckpointError, match=r"variable 0 was saved with shape"):
-        other = [tf.Variable(tf.zeros(3)), tf.Variable(tf.zeros(1))]
         hvd.checkpoint.load(path, {"variables": other})
