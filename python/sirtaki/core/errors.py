@@ -24,6 +24,18 @@ class MismatchError(HorovodInternalError):
     """Ranks disagree on an operation's shape, dtype, reduce op or root; the job can go on."""
 
 
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written or read; the message names the file and what to do."""
+
+
+class DivergedError(RuntimeError):
+    """Ranks have different values where all should have the same; the message names them."""
+
+
+class NotFiniteError(ArithmeticError):
+    """A value is infinite or no number; the message names the rank and the tensor."""
+
+
 class HostsUpdatedInterrupt(RuntimeError):
     """The set of hosts changed; training continues in a new world.
 

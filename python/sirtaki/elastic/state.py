@@ -6,7 +6,7 @@ import copy
 import pickle
 import queue
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sirtaki.core import elastic
@@ -210,6 +210,38 @@ class ObjectState(State):
             raise
         for name, value in theirs.items():
             object.__setattr__(self, name, value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: the attributes as they are, not as last committed."""
+        return {name: getattr(self, name) for name in self._saved_state}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the attributes of `state_dict`, and commit them.
+
+        Raises:
+            ValueError: It is of a state with other attributes.
+        """
+        require_names(self._saved_state, state_dict)
+        for name, value in state_dict.items():
+            object.__setattr__(self, name, value)
+        self.save()
+
+
+def require_names(mine: Iterable[str], loaded: Iterable[str]) -> None:
+    """Raise ValueError if a state and what is loaded into it have different attributes."""
+    different = sorted(set(mine) ^ set(loaded))
+    if different:
+        raise ValueError(f"only one of both states has {', '.join(different)}")
+
+
+def require_shapes(mine: Sequence[Iterable[int]], loaded: Sequence[Any]) -> None:
+    """Raise ValueError if variables and the arrays that are loaded into them differ in shape."""
+    here, there = [tuple(shape) for shape in mine], [tuple(array.shape) for array in loaded]
+    if len(here) != len(there):
+        raise ValueError(f"it has {len(there)} variables, here are {len(here)}")
+    for index, (one, other) in enumerate(zip(here, there, strict=True)):
+        if one != other:
+            raise ValueError(f"variable {index} was saved with shape {other}, here it has {one}")
 
 
 def say_uncommitted(step: int) -> None:

@@ -8,10 +8,10 @@ from sirtaki.jax import requirement as _requirement  # noqa: F401
 from sirtaki.core import facade
 from sirtaki.core.facade import *  # noqa: F403
 from sirtaki.core.operations.objects import allgather_object, broadcast_object
-from sirtaki.jax import elastic
+from sirtaki.jax import checkpoint, elastic
 from sirtaki.jax import library as _library
 from sirtaki.jax.allreduce_ops import allreduce, allreduce_tree, grouped_allreduce
-from sirtaki.jax.checkpoint import restore_checkpoint, save_checkpoint
+from sirtaki.jax.checkpoint import guards, restore_checkpoint, save_checkpoint
 from sirtaki.jax.compression import Compression
 from sirtaki.jax.exchange_ops import (
     allgather,
@@ -38,10 +38,12 @@ __all__ = [
     "broadcast",
     "broadcast_object",
     "broadcast_tree",
+    "checkpoint",
     "elastic",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
+    "guards",
     "reducescatter",
     "restore_checkpoint",
     "save_checkpoint",

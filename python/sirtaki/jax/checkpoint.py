@@ -1,4 +1,4 @@
-"""Checkpoints that rank 0 writes and reads."""
+"""Checkpoints with JAX: `hvd.checkpoint`; and single files that rank 0 writes and reads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sirtaki.checkpoint import Array, CheckpointError, Checkpoints, Framework, Guards, Loaded
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state
 from sirtaki.jax.arrays import check
 from sirtaki.jax.exchange_ops import broadcast_tree
+
+__all__ = [
+    "CheckpointError",
+    "Loaded",
+    "latest",
+    "load",
+    "restore_checkpoint",
+    "save",
+    "save_checkpoint",
+    "wait",
+]
 
 Tree = TypeVar("Tree")
 
@@ -108,3 +120,85 @@ def _leaf(data: Any, dtype: str, path: str, like: Any) -> jax.Array:
             f"shape {array.shape}"
         )
     return jnp.asarray(data.view(array.dtype).reshape(array.shape))
+
+
+class JaxFramework(Framework):
+    """JAX's arrays and pytrees."""
+
+    name = "JAX"
+
+    def capture(self, value: Any) -> Any:
+        """Return the leaves of a pytree by their paths, and what has `state_dict` as its own."""
+        if hasattr(value, "state_dict"):
+            return {name: self.capture(each) for name, each in value.state_dict().items()}
+        paths, leaves = _flatten(value)
+        return dict(zip(paths, leaves, strict=True))
+
+    def restore(self, value: Any, tree: Any) -> Any:
+        """Return a pytree of the structure of `value`, whose arrays are of the same types."""
+        if hasattr(value, "load_state_dict"):
+            mine = value.state_dict()
+            if mine.keys() != tree.keys():
+                raise ValueError(f"only one of both has {sorted(mine.keys() ^ tree.keys())}")
+            value.load_state_dict({name: self.restore(mine[name], tree[name]) for name in mine})
+            return value
+        paths, leaves = _flatten(value)
+        if paths != list(tree):
+            different = sorted(set(paths) ^ set(tree)) or paths
+            raise ValueError(f"only one of both has {different[0]}")
+        for path, leaf in zip(paths, leaves, strict=True):
+            found, expected = _described(tree[path]), _described(leaf)
+            if found != expected:
+                raise ValueError(f"{path} was saved as {found}, here it is {expected}")
+        return jax.tree.unflatten(jax.tree.structure(value), list(tree.values()))
+
+    def is_array(self, leaf: Any) -> bool:
+        """See `Framework`.
+
+        Raises:
+            CheckpointError: This process has only a part of the array.
+        """
+        if not isinstance(leaf, jax.Array):
+            return super().is_array(leaf)
+        if not leaf.is_fully_addressable:
+            raise CheckpointError(
+                "an array that lies on several processes can be no part of a checkpoint: use Orbax"
+            )
+        return True
+
+    def is_finite(self, leaf: Any) -> bool:
+        """See `Framework`."""
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return True
+        return bool(jnp.isfinite(leaf).all())
+
+    def to_host(self, leaf: Any) -> Array:
+        """See `Framework`."""
+        if not isinstance(leaf, jax.Array):
+            return super().to_host(leaf)
+        kind = "jax"
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            kind, leaf = f"key:{jax.random.key_impl(leaf)}", jax.random.key_data(leaf)
+        array = np.ascontiguousarray(leaf)
+        return Array(kind, array.dtype.name, leaf.shape, array.reshape(-1).view(np.uint8))
+
+    def from_host(self, array: Array) -> Any:
+        """See `Framework`."""
+        kind, _, key = array.kind.partition(":")
+        if kind not in ("jax", "key"):
+            return super().from_host(array)
+        found = jnp.asarray(array.data.view(jnp.dtype(array.dtype)).reshape(array.shape))
+        return jax.random.wrap_key_data(found, impl=key) if key else found
+
+
+def _described(leaf: Any) -> str:
+    is_array = isinstance(leaf, jax.Array)
+    return f"{leaf.dtype} of shape {leaf.shape}" if is_array else type(leaf).__name__
+
+
+_checkpoints = Checkpoints(JaxFramework())
+guards = Guards(JaxFramework())
+save = _checkpoints.save
+latest = _checkpoints.latest
+load = _checkpoints.load
+wait = _checkpoints.wait

@@ -9,12 +9,20 @@ import jax
 
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn, sample_seed
 from sirtaki.elastic.run import is_loss, join_next_world
-from sirtaki.elastic.state import Version
+from sirtaki.elastic.state import Version, require_names
 from sirtaki.jax.exchange_ops import broadcast_tree
 
-__all__ = ["HostsUpdatedInterrupt", "JaxState", "ObjectState", "State", "run", "run_fn"]
+__all__ = [
+    "HostsUpdatedInterrupt",
+    "JaxState",
+    "ObjectState",
+    "State",
+    "run",
+    "run_fn",
+    "sample_seed",
+]
 
 T = TypeVar("T")
 
@@ -105,6 +113,18 @@ class JaxState(ObjectState):
             object.__setattr__(self, name, broadcast_tree(getattr(self, name), root_rank=root))
         super()._sync_from(root, version)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        trees = {name: getattr(self, name) for name in self._names}
+        return super().state_dict() | trees
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what `state_dict` returned, and commit it."""
+        require_names([*self._saved_state, *self._names], state_dict)
+        for name in self._names:
+            setattr(self, name, state_dict[name])
+        super().load_state_dict({name: state_dict[name] for name in self._saved_state})
+
 
 class _Saved(NamedTuple):
     """What a state was. commits: how many commits it had had."""
@@ -114,7 +134,7 @@ class _Saved(NamedTuple):
     objects: dict[str, Any]
 
     def _leaves(self) -> list[Any]:
-        return jax.tree_util.tree_leaves(self.trees)
+        return list(jax.tree_util.tree_leaves(self.trees))
 
     def is_whole(self) -> bool:
         """Tell without waiting whether all arrays have been computed without an error."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sirtaki.core import facade
 from sirtaki.core.facade import *  # noqa: F403
-from sirtaki.keras import callbacks, elastic
+from sirtaki.keras import callbacks, checkpoint, elastic, guards
 from sirtaki.keras.functions import broadcast_global_variables
 from sirtaki.keras.loading import load_model
 from sirtaki.keras.optimizer import (
@@ -25,7 +25,9 @@ __all__ = [
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
+    "checkpoint",
     "elastic",
+    "guards",
     "load_model",
     "reducescatter",
 ]

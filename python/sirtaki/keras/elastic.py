@@ -9,8 +9,8 @@ import numpy as np
 
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
-from sirtaki.elastic.state import Version, say_uncommitted
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn, sample_seed
+from sirtaki.elastic.state import Version, require_shapes, say_uncommitted
 from sirtaki.keras.library import BACKEND, LEGACY, keras
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "UpdateEpochStateCallback",
     "run",
     "run_fn",
+    "sample_seed",
 ]
 
 
@@ -81,7 +82,8 @@ class KerasState(ObjectState):
         self._marked = self._applied()
 
     def _applied(self) -> int:
-        return int(self.optimizer.iterations) if self._kept else 0
+        # A state whose steps are counted has an optimizer.
+        return int(self.optimizer.iterations) if self._kept and self.optimizer else 0
 
     def save(self) -> None:
         """Copy the state into this process's memory; with `every_step` not what is trained."""
@@ -113,6 +115,21 @@ class KerasState(ObjectState):
         # At last: the root may be lost on the way, and then this rank's step is needed again.
         assign_variables(self._variables(), values)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        values = values_of_variables(self._variables())
+        return {"variables": values, "attributes": super().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what `state_dict` returned, and commit it.
+
+        Raises:
+            ValueError: It is of another model or optimizer.
+        """
+        require_shapes([variable.shape for variable in self._variables()], state_dict["variables"])
+        assign_variables(self._variables(), state_dict["variables"])
+        super().load_state_dict(state_dict["attributes"])
+
     def reset(self) -> None:
         """Have Keras compile anew what has the size of the old world in it."""
         for function in ("train_function", "test_function", "predict_function"):
@@ -136,22 +153,25 @@ def _require_whole_steps(model: Any, optimizer: Any) -> None:
 
 
 def _steps_per_call(model: Any) -> int:
-    found = getattr(model, "steps_per_execution", None) or getattr(
-        model, "_steps_per_execution", None
-    )
+    names = ("steps_per_execution", "_steps_per_execution")
+    found: Any = next((getattr(model, name) for name in names if getattr(model, name, None)), 1)
     return int(found.numpy() if hasattr(found, "numpy") else found or 1)
 
 
 def values_of_variables(variables: Sequence[Any]) -> list[Any]:
     """Return copies of the values, as arrays of NumPy."""
-    read = (lambda v: v.numpy()) if LEGACY else keras.ops.convert_to_numpy
-    return [np.array(read(variable)) for variable in variables]
+    return [value_of(variable) for variable in variables]
 
 
 def assign_variables(variables: Sequence[Any], values: Sequence[Any]) -> None:
     """Give each variable its value."""
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
+
+
+def value_of(variable: Any) -> Any:
+    """Return a copy of a variable as an array."""
+    return np.array(variable.numpy() if LEGACY else keras.ops.convert_to_numpy(variable))
 
 
 class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -9,7 +9,8 @@ from sirtaki.tensorflow import requirement as _requirement  # noqa: F401
 # isort: split
 import tensorflow as _tf
 
-from sirtaki.tensorflow import elastic, mpi_ops
+from sirtaki.tensorflow import checkpoint, elastic, mpi_ops
+from sirtaki.tensorflow.checkpoint import guards
 from sirtaki.tensorflow.functions import (
     allgather_object,
     broadcast_object,
@@ -49,8 +50,10 @@ __all__ = [
     "broadcast_object_fn",
     "broadcast_variables",
     "check_num_rank_power_of_2",
+    "checkpoint",
     "elastic",
     "gpu_available",
+    "guards",
     "refs_to_vars",
     "vars_to_refs",
 ]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
-from sirtaki.elastic.state import Version
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn, sample_seed
+from sirtaki.elastic.state import Version, require_shapes
 from sirtaki.tensorflow.functions import broadcast_variables
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = [
     "TensorFlowState",
     "run",
     "run_fn",
+    "sample_seed",
 ]
 
 
@@ -62,6 +63,22 @@ class TensorFlowState(ObjectState):
         for variable, value in zip(self.variables, self._saved_values, strict=True):
             variable.assign(value)
         super().restore()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        values = [variable.numpy() for variable in self.variables]
+        return {"variables": values, "attributes": super().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what `state_dict` returned, and commit it.
+
+        Raises:
+            ValueError: It is of other variables.
+        """
+        require_shapes([variable.shape for variable in self.variables], state_dict["variables"])
+        for variable, value in zip(self.variables, state_dict["variables"], strict=True):
+            variable.assign(value)
+        super().load_state_dict(state_dict["attributes"])
 
     def _sync_from(self, root: int, version: Version) -> None:
         if self.variables:

@@ -11,7 +11,7 @@ except ImportError as error:
         "sirtaki.torch needs PyTorch 2.4 or later: pip install 'torch>=2.4'"
     ) from error
 
-from sirtaki.torch import elastic, mpi_ops
+from sirtaki.torch import checkpoint, elastic, guards, mpi_ops
 from sirtaki.torch.functions import allgather_object, broadcast_object, broadcast_parameters
 from sirtaki.torch.gradients.optimizer_state import broadcast_optimizer_state
 from sirtaki.torch.memory import empty
@@ -32,8 +32,10 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "checkpoint",
     "elastic",
     "empty",
+    "guards",
     "mpi_ops",
     "operators",
 ]

@@ -32,6 +32,7 @@ class _DistributedOptimizer(Wrapper):
     _reduction: Reduction
     _parameter_names: dict[torch.Tensor, str]
     _unnamed: str
+    _divisor: int
     _active: bool
     _synchronized: bool
     _should_synchronize: bool
@@ -51,6 +52,26 @@ class _DistributedOptimizer(Wrapper):
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         self._reducer.passes = passes
+
+    def share_batch(self, passes: int, total: int) -> None:
+        """Step with the mean of `total` gradients, of which this rank computes `passes`.
+
+        Ranks may compute different numbers of them, so the batch of a step can be the same in
+        worlds of different sizes.
+
+        Args:
+            passes: Backward passes of this rank in each step from now on.
+            total: Those of all ranks together; the same on all of them.
+
+        Raises:
+            ValueError: `passes` is not positive, or the gradients are not averaged.
+            RuntimeError: gradients are being reduced.
+        """
+        if self._reduction.op != Average:
+            raise ValueError("share_batch() needs an optimizer with op=Average")
+        self.set_backward_passes_per_step(passes)
+        self._reducer.divide_by(total)
+        self._divisor = total
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters; their gradients are reduced one by one."""
@@ -95,6 +116,10 @@ class _DistributedOptimizer(Wrapper):
         """
         if self._active:
             self._reducer.finish()
+        elif self._divisor > 1:
+            for parameter in self._parameters():
+                if parameter.grad is not None:
+                    parameter.grad.div_(self._divisor)
         self._synchronized = True
 
     @contextmanager
@@ -270,6 +295,7 @@ def DistributedOptimizer(
     distributed._reducer = reducer
     distributed._parameter_names = names
     distributed._unnamed = unnamed
+    distributed._divisor = 1
     distributed._synchronized = False
     distributed._should_synchronize = True
     distributed._active = bool(process_set.included()) and (

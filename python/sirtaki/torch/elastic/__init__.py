@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn
+from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn, sample_seed
+from sirtaki.torch.elastic.batches import ConstantBatchSampler
 from sirtaki.torch.elastic.handlers import StateHandler
 from sirtaki.torch.elastic.sampler import ElasticSampler
 from sirtaki.torch.elastic.state import (
@@ -12,6 +13,7 @@ from sirtaki.torch.elastic.state import (
 )
 
 __all__ = [
+    "ConstantBatchSampler",
     "ElasticSampler",
     "HostsUpdatedInterrupt",
     "ObjectState",
@@ -21,5 +23,6 @@ __all__ = [
     "get_handler_registry",
     "run",
     "run_fn",
+    "sample_seed",
     "set_handler_registry",
 ]

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from sirtaki.torch.elastic.sampler import ElasticSampler
 from sirtaki.torch.functions import broadcast_object, broadcast_parameters
 from sirtaki.torch.gradients.optimizer_state import broadcast_optimizer_state
 
@@ -91,20 +90,23 @@ class OptimizerStateHandler(StateHandler):
         broadcast_optimizer_state(self.value, self.root_rank)
 
 
-class SamplerStateHandler(StateHandler):
-    """Looks after an `ElasticSampler`."""
+class PositionStateHandler(StateHandler):
+    """Looks after what has `state_dict`, `load_state_dict` and perhaps `reset`.
 
-    def __init__(self, sampler: ElasticSampler) -> None:
-        super().__init__(sampler)
+    So do samplers, loaders of any kind, and schedulers of learning rates.
+    """
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
         self.save()
 
     def save(self) -> None:
         """See `StateHandler`."""
-        self._saved = self.value.state_dict()
+        self._saved = copy.deepcopy(self.value.state_dict())
 
     def restore(self) -> None:
         """See `StateHandler`."""
-        self.value.load_state_dict(self._saved)
+        self.value.load_state_dict(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
         """See `StateHandler`."""
@@ -112,4 +114,5 @@ class SamplerStateHandler(StateHandler):
 
     def reset(self) -> None:
         """See `StateHandler`."""
-        self.value.reset()
+        if hasattr(self.value, "reset"):
+            self.value.reset()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from sirtaki.core.world import state as world_state
-from sirtaki.elastic.state import ObjectState, Version, say_uncommitted
+from sirtaki.elastic.state import ObjectState, Version, require_names, say_uncommitted
 from sirtaki.torch.elastic.every_step import (
     KeptModelHandler,
     KeptOptimizerHandler,
@@ -16,7 +16,7 @@ from sirtaki.torch.elastic.every_step import (
 from sirtaki.torch.elastic.handlers import (
     ModelStateHandler,
     OptimizerStateHandler,
-    SamplerStateHandler,
+    PositionStateHandler,
     StateHandler,
 )
 from sirtaki.torch.elastic.sampler import ElasticSampler
@@ -26,7 +26,7 @@ Registry = list[tuple[type[Any], type[StateHandler]]]
 _registry: Registry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
-    (ElasticSampler, SamplerStateHandler),
+    (ElasticSampler, PositionStateHandler),
 ]
 
 
@@ -139,6 +139,25 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             handler.reset()
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        values = {name: handler.value for name, handler in self._handlers.items()}
+        return super().state_dict() | {
+            name: value.state_dict() if hasattr(value, "state_dict") else value
+            for name, value in values.items()
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what `state_dict` returned, and commit it."""
+        require_names([*self._saved_state, *self._handlers], state_dict)
+        for name, handler in self._handlers.items():
+            if hasattr(handler.value, "load_state_dict"):
+                handler.value.load_state_dict(state_dict[name])
+            else:
+                handler.value = state_dict[name]
+            handler.save()
+        super().load_state_dict({name: state_dict[name] for name in self._saved_state})
+
     def __getattr__(self, name: str) -> Any:
         handlers: dict[str, StateHandler] = self.__dict__.get("_handlers", {})
         if name in handlers:
@@ -164,6 +183,8 @@ def _handler(value: Any, kept: bool) -> StateHandler | None:
     for kind, handler in _registry:
         if isinstance(value, kind):
             return (_KEPT.get(handler, handler) if kept else handler)(value)
+    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        return PositionStateHandler(value)
     return None
 
 

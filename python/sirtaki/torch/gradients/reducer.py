@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.operations.reduce_ops import Sum
 from sirtaki.core.operations.reduction import Reduction
 from sirtaki.core.world import state
 from sirtaki.core.world.world import World
@@ -44,7 +45,7 @@ class GradientReducer:
     ) -> None:
         self.busy = False  # backward has run since the last `finish`
         self._passes = passes
-        self._reduction = reduction
+        self._average = self._reduction = reduction
         self._compression = compression
         self.feedback = ErrorFeedback()
         self._feeds_back = feeds_back(compression)
@@ -71,6 +72,11 @@ class GradientReducer:
             )
         self._passes = passes
         self.reset()
+
+    def divide_by(self, total: int) -> None:
+        """Average over so many gradients instead of over the ranks, from now on."""
+        scale = self._average.postscale_factor / total
+        self._reduction = self._average._replace(op=Sum, postscale_factor=scale)
 
     def add_bucket(self, params: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """Reduce the gradients of these parameters together from now on."""

@@ -1,0 +1,102 @@
+"""Guards against faults that nobody reports: values that differ among ranks, or are no numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from sirtaki.checkpoint.framework import Framework
+from sirtaki.core.errors import DivergedError, NotFiniteError
+from sirtaki.core.operations.objects import allgather_object
+from sirtaki.core.world import state as world
+
+
+class Guards:
+    """Guards of a framework.
+
+    Args:
+        framework: Knows its arrays.
+    """
+
+    def __init__(self, framework: Framework) -> None:
+        self._framework = framework
+
+    def require_equal(self, value: Any) -> None:
+        """Compare hashes of all arrays over the ranks; all ranks call it together.
+
+        Between ranks go 16 bytes for each array. Every byte is hashed, so call it once in some
+        hundred steps.
+
+        Args:
+            value: A model, an optimizer, an elastic state, or a tree of arrays.
+
+        Raises:
+            DivergedError: Ranks differ from most others; on all ranks.
+            HorovodInternalError: A rank was lost.
+        """
+        own = {name: self._hash(leaf) for name, leaf in self._arrays(value)}
+        who = socket.gethostname()
+        told = allgather_object((own, who), "guards.equal") if world.is_initialized() else []
+        if any(hashes != own for hashes, _ in told):
+            raise DivergedError(_difference([each[0] for each in told], [each[1] for each in told]))
+
+    def require_finite(self, value: Any) -> None:
+        """Look for what is infinite or no number, on this rank alone.
+
+        Call it with gradients before they are reduced: the sum would give it to all ranks.
+
+        Args:
+            value: Gradients, or whatever `require_equal` takes.
+
+        Raises:
+            NotFiniteError: There is one; names this rank and the first such array.
+        """
+        for name, leaf in self._arrays(value):
+            if not self._framework.is_finite(leaf):
+                raise not_finite(name)
+
+    def _hash(self, leaf: Any) -> bytes:
+        array = self._framework.to_host(leaf)
+        hashed = hashlib.blake2b(f"{array.dtype} {array.shape} ".encode(), digest_size=16)
+        hashed.update(array.data.tobytes())
+        return hashed.digest()
+
+    def _arrays(self, value: Any) -> Iterator[tuple[str, Any]]:
+        return self._walk(self._framework.capture(value), "")
+
+    def _walk(self, tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if self._framework.is_array(tree):
+            yield name, tree
+        elif isinstance(tree, dict):
+            for key, each in tree.items():
+                yield from self._walk(each, f"{name}.{key}" if name else str(key))
+        elif isinstance(tree, list | tuple):
+            for index, each in enumerate(tree):
+                yield from self._walk(each, f"{name}[{index}]")
+
+
+def not_finite(name: str) -> NotFiniteError:
+    """Return the error for an array of this rank."""
+    rank = world.rank() if world.is_initialized() else 0
+    return NotFiniteError(
+        f"rank {rank} ({socket.gethostname()}): {name} has values that are infinite or no numbers; "
+        "look at this rank's inputs of this step, and go on from the last checkpoint"
+    )
+
+
+def _difference(hashes: list[dict[str, bytes]], hosts: list[str]) -> str:
+    """Say which ranks differ from most others, and in what."""
+    keys = [tuple(each.items()) for each in hashes]
+    usual, count = Counter(keys).most_common(1)[0]
+    different = [rank for rank, key in enumerate(keys) if key != usual]
+    first = hashes[different[0]]
+    name = next((n for n, hashed in usual if first.get(n) != hashed), "the names")
+    ranks = ", ".join(f"{rank} ({hosts[rank]})" for rank in different)
+    which = f"differ from {count} others" if count > 1 else "differ from rank 0"
+    return (
+        f"ranks {ranks} {which}, first in {name}: go on from the last checkpoint without the hosts "
+        "that are named, or look for what these ranks did differently"
+    )

@@ -1,0 +1,79 @@
+"""Models of Keras in checkpoints, with what their optimizers keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sirtaki
+import sirtaki.keras as hvd
+from sirtaki.core.errors import DivergedError
+from sirtaki.keras.library import keras
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A folder that all ranks share."""
+    shared: Path = sirtaki.broadcast_object(tmp_path / "checkpoints", name="path")
+    return shared
+
+
+def model(units: int = 2):
+    made = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(units)])
+    made.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), "mse")
+    return made
+
+
+def fit(each) -> None:
+    each.fit(np.ones((4, 3)), np.ones((4, 2)), batch_size=2, epochs=1, verbose=0, shuffle=False)
+
+
+def test_training_goes_on_as_if_it_had_not_stopped(path: Path) -> None:
+    keras.utils.set_random_seed(1)  # the same on all ranks
+    trained = model()
+    fit(trained)
+    hvd.checkpoint.save(path, {"model": trained, "epoch": 1}, step=2, sharded=True)
+    fit(trained)
+    hvd.checkpoint.wait()
+    fresh = model()
+    loaded = hvd.checkpoint.load(path, {"model": fresh, "epoch": 0})
+    assert (loaded.step, loaded.state["epoch"]) == (2, 1)
+    assert loaded.state["model"] is fresh
+    fit(fresh)
+    for found, expected in zip(fresh.get_weights(), trained.get_weights(), strict=True):
+        assert found.tolist() == expected.tolist()
+
+
+def test_an_elastic_state_comes_back(path: Path) -> None:
+    keras.utils.set_random_seed(1)
+    trained = model()
+    hvd.checkpoint.save(path, hvd.elastic.KerasState(trained, epoch=3), step=2, async_=False)
+    again = hvd.elastic.KerasState(model(), epoch=0)
+    hvd.checkpoint.load(path, again)
+    again.restore()
+    assert again.epoch == 3
+    for found, expected in zip(again.model.get_weights(), trained.get_weights(), strict=True):
+        assert found.tolist() == expected.tolist()
+
+
+def test_all_ranks_hear_that_it_is_of_another_model(path: Path) -> None:
+    hvd.checkpoint.save(path, {"model": model()}, step=1, async_=False)
+    with pytest.raises(hvd.checkpoint.CheckpointError, match=r"does not fit the state.*shape"):
+        hvd.checkpoint.load(path, {"model": model(4)})
+
+
+def test_a_callback_names_ranks_whose_weights_differ() -> None:
+    keras.utils.set_random_seed(1)
+    trained = model()
+    callback = hvd.guards.EqualParametersCallback(every=2)
+    data = {"x": np.ones((4, 3)), "y": np.ones((4, 2)), "batch_size": 2, "verbose": 0}
+    trained.fit(**data, callbacks=[callback])
+    if sirtaki.size() == 1:
+        return
+    weights = trained.get_weights()
+    weights[1] += sirtaki.rank() == sirtaki.size() - 1
+    trained.set_weights(weights)
+    with pytest.raises(DivergedError, match=rf"ranks {sirtaki.size() - 1} "):
+        trained.fit(**data, callbacks=[callback])
