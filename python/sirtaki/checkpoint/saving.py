@@ -67,8 +67,8 @@ class Checkpoints:
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
         self._writing = _Writing()
-        # The last whole checkpoint of rank 0 and its step.
-        self._written: tuple[str, int] | None = None
+        # Where the last one is, and its step: whole as soon as all ranks have written their parts.
+        self._last: tuple[str, int] | None = None
 
     def save(
         self,
@@ -114,17 +114,17 @@ class Checkpoints:
             except Exception as error:
                 problem = str(error)
         token = secrets.token_hex(4)
-        own = (problem, token, self._framework.random(), self._written)
-        told = _allgather(own, "checkpoint.save")
+        told = _allgather((problem, token, self._framework.random()), "checkpoint.save")
         _raise([each[0] for each in told], root)
-        _note(told[0][3])
+        _note(self._last)
+        folder = files.folder_of(root, step, told[0][1])
+        self._last = (str(folder.absolute()), step)
         if _rank() < parts:
             if _rank() == 0:
                 count = len(leaves)
                 meta["random"] = pack([each[2] for each in told], self._framework, leaves)
                 for index, leaf in enumerate(leaves[count:], count):
                     arrays[index] = self._framework.to_host(leaf)
-            folder = files.folder_of(root, step, told[0][1])
             self._start(folder, parts, keep, {**meta, "step": step}, arrays)
         if not async_:
             self.wait()
@@ -138,9 +138,8 @@ class Checkpoints:
             files.write_part(folder, part, parts, meta, arrays)
             if part == 0:
                 files.prune(folder.parent, keep, folder)
-                if files.is_checkpoint(folder):
-                    self._written = (str(folder.absolute()), meta["step"])
-                    _note(self._written)
+                if parts == 1:
+                    _note(self._last)
 
         self._writing.start(write)
 
@@ -168,10 +167,9 @@ class Checkpoints:
         Raises:
             CheckpointError: It could not be written; on all ranks.
         """
-        problem = self._writing.finish()
-        told = _allgather((problem, self._written), "checkpoint.wait")
-        _raise([each[0] for each in told], None)
-        _note(told[0][1])
+        told = _allgather(self._writing.finish(), "checkpoint.wait")
+        _raise(told, None)
+        _note(self._last)
 
     def latest(self, path: _Path) -> Path | None:
         """Return the newest whole checkpoint in a folder, or None; any rank may call it.
@@ -256,10 +254,10 @@ class Checkpoints:
         return {name: self._framework.restore(state[name], tree[name]) for name in state}
 
 
-def _note(written: tuple[str, int] | None) -> None:
+def _note(whole: tuple[str, int] | None) -> None:
     """Let an elastic job's launcher and this host know where the last checkpoint is."""
-    if written is not None and elastic.is_elastic():
-        elastic.note_checkpoint(*written)
+    if whole is not None and elastic.is_elastic():
+        elastic.note_checkpoint(*whole)
 
 
 def _find(path: Path) -> tuple[Path | None, list[Path]]:
