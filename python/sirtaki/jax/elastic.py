@@ -114,7 +114,7 @@ class _Saved(NamedTuple):
     objects: dict[str, Any]
 
     def _leaves(self) -> list[Any]:
-        return jax.tree_util.tree_leaves(self.trees)
+        return list(jax.tree_util.tree_leaves(self.trees))
 
     def is_whole(self) -> bool:
         """Tell without waiting whether all arrays have been computed without an error."""

@@ -57,7 +57,7 @@ class KerasState(ObjectState):
                 "model.build(), before it becomes a state"
             )
         self.model = model
-        self.optimizer = optimizer or getattr(model, "optimizer", None)
+        self.optimizer: Any = optimizer or getattr(model, "optimizer", None)
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(model.trainable_variables)
         self._kept = every_step

@@ -22,7 +22,7 @@ from sirtaki.torch.gradients.adasum_optimizer import _DistributedAdasumOptimizer
 class KeptModelHandler(ModelStateHandler):
     """Copies of a module only its buffers, which the forward pass changes."""
 
-    _saved: list[torch.Tensor]  # type: ignore[assignment]
+    _saved: list[torch.Tensor]
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._saved = []
