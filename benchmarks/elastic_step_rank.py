@@ -1,6 +1,6 @@
 """A rank of `elastic.py`: steps of an MLP of 50 million parameters, and commits that copy nothing.
 
-Rank 0 writes the median seconds of a step and of a commit, and what a commit allocates, into FOLDER.
+Rank 0 writes the median seconds of a step and of a commit, and what a commit allocates, to FOLDER.
 """
 
 from __future__ import annotations

@@ -135,9 +135,9 @@ def _require_whole_steps(model: Any, optimizer: Any) -> None:
 
 
 def _steps_per_call(model: Any) -> int:
-    found = getattr(model, "steps_per_execution", None) or getattr(
-        model, "_steps_per_execution", None
-    )
+    # Keras 2 has a variable of TensorFlow there.
+    found: Any = getattr(model, "steps_per_execution", None)
+    found = found or getattr(model, "_steps_per_execution", None)
     return int(found.numpy() if hasattr(found, "numpy") else found or 1)
 
 
