@@ -1,11 +1,14 @@
 """How long training stands still when one of 4 processes is killed, beside torchrun's restarts.
 
+And what `every_step` costs in the step of an MLP of 50 million parameters.
+
 python benchmarks/elastic.py      (a small model of PyTorch on CPUs)
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import shlex
@@ -34,7 +37,11 @@ _CONTENDERS = {
         *("--nproc-per-node=4", "--max-restarts=1", _RANK, "torchrun"),
     ),
 }
+_STEP_RANK = str(Path(__file__).with_name("elastic_step_rank.py"))
+_STEP = (sys.executable, "-c", _RUN, "-np", "2", "--min-np", "1", sys.executable, _STEP_RANK)
 _LIMIT_SECONDS = 1.0
+_LIMIT_SHARE = 0.005
+_LIMIT_ALLOCATED = 0.01
 _JOB_SECONDS = 60
 
 
@@ -49,7 +56,8 @@ def main(arguments: Sequence[str]) -> int:
             taken[name].append(standstill(command))
     # A job that does not come back stands still for ever.
     medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
-    checks = check(medians)
+    cost = every_step_cost()
+    checks = [*check(medians), *check_cost(cost)]
     print("from SIGKILL of one of 4 processes to the next step of the others")
     shown = {n: show_seconds(m) if m < math.inf else "failed" for n, m in medians.items()}
     print(*aligned([[name, text] for name, text in shown.items()]), sep="\n")
@@ -61,6 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         "cases": {
             name: {"median": shown[name], "all": list(map(str, taken[name]))} for name in taken
         },
+        "every_step": cost,
         "targets": [asdict(each) for each in checks],
     }
     write_result(Path(args.output) / "elastic.json", result)
@@ -70,6 +79,23 @@ def main(arguments: Sequence[str]) -> int:
 def check(medians: dict[str, float]) -> list[Check]:
     ours = [name for name in medians if not name.startswith("torchrun")]
     return [at_most(f"{name}, seconds,", _LIMIT_SECONDS, medians[name]) for name in ours]
+
+
+def check_cost(cost: dict[str, float]) -> list[Check]:
+    allocated = cost["allocated_bytes"] / cost["model_bytes"]
+    return [
+        at_most("every_step, share of a step,", _LIMIT_SHARE, cost["commit"] / cost["step"]),
+        at_most("every_step, allocated, share of the model,", _LIMIT_ALLOCATED, allocated),
+    ]
+
+
+def every_step_cost() -> dict[str, float]:
+    """Run a job of two ranks; return seconds of a step and of its commit, and bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "FOLDER": folder, "OMP_NUM_THREADS": "1"}
+        subprocess.run(_STEP, env=environment, timeout=5 * _JOB_SECONDS, check=True)
+        found: dict[str, float] = json.loads(Path(folder, "cost").read_text())
+    return found
 
 
 def standstill(command: Sequence[str]) -> float:

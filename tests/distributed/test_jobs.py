@@ -100,6 +100,30 @@ for wait in (dist.monitored_barrier, lambda: dist.all_reduce(torch.ones(1))):
 
 
 @pytest.mark.slow
+def test_abort_ends_what_a_group_waits_for_and_another_group_can_be_made() -> None:
+    program = """
+import threading, time, torch, torch.distributed as dist
+dist.init_process_group("sirtaki")
+group, late = dist.new_group([0, 1]), dist.new_group([0, 1])
+if dist.get_rank() == 0:
+    threading.Timer(0.5, group.abort).start()
+    try:
+        dist.barrier(group=group)  # rank 1 never comes
+    except RuntimeError as error:
+        print("ended", error)
+tensor = torch.ones(1)
+dist.all_reduce(tensor, group=late)
+dist.all_reduce(tensor, group=dist.new_group([0, 1]))
+print(f"sum {tensor.item()}")
+"""
+    done = run(*SPAWN, program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ended") == 1, done.stdout + done.stderr
+    assert "the process group was aborted" in done.stdout
+    assert done.stdout.count("sum 4.0") == 2
+
+
+@pytest.mark.slow
 def test_torchrun_starts_again_after_a_rank_was_killed(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

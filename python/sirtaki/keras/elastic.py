@@ -59,7 +59,7 @@ class KerasState(ObjectState):
                 "model.build(), before it becomes a state"
             )
         self.model = model
-        self.optimizer = optimizer or getattr(model, "optimizer", None)
+        self.optimizer: Any = optimizer or getattr(model, "optimizer", None)
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(model.trainable_variables)
         self._kept = every_step
@@ -153,8 +153,9 @@ def _require_whole_steps(model: Any, optimizer: Any) -> None:
 
 
 def _steps_per_call(model: Any) -> int:
-    names = ("steps_per_execution", "_steps_per_execution")
-    found: Any = next((getattr(model, name) for name in names if getattr(model, name, None)), 1)
+    # Keras 2 has a variable of TensorFlow there.
+    found: Any = getattr(model, "steps_per_execution", None)
+    found = found or getattr(model, "_steps_per_execution", None)
     return int(found.numpy() if hasattr(found, "numpy") else found or 1)
 
 

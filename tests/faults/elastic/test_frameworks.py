@@ -38,6 +38,43 @@ def train(state):
     return hvd.size(), state.w.tolist()
 print(train(hvd.elastic.JaxState(w=jnp.zeros(3), step=0)))
 """
+# The size is in what Dynamo compiles.
+COMPILED = """
+import torch
+import horovod.torch as hvd
+hvd.init()
+@torch.compile(backend="eager")
+def share(w):
+    return w / hvd.size()
+@hvd.elastic.run
+def train(state):
+    while state.step < 10:
+        die(state.step)
+        state.w = state.w + hvd.allreduce(share(torch.ones(3)), op=hvd.Sum)
+        state.step += 1
+        state.commit()
+    return hvd.size(), state.w.tolist()
+print(train(hvd.elastic.TorchState(w=torch.zeros(3), step=0)))
+"""
+# PyTorch's own groups move the data of devices; a loss aborts them, and the next world makes others.
+INNER = """
+import torch
+import horovod.torch as hvd
+from sirtaki.torch.device import routes
+from tests.parallel.device.fake_device import FakeDevice
+torch.set_num_threads(1)
+hvd.init()
+routes.devices["cpu"] = FakeDevice(os.environ["SIRTAKI_PROCESS"], eager=True)
+@hvd.elastic.run
+def train(state):
+    while state.step < 10:
+        die(state.step)
+        state.w = state.w + hvd.allreduce(torch.ones(3), op=hvd.Average)
+        state.step += 1
+        state.commit()
+    return hvd.size(), state.w.tolist()
+print(train(hvd.elastic.TorchState(w=torch.zeros(3), step=0)))
+"""
 TENSORFLOW = """
 import tensorflow as tf
 import horovod.tensorflow as hvd
@@ -101,9 +138,9 @@ def needs_package(name: str) -> pytest.MarkDecorator:
     )
 
 
-def survivor(job: Job, code: str, **extra: str) -> list[str]:
-    """What the process that is left prints."""
-    done = job.run("-np", "2", "--min-np", "1", sys.executable, "-c", DIE + code, **extra)
+def survivor(job: Job, code: str, size: int = 2, **extra: str) -> list[str]:
+    """What the process 0 prints, which is left."""
+    done = job.run("-np", str(size), "--min-np", "1", sys.executable, "-c", DIE + code, **extra)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "process 1 on localhost ended with SIGKILL" in done.stderr
     return [line for line in done.stdout.splitlines() if line.startswith("[0]<stdout>:(")]
@@ -112,6 +149,16 @@ def survivor(job: Job, code: str, **extra: str) -> list[str]:
 @needs_package("jax")
 def test_jax(job: Job) -> None:
     assert survivor(job, JAX) == ["[0]<stdout>:(1, [10.0, 10.0, 10.0])"]
+
+
+@pytest.mark.slow
+def test_what_torch_compiles_with_the_size_is_compiled_again(job: Job) -> None:
+    assert survivor(job, COMPILED) == ["[0]<stdout>:(1, [10.0, 10.0, 10.0])"]
+
+
+@pytest.mark.slow
+def test_groups_of_devices_are_made_again(job: Job) -> None:
+    assert survivor(job, INNER, 3) == ["[0]<stdout>:(2, [10.0, 10.0, 10.0])"]
 
 
 @pytest.mark.slow

@@ -179,3 +179,106 @@ def test_a_model_that_is_assigned_later_is_looked_after() -> None:
         state.model.weight.zero_()
     state.restore()
     assert torch.equal(state.model.weight, saved)
+
+
+def kept(model: torch.nn.Module, **more: object) -> hvd.elastic.TorchState:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
+    return hvd.elastic.TorchState(model, optimizer, every_step=True, epoch=0, **more)
+
+
+def test_with_every_step_a_state_keeps_the_parameters_of_the_step_and_copies_the_rest() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    state = kept(model)
+    model(torch.randn(4, 2)).sum().backward()
+    state.optimizer.step()
+    state.epoch = 1
+    state.commit()
+    parameters = [each.detach().clone() for each in model.parameters()]
+    buffers = [each.clone() for each in model.buffers()]
+    expected = torch.get_rng_state()
+    # The step that fails has done its forward pass and some of its gradients.
+    model(torch.randn(4, 2)).sum().backward()
+    state.epoch = 2
+    state.restore()
+    assert all(map(torch.equal, model.parameters(), parameters))
+    assert all(map(torch.equal, model.buffers(), buffers))
+    assert torch.equal(torch.get_rng_state(), expected)
+    assert state.epoch == 1
+    assert all(each.grad is None for each in model.parameters())
+
+
+def test_with_every_step_a_commit_allocates_nothing_of_the_size_of_the_model() -> None:
+    model = torch.nn.Linear(1000, 1000)
+    state = kept(model)
+    with torch.profiler.profile(profile_memory=True) as profiled:
+        state.commit()
+    allocated = [each.self_cpu_memory_usage for each in profiled.key_averages()]
+    assert sum(max(0, each) for each in allocated) < 4 * 1000 * 1000 // 100
+
+
+def test_objects_that_fit_the_parameters_come_before_newer_parameters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ahead, committed = kept(torch.nn.Linear(2, 1)), kept(torch.nn.Linear(2, 1))
+    for each in (ahead, committed):
+        step(each)
+        each.commit()
+    assert ahead._version() == committed._version()
+    step(ahead)
+    ahead.epoch = 1
+    ahead.restore()
+    assert ahead._version() < committed._version()
+    assert ahead.epoch == 1, "its parameters are not older either"
+    assert "between the optimizer's step 2 and state.commit()" in capsys.readouterr().err
+    ahead.commit()
+    assert ahead._version() > committed._version()
+
+
+def test_with_every_step_a_loss_within_sync_leaves_the_step_of_this_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = torch.nn.Linear(2, 1)
+    state = kept(model)
+    state._shared = True
+    step(state)
+    state.commit()
+    saved = [each.detach().clone() for each in model.parameters()]
+    momentum = state.optimizer.state[model.weight]["momentum_buffer"]
+
+    def overwrite(parameters: dict[str, torch.Tensor], root_rank: int) -> None:
+        assert root_rank == 2
+        for parameter in parameters.values():
+            parameter.zero_()
+
+    def lose(optimizer: torch.optim.Optimizer, root_rank: int) -> None:
+        optimizer.state.clear()
+        raise hvd.PeerLostError("rank 2 died")
+
+    monkeypatch.setattr(handlers, "broadcast_parameters", overwrite)
+    monkeypatch.setattr(handlers, "broadcast_optimizer_state", lose)
+    monkeypatch.setattr(state, "_newest", lambda: (2, (1, 2, 2)), raising=False)
+    with pytest.raises(hvd.PeerLostError):
+        state.sync()
+    assert all(map(torch.equal, model.parameters(), saved))
+    assert state.optimizer.state[model.weight]["momentum_buffer"] is momentum
+    assert state._version() == (1, 1, 1)
+
+
+def test_every_step_refuses_what_has_no_whole_steps() -> None:
+    model = torch.nn.Linear(2, 1)
+    parameters = list(model.parameters())
+    with pytest.raises(ValueError, match="LBFGS asks the other ranks in the middle of a step"):
+        hvd.elastic.TorchState(model, torch.optim.LBFGS(parameters), every_step=True)
+    two = [torch.optim.SGD([each], lr=0.1) for each in parameters]
+    with pytest.raises(ValueError, match="needs one optimizer and got 2"):
+        hvd.elastic.TorchState(model, two[0], other=two[1], every_step=True)
+    parameters[0]._in_backward_optimizers = two  # as torch.distributed.optim leaves it
+    with pytest.raises(ValueError, match="applies gradients within backward"):
+        hvd.elastic.TorchState(model, two[0], every_step=True)
+
+
+def test_steps_without_commits_are_warned_about() -> None:
+    state = kept(torch.nn.Linear(2, 1))
+    step(state)
+    with pytest.warns(UserWarning, match="called twice without state.commit"):
+        step(state)
