@@ -21,6 +21,9 @@ class Guards:
         framework: Knows its arrays.
     """
 
+    DivergedError = DivergedError
+    NotFiniteError = NotFiniteError
+
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
 
@@ -61,7 +64,7 @@ class Guards:
     def _hash(self, leaf: Any) -> bytes:
         array = self._framework.to_host(leaf)
         hashed = hashlib.blake2b(f"{array.dtype} {array.shape} ".encode(), digest_size=16)
-        hashed.update(memoryview(array.data))
+        hashed.update(array.data.tobytes())
         return hashed.digest()
 
     def _arrays(self, value: Any) -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import sys
@@ -205,7 +206,7 @@ class Checkpoints:
         arrays: dict[int, Array] = {}
         for part, file in enumerate(parts):
             reader = part % _size() if len(parts) > 1 and not alone else 0
-            content = _tried(lambda file=file: files.read_part(file), reader, exchange)
+            content = _tried(functools.partial(files.read_part, file), reader, exchange)
             meta = meta or content[0]
             arrays |= content[1]
         return self._restored(found, meta, arrays, state, trusted)
