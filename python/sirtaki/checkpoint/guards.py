@@ -21,6 +21,9 @@ class Guards:
         framework: Knows its arrays.
     """
 
+    DivergedError = DivergedError
+    NotFiniteError = NotFiniteError
+
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -213,7 +213,7 @@ class Checkpoints:
         arrays: dict[int, Array] = {}
         for part, file in enumerate(parts):
             reader = part % _size() if len(parts) > 1 and not alone else 0
-            content = _tried(partial(files.read_part, file), reader, exchange)
+            content = _tried(functools.partial(files.read_part, file), reader, exchange)
             meta = meta or content[0]
             arrays |= content[1]
         return self._restored(found, meta, arrays, state, trusted)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from sirtaki.checkpoint import Guards
+from sirtaki.core.errors import DivergedError, NotFiniteError
 from sirtaki.keras.checkpoint import KerasFramework
 from sirtaki.keras.elastic import value_of
 from sirtaki.keras.functions import synchronise_state
 from sirtaki.keras.library import keras
 
-__all__ = ["EqualParametersCallback", "require_equal", "require_finite"]
+__all__ = [
+    "DivergedError",
+    "EqualParametersCallback",
+    "NotFiniteError",
+    "require_equal",
+    "require_finite",
+]
 
 _guards = Guards(KerasFramework())
 require_equal = _guards.require_equal

@@ -8,9 +8,10 @@ import torch
 
 from sirtaki.checkpoint import Guards
 from sirtaki.checkpoint.guards import not_finite
+from sirtaki.core.errors import DivergedError, NotFiniteError
 from sirtaki.torch.checkpoint import TorchFramework
 
-__all__ = ["require_equal", "require_finite", "watch_gradients"]
+__all__ = ["DivergedError", "NotFiniteError", "require_equal", "require_finite", "watch_gradients"]
 
 _guards = Guards(TorchFramework())
 require_equal = _guards.require_equal
