@@ -62,11 +62,11 @@ def test_a_process_that_gets_a_signal_leaves_and_the_rest_goes_on(job: Job, numb
 
 def test_a_process_leaves_though_the_others_are_too_few(job: Job) -> None:
     fault = {"FAULTS": "signal:1@9", "SIGNAL": TERM, "STEPS": "900"}
-    waiting = ("--elastic-timeout", "2")
+    waiting = ("--elastic-timeout", "5")
     done = job.run("-np", "2", "--min-np", "2", *waiting, *TRAIN, **fault)
     assert done.returncode == 1
     assert "the new world has no place for this process, which ends" in done.stderr
-    assert "within 2 s (--elastic-timeout) 1 process(es) of the 2" in done.stderr
+    assert "within 5 s (--elastic-timeout) 1 process(es) of the 2" in done.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, REQUEUE)])
@@ -115,3 +115,17 @@ def test_a_checkpoint_that_cannot_be_written_is_a_failure(job: Job, tmp_path: Pa
     ended, text = signalled(job, signal.SIGUSR1, *GRACE, *TRAIN, CHECKPOINT=nowhere)
     assert ended == 1
     assert "process 0 on localhost ended with code 1 instead of leaving" in text
+
+
+def test_a_signal_that_the_program_handles_itself_is_passed_on_to_it(job: Job) -> None:
+    code = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(print('handled', flush=True)))\n"
+        "print('started', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    ended, text = signalled(
+        job, signal.SIGUSR1, "-np", "1", sys.executable, "-c", code, when="started"
+    )
+    assert (ended, "handled" in text) == (0, True), text
+    assert "SIGUSR1 received: passed on to the workers." in text
