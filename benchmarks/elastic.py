@@ -1,6 +1,7 @@
 """How long training stands still when one of 4 processes is killed, beside torchrun's restarts.
 
-And what `every_step` costs in the step of an MLP of 50 million parameters.
+And what `every_step` costs in the step of an MLP of 50 million parameters; then, on virtual hosts,
+how much work is done under faults, and how long a new world takes.
 
 python benchmarks/elastic.py      (a small model of PyTorch on CPUs)
 """
@@ -20,8 +21,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from elastic_hosts import goodput, new_world_seconds
 from output import RESULTS, write_result
-from targets import Check, at_most
+from targets import Check, at_least, at_most
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.report import aligned, show_seconds
@@ -48,6 +50,9 @@ _JOB_SECONDS = 60
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20, help="turns of each contender (20)")
+    parser.add_argument(
+        "--minutes", type=int, default=5, help="of the faults on virtual hosts (5); 0: none"
+    )
     parser.add_argument("--output", default=str(RESULTS), help="folder of elastic.json")
     args = parser.parse_args(arguments)
     taken: dict[str, list[float]] = {name: [] for name in _CONTENDERS}
@@ -58,6 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
     cost = every_step_cost()
     checks = [*check(medians), *check_cost(cost)]
+    checks += check_hosts(args.minutes) if args.minutes else []
     print("from SIGKILL of one of 4 processes to the next step of the others")
     shown = {n: show_seconds(m) if m < math.inf else "failed" for n, m in medians.items()}
     print(*aligned([[name, text] for name, text in shown.items()]), sep="\n")
@@ -96,6 +102,19 @@ def every_step_cost() -> dict[str, float]:
         subprocess.run(_STEP, env=environment, timeout=5 * _JOB_SECONDS, check=True)
         found: dict[str, float] = json.loads(Path(folder, "cost").read_text())
     return found
+
+
+def check_hosts(minutes: int) -> list[Check]:
+    return [
+        at_most(
+            "16 processes on 4 virtual hosts, seconds from the decision to the new world,",
+            _LIMIT_SECONDS,
+            new_world_seconds(),
+        ),
+        at_least(
+            "8 processes on 3 virtual hosts, a fault a minute: goodput", 0.9, goodput(minutes)
+        ),
+    ]
 
 
 def standstill(command: Sequence[str]) -> float:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.harm import Harm
-from tests.chaos.job import Failure, Job
+from tests.chaos.job import Failure, Job, hosts_of_own_memory
 from tests.chaos.schedule import PAUSE_SECONDS, Fault, Kind, schedule
 from tests.hosts.bed import Bed, reason_to_skip
 
@@ -89,11 +89,7 @@ def main() -> int:
     logs = _LOGS / f"seed-{seed}"
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
-    with tempfile.TemporaryDirectory() as folder, Bed(3, Path(folder)) as bed:
-        for host in bed.hosts:
-            # Of its own, so that what is left there is of this job.
-            mounted = host.run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
-            assert mounted.returncode == 0, mounted.stderr
+    with tempfile.TemporaryDirectory() as folder, hosts_of_own_memory(3, Path(folder)) as bed:
         run = Run(bed, logs)
         try:
             run.follow(faults)

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.chaos.samples import SAMPLES, expected
+from tests.chaos.samples import SAMPLES, Totals
 from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import GRACE, RUN
 
@@ -30,10 +30,19 @@ class Failure(AssertionError):
     """A job has not done what it must."""
 
 
+def hosts_of_own_memory(count: int, folder: Path) -> Bed:
+    """Return a bed each of whose hosts has a /dev/shm, so that what is left there is a job's."""
+    bed = Bed(count, folder)
+    for host in bed.hosts:
+        mounted = host.run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
+        assert mounted.returncode == 0, mounted.stderr
+    return bed
+
+
 class Job:
     """A job that runs until `stop`. folder: its own, empty. flags: more of the launcher.
 
-    variables: more of the processes."""
+    size: where it is not all slots. variables: more of the processes."""
 
     def __init__(
         self,
@@ -41,6 +50,7 @@ class Job:
         folder: Path,
         *flags: str,
         slots: tuple[int, ...] = SLOTS,
+        size: int | None = None,
         variables: Mapping[str, str] = types.MappingProxyType({}),
     ) -> None:
         self._bed = bed
@@ -55,17 +65,19 @@ class Job:
             "OMP_NUM_THREADS": "1",
         }
         passed_on = [word for name in variables for word in ("-x", name)]
-        command = [*RUN, "-np", str(sum(slots)), "-H", hosts, "-p", str(SSH_PORT)]
+        command = [*RUN, "-np", str(size or sum(slots)), "-H", hosts, "-p", str(SSH_PORT)]
         command += [*_FLAGS, *flags, *passed_on, *TRAIN]
         environment = {**os.environ, **variables, "TMPDIR": str(self._temporary)}
         self._stack = contextlib.ExitStack()
         self._process = self._stack.enter_context(bed.hosts[0].running(*command, env=environment))
         self.lines: list[str] = []
+        self.times: list[float] = []
         self._faults: list[str] = []
         self._heard = time.monotonic()
         self.epochs = 0
         self._digests: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
         self._ends: set[str] = set()
+        self._totals = Totals()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -73,8 +85,10 @@ class Job:
         assert self._process.stdout is not None
         with (self.folder / "log").open("w") as log:
             for line in self._process.stdout:
-                log.write(f"{time.time():.3f} {line}")
+                now = time.time()
+                log.write(f"{now:.3f} {line}")
                 log.flush()
+                self.times.append(now)
                 self.lines.append(line)
                 if said := _SAID.match(line):
                     self._take(*said.groups())
@@ -88,7 +102,7 @@ class Job:
             self._faults.append(
                 f"samples used {least} to {most} times in epoch {epoch} at {cursor}"
             )
-        if exact != expected(int(epoch), int(cursor)):
+        if exact != self._totals.digest(int(epoch), int(cursor)):
             self._faults.append(f"other parameters than without faults in epoch {epoch}")
         # Equal bits of all that were in this epoch together.
         same = self._digests[kind, epoch, cursor, world]

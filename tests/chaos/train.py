@@ -96,5 +96,8 @@ if __name__ == "__main__":
         parameters=np.zeros(WIDTH),
         momentum=np.zeros(WIDTH, np.float32),
     )
+    own_state.register_reset_callbacks(
+        [lambda: print("stands", current_place().epoch, time.time(), flush=True)]
+    )
     train(own_state)
     print("end", digest(own_state), flush=True)

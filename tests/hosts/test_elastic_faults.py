@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.harm import Harm
-from tests.chaos.job import HANGS_SECONDS, Failure, Job
+from tests.chaos.job import HANGS_SECONDS, Failure, Job, hosts_of_own_memory
 from tests.chaos.phases import Phase
 from tests.chaos.schedule import OF_A_HOST, Fault, Kind
 from tests.hosts.bed import Bed, reason_to_skip
@@ -36,9 +36,7 @@ CASES = [
 def own_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     if (reason := reason_to_skip()) is not None:
         pytest.skip(reason)
-    with Bed(3, tmp_path_factory.mktemp("bed")) as bed:
-        for host in bed.hosts:
-            assert host.run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm").returncode == 0
+    with hosts_of_own_memory(3, tmp_path_factory.mktemp("bed")) as bed:
         yield bed
 
 

@@ -1,0 +1,70 @@
+"""Elastic jobs on virtual hosts, for `elastic.py`: needs root."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.chaos.harm import Harm
+from tests.chaos.job import Job, hosts_of_own_memory
+from tests.chaos.schedule import Fault, Kind, schedule
+
+_MINUTE = 60.0
+_SEED = 1
+# A rank that ends well takes itself out of the job for good, which is no fault to recover from.
+_KINDS = tuple(kind for kind in Kind if kind is not Kind.EXITS)
+
+
+def goodput(minutes: int) -> float:
+    """Return which part of the epochs of fault-free minutes is done with a fault in each."""
+    flags = ("--spares", "2", "--unresponsive-seconds", "1")
+    with tempfile.TemporaryDirectory() as folder, hosts_of_own_memory(3, Path(folder)) as bed:
+        job = Job(bed, Path(folder, "job"), *flags, slots=(4, 3, 3), size=8)
+        harm = Harm(bed, job.folder)
+        job.await_epoch(2)
+        plain = _epochs(job, harm)
+        done = 0
+        for fault in schedule(_SEED, 10.0 * minutes, _KINDS):
+            print(f"{fault.kind.value}: {harm.do(fault)}", flush=True)
+            done += _epochs(job, harm)
+        harm.undo_all()
+        job.stop()
+        job.close()
+        harm.clean_up()
+    print(f"epochs in a minute: {plain} without faults, {done / minutes:g} with one a minute")
+    return done / minutes / plain
+
+
+def _epochs(job: Job, harm: Harm) -> int:
+    before, end = job.epochs, time.monotonic() + _MINUTE
+    while time.monotonic() < end:
+        harm.undo_what_is_due()
+        job.require_life()
+        time.sleep(0.1)
+    return job.epochs - before
+
+
+def new_world_seconds() -> float:
+    """Return the seconds from a decision until the last of 15 survivors is in the new world."""
+    cooling = ("--blacklist-cooldown-range", "60", "60")
+    with tempfile.TemporaryDirectory() as folder, hosts_of_own_memory(4, Path(folder)) as bed:
+        job = Job(bed, Path(folder, "job"), *cooling, slots=(4, 4, 4, 4))
+        harm = Harm(bed, job.folder)
+        job.await_epoch(2)
+        harm.do(Fault(0, Kind.KILLED, 5))
+        job.await_epoch(job.epochs + 2)
+        job.stop()
+        job.close()
+        text = "".join(job.lines)
+    stood = [float(at) for at in re.findall(r":stands 1 ([\d.]+)$", text, re.MULTILINE)]
+    if len(stood) != 15:
+        raise AssertionError(f"{len(stood)} processes came to the new world")
+    decided = next(
+        at for at, line in zip(job.times, job.lines, strict=True) if line.startswith("world 1:")
+    )
+    return max(stood) - decided
