@@ -48,7 +48,7 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
-def _state_of(pid: int) -> bytes:
+def state_of(pid: int) -> bytes:
     """The kernel's letter for what a process does, nothing when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
@@ -97,7 +97,7 @@ def pass_on(number: int, root: int) -> None:
     frontier = [root]
     while frontier:
         pid = frontier.pop()
-        if _awaits(pid, number):
+        if awaits(pid, number, (b"SigCgt:", b"SigBlk:")):
             found.append(pid)
         else:
             frontier += children.get(pid, [])
@@ -106,15 +106,15 @@ def pass_on(number: int, root: int) -> None:
             os.kill(pid, number)
 
 
-def _awaits(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal, or has blocked it in order to fetch it."""
+def awaits(pid: int, number: int, masks: tuple[bytes, ...]) -> bool:
+    """Whether a signal is in one of a process's masks: SigCgt: has a handler, SigBlk: blocked."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
             lines = file.read().splitlines()
     except OSError:
         return False
-    masks = [int(line[7:], 16) for line in lines if line.startswith((b"SigCgt:", b"SigBlk:"))]
-    return any(mask >> (number - 1) & 1 for mask in masks)
+    found = [int(line[7:], 16) for line in lines if line.startswith(masks)]
+    return any(mask >> (number - 1) & 1 for mask in found)
 
 
 class Guardian:
@@ -264,7 +264,7 @@ class Guardian:
     def _kill_stopped(self) -> None:
         """Kill workers that have been stopped for too long; a debugger may hold them."""
         now = time.monotonic()
-        stopped = {pid for pid in self._ranks if _state_of(pid) == b"T"}
+        stopped = {pid for pid in self._ranks if state_of(pid) == b"T"}
         since = {pid: self._stopped_since.get(pid, now) for pid in stopped}
         self._stopped_since = since
         for pid, at in since.items():
