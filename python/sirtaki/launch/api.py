@@ -15,28 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sirtaki.launch import sources, task
-from sirtaki.launch.elastic.settings import Elastic, elastic_settings
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.flags.settings import (
-    MpiArguments,
-    Settings,
-    interface_names,
-    mpi_arguments,
-    network_variables,
-    place,
-    resolve_start_timeout,
-)
+from sirtaki.launch.flags.parser import make_parser
+from sirtaki.launch.flags.settings import Settings, make_settings
 from sirtaki.launch.job import run_job
 from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.output.tracebacks import shortened_text
 from sirtaki.launch.plan import Job
 from sirtaki.launch.processes.outcome import Failure
-from sirtaki.launch.starters.allocation import (
-    Allocation,
-    as_flag,
-    find_allocation,
-    take_allocation,
-)
+from sirtaki.launch.starters.allocation import as_flag, find_allocation, take_allocation
 from sirtaki.launch.starters.shared_folder import (
     SECRET,
     create_folder,
@@ -44,7 +31,6 @@ from sirtaki.launch.starters.shared_folder import (
     shared_directory,
     write_private,
 )
-from sirtaki.launch.starters.ssh import Ssh
 from sirtaki.rendezvous.stores.store import open_store
 
 if TYPE_CHECKING:
@@ -107,27 +93,20 @@ def run(
         raise LaunchError("give hosts or hostfile, not both")
     if use_gloo and use_mpi:
         raise LaunchError("give use_gloo or use_mpi, not both")
-    where: _Where = (None, (hosts, hostfile))
-    if host_discovery is None and host_discovery_script is None:
-        find_hosts = _where_mpirun_starts if use_mpi else _where_we_start
-        where = find_hosts(num_proc, hosts, hostfile)
-    numbers = {"num_proc": num_proc, "min_num_proc": min_num_proc, "max_num_proc": max_num_proc}
-    elastic = _elastic({**given, **numbers, "controller": "mpi" if use_mpi else None}, where)
     interfaces = [names for names in (network_interface, network_interfaces) if names]
-    settings = _settings(
-        num_proc,
-        where[0],
-        where[1] if elastic is None else (None, None),
-        interface_names(interfaces),
-        Ssh(ssh_port, ssh_identity_file, executable or sys.executable),
-        start_timeout,
-        executable,
-        output_filename,
-        bool(verbose),
-        _mpi(mpi_args, hosts, hostfile) if use_mpi else None,
-    )
-    if elastic is not None:
-        return _run_elastic(replace(settings, elastic=elastic, slots=[]), func, args, kwargs or {})
+    own = {
+        "num_proc": num_proc,
+        "min_num_proc": min_num_proc,
+        "max_num_proc": max_num_proc,
+        "controller": "mpi" if use_mpi else None,
+        "network_interfaces": interfaces,
+        "remote_python": executable,
+        "verbose": bool(verbose),
+        "command": [executable or sys.executable, "-m", task.__name__],
+    }
+    settings = _settings({**given, **own})
+    if settings.elastic is not None:
+        return _run_elastic(settings, func, args, kwargs or {})
     return _run(settings, func, args, kwargs or {})
 
 
@@ -140,73 +119,33 @@ def _renamed(old: str, old_value: int | None, new: str, new_value: int | None) -
     return old_value
 
 
-def _elastic(told: dict[str, object], where: _Where) -> Elastic | None:
-    """Return how an elastic job goes on, None for one of a fixed size."""
-    allocation, (told["hosts"], told["hostfile"]) = where
-    return elastic_settings(told, os.environ, allocation.hosts if allocation is not None else ())
+def _settings(given: Mapping[str, Any]) -> Settings:
+    """Make the settings of a job of the arguments, by the names of the flags' attributes.
 
-
-def _mpi(arguments: str | None, hosts: str | None, hostfile: str | None) -> MpiArguments | None:
-    told = {"controller": "mpi", "mpi_args": arguments, "hosts": hosts, "hostfile": hostfile}
-    return mpi_arguments(told)
-
-
-# The scheduler's allocation to run in, if any, and the flags -H and -hostfile, given or found.
-_Where = tuple["Allocation | None", tuple["str | None", "str | None"]]
-
-
-def _where_mpirun_starts(_size: int, hosts: str | None, hostfile: str | None) -> _Where:
-    """Return the hosts given, else those of several that a scheduler tells mpirun."""
-    if hosts is None and hostfile is None:
-        found = find_allocation(os.environ)
-        if found is not None and len(found.hosts) > 1:
-            return None, (as_flag(found.hosts), None)
-    return None, (hosts, hostfile)
-
-
-def _where_we_start(size: int, hosts: str | None, hostfile: str | None) -> _Where:
-    """Return what a scheduler gave, unless other hosts are given.
-
-    A rank of a job that calls `run` starts its processes on its own host.
+    Jobs of mpirun, and those whose hosts a function finds, get no allocation; neither does a rank
+    of a job that calls `run`, which starts its processes on its own host.
     """
-    if "HOROVOD_RANK" in os.environ:
-        return None, (hosts, hostfile)
-    asked = argparse.Namespace(
-        num_proc=size, hosts=hosts, hostfile=hostfile, controller=None, host_discovery_script=None
-    )
-    allocation = take_allocation(asked, os.environ)
-    return allocation, (asked.hosts, asked.hostfile)
+    args = make_parser("run").parse_args([])
+    names = {*vars(args), "host_discovery"}
+    vars(args).update({name: given[name] for name in names & given.keys()})
+    if args.num_proc < 1:
+        raise LaunchError(f"num_proc={args.num_proc} must be >= 1")
+    if args.controller == "mpi":
+        return _settings_of_mpirun(args)
+    own_host = args.host_discovery is not None or "HOROVOD_RANK" in os.environ
+    allocation = None if own_host else take_allocation(args, os.environ)
+    return make_settings(args, os.environ, allocation)
 
 
-def _settings(
-    size: int,
-    allocation: Allocation | None,
-    where: tuple[str | None, str | None],
-    interfaces: tuple[str, ...],
-    ssh: Ssh,
-    timeout: float | None,
-    executable: str | None,
-    directory: str | None,
-    verbose: bool,
-    mpi: MpiArguments | None,
-) -> Settings:
-    if size < 1:
-        raise LaunchError(f"num_proc={size} must be >= 1")
-    variables = network_variables(interfaces)
-    if timeout is not None:
-        variables["HOROVOD_START_TIMEOUT"] = f"{timeout:g}"
-    return Settings(
-        slots=place(size, *where, allocation),
-        command=[executable or sys.executable, "-m", task.__name__],
-        variables=variables,
-        ssh=ssh,
-        interfaces=interfaces,
-        start_timeout=resolve_start_timeout(timeout, os.environ),
-        output_directory=directory,
-        verbose=verbose,
-        mpi=mpi,
-        allocation=allocation,
-    )
+def _settings_of_mpirun(args: argparse.Namespace) -> Settings:
+    """Place ranks on the hosts given, else on those of several that a scheduler tells mpirun."""
+    given = args.hosts is not None or args.hostfile is not None
+    found = None if given else find_allocation(os.environ)
+    if found is not None and len(found.hosts) > 1:
+        args.hosts = as_flag(found.hosts)
+    settings = make_settings(args, os.environ)
+    assert settings.mpi is not None
+    return replace(settings, mpi=replace(settings.mpi, hosts_given=given))
 
 
 def _run(

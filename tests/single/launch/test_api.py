@@ -302,16 +302,16 @@ def test_ranks_that_mpirun_starts_on_hosts_of_a_scheduler_reach_the_caller(
 
 
 @pytest.mark.parametrize(
-    ("hosts", "hostfile", "found"),
-    [
-        (None, None, (None, ("a:2,b:2", None))),
-        ("c:1", None, (None, ("c:1", None))),
-        (None, "file", (None, (None, "file"))),
-    ],
+    ("hosts", "placed", "told"),
+    [(None, {"a": 2, "b": 2}, False), ("c:4", {"c": 4}, True)],
 )
 def test_mpirun_starts_where_it_is_told_or_on_the_hosts_of_the_job(
-    monkeypatch: pytest.MonkeyPatch, hosts: str | None, hostfile: str | None, found: object
+    monkeypatch: pytest.MonkeyPatch, hosts: str | None, placed: dict[str, int], told: bool
 ) -> None:
     allocation = Allocation("slurm", "7", [Host("a", 2), Host("b", 2)], "srun")
     monkeypatch.setattr(api, "find_allocation", lambda _: allocation)
-    assert api._where_mpirun_starts(4, hosts, hostfile) == found
+    given = {"num_proc": 4, "hosts": hosts, "controller": "mpi", "command": ["python"]}
+    settings = api._settings(given)
+    assert {host: len(slots) for host, slots in settings.by_host().items()} == placed
+    assert settings.mpi is not None
+    assert settings.mpi.hosts_given is told

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sirtaki.rendezvous.host.cpu_quota import read_quota
+from sirtaki.rendezvous.words import write_numbers
 
 _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", re.ASCII)
 _MOST_CPUS = 1 << 16
@@ -74,13 +75,7 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 def format_cpus(cpus: Iterable[int]) -> str:
     """Write "0-3,8", the reverse of `parse_cpus`."""
-    ranges: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if ranges and ranges[-1][-1] == cpu - 1:
-            ranges[-1][1:] = [cpu]
-        else:
-            ranges.append([cpu])
-    return ",".join("-".join(map(str, each)) for each in ranges)
+    return write_numbers(sorted(cpus))
 
 
 def _nodes(folder: Path) -> dict[int, int]:

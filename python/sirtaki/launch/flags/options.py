@@ -12,15 +12,20 @@ _MIB = 1 << 20
 Value = int | float | str
 
 
-def whole(text: str) -> int:
+def whole(text: str, least: int = 0) -> int:
     """Accept a whole number that is not negative."""
     try:
         number = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{number} must be >= 0")
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} must be >= {least}")
     return number
+
+
+def positive(text: str) -> int:
+    """Accept a whole number of at least one."""
+    return whole(text, least=1)
 
 
 def decimal(text: str) -> float:
@@ -67,15 +72,14 @@ class Knob:
     """A flag with a value that becomes a variable of the workers.
 
     flag: its long form. variable: what the workers see. key: in the YAML file, "section.name".
-    convert: from text to the flag's value. group: the heading in the help. factor: how many of the
-    variable's units are one of the flag's.
+    convert: from text to the flag's value. factor: how many of the variable's units are one of the
+    flag's.
     """
 
     flag: str
     variable: str
     key: str
     convert: Callable[[str], Value]
-    group: str
     help: str
     factor: int = 1
 
@@ -100,7 +104,6 @@ class Switch:
     off: str
     variable: str
     key: str
-    group: str
     help: str
     inverse: bool = False
 
@@ -114,12 +117,15 @@ class Switch:
         return "1" if is_on != self.inverse else "0"
 
 
-TUNABLES = "tunable parameters"
-AUTOTUNE = "autotuning"
-TIMELINE = "timeline"
-STALL = "stall check"
-LIBRARY = "library options"
-LOGGING = "logging"
+# The headings in the help, of the sections in the YAML file.
+GROUPS = {
+    "params": "tunable parameters",
+    "autotune": "autotuning",
+    "timeline": "timeline",
+    "stall_check": "stall check",
+    "library_options": "library options",
+    "logging": "logging",
+}
 
 KNOBS = (
     Knob(
@@ -127,7 +133,6 @@ KNOBS = (
         "HOROVOD_FUSION_THRESHOLD",
         "params.fusion_threshold_mb",
         whole,
-        TUNABLES,
         "most MiB of tensors reduced in one batch (default: 128)",
         _MIB,
     ),
@@ -136,7 +141,6 @@ KNOBS = (
         "HOROVOD_CYCLE_TIME",
         "params.cycle_time_ms",
         decimal,
-        TUNABLES,
         "accepted for old scripts; work starts when it arrives, without cycles",
     ),
     Knob(
@@ -144,7 +148,6 @@ KNOBS = (
         "HOROVOD_CACHE_CAPACITY",
         "params.cache_capacity",
         whole,
-        TUNABLES,
         "how many tensors are remembered between steps (default: 1024)",
     ),
     Knob(
@@ -152,7 +155,6 @@ KNOBS = (
         "HOROVOD_AUTOTUNE_LOG",
         "autotune.log_file",
         plain,
-        AUTOTUNE,
         "file that receives the values tried",
     ),
     Knob(
@@ -160,7 +162,6 @@ KNOBS = (
         "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
         "autotune.warmup_samples",
         whole,
-        AUTOTUNE,
         "samples thrown away at the start (default: 3)",
     ),
     Knob(
@@ -168,7 +169,6 @@ KNOBS = (
         "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
         "autotune.steps_per_sample",
         whole,
-        AUTOTUNE,
         "steps a sample takes (default: 10)",
     ),
     Knob(
@@ -176,7 +176,6 @@ KNOBS = (
         "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
         "autotune.bayes_opt_max_samples",
         whole,
-        AUTOTUNE,
         "most samples to take (default: 20)",
     ),
     Knob(
@@ -184,7 +183,6 @@ KNOBS = (
         "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
         "autotune.gaussian_process_noise",
         fraction,
-        AUTOTUNE,
         "accepted for old scripts; values are tried one by one, without a model",
     ),
     Knob(
@@ -192,7 +190,6 @@ KNOBS = (
         "HOROVOD_TIMELINE",
         "timeline.filename",
         plain,
-        TIMELINE,
         "file that receives a timeline of all collectives, or DYNAMIC",
     ),
     Knob(
@@ -200,7 +197,6 @@ KNOBS = (
         "HOROVOD_STALL_CHECK_TIME_SECONDS",
         "stall_check.warning_time_seconds",
         whole,
-        STALL,
         "warn when a collective waits that long for some ranks (default: 10)",
     ),
     Knob(
@@ -208,7 +204,6 @@ KNOBS = (
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
         "stall_check.shutdown_time_seconds",
         whole,
-        STALL,
         "fail a collective that waits that long (default: 0, never)",
     ),
     Knob(
@@ -216,7 +211,6 @@ KNOBS = (
         "HOROVOD_NUM_NCCL_STREAMS",
         "library_options.num_nccl_streams",
         whole,
-        LIBRARY,
         "accepted for old scripts; NCCL works on PyTorch's streams",
     ),
     Knob(
@@ -224,7 +218,6 @@ KNOBS = (
         "HOROVOD_THREAD_AFFINITY",
         "library_options.thread_affinity",
         cores,
-        LIBRARY,
         "CPU of the engine's threads: one, or a list with one for each rank of a host",
     ),
     Knob(
@@ -232,7 +225,6 @@ KNOBS = (
         "HOROVOD_GLOO_TIMEOUT_SECONDS",
         "library_options.gloo_timeout_seconds",
         whole,
-        LIBRARY,
         "how long ranks wait for each other at the start, where longer than --start-timeout",
     ),
     Knob(
@@ -240,7 +232,6 @@ KNOBS = (
         "HOROVOD_LOG_LEVEL",
         "logging.level",
         level,
-        LOGGING,
         f"least severity shown: {', '.join(LEVELS)} (default: WARNING)",
     ),
 )
@@ -251,7 +242,6 @@ SWITCHES = (
         "--no-hierarchical-allreduce",
         "HOROVOD_HIERARCHICAL_ALLREDUCE",
         "params.hierarchical_allreduce",
-        TUNABLES,
         "accepted for old scripts; always so where there are several hosts",
     ),
     Switch(
@@ -259,7 +249,6 @@ SWITCHES = (
         "--no-hierarchical-allgather",
         "HOROVOD_HIERARCHICAL_ALLGATHER",
         "params.hierarchical_allgather",
-        TUNABLES,
         "accepted for old scripts; always so where there are several hosts",
     ),
     Switch(
@@ -267,7 +256,6 @@ SWITCHES = (
         "--no-torus-allreduce",
         "HOROVOD_TORUS_ALLREDUCE",
         "params.torus_allreduce",
-        TUNABLES,
         "accepted for old scripts; always in two levels where there are several hosts",
     ),
     Switch(
@@ -275,7 +263,6 @@ SWITCHES = (
         "--no-autotune",
         "HOROVOD_AUTOTUNE",
         "autotune.enabled",
-        AUTOTUNE,
         "search for the best parameters while training",
     ),
     Switch(
@@ -283,7 +270,6 @@ SWITCHES = (
         "--no-timeline-mark-cycles",
         "HOROVOD_TIMELINE_MARK_CYCLES",
         "timeline.mark_cycles",
-        TIMELINE,
         "mark the rounds of the engine in the timeline",
     ),
     Switch(
@@ -291,7 +277,6 @@ SWITCHES = (
         "--no-stall-check",
         "HOROVOD_STALL_CHECK_DISABLE",
         "stall_check.enabled",
-        STALL,
         "watch for collectives that wait for some ranks (default)",
         inverse=True,
     ),
@@ -300,7 +285,6 @@ SWITCHES = (
         "--no-mpi-threads-disable",
         "HOROVOD_MPI_THREADS_DISABLE",
         "library_options.mpi_threads_disable",
-        LIBRARY,
         "initialise MPI without threads",
     ),
 )
@@ -311,7 +295,6 @@ LOG_TIME = Switch(
     "--log-without-timestamp",
     "HOROVOD_LOG_HIDE_TIME",
     "logging.with_timestamp",
-    LOGGING,
     "begin log lines with the time (default)",
     inverse=True,
 )

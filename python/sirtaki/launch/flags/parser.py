@@ -9,17 +9,13 @@ from sirtaki.launch.cores.shared_heap import shared_heap
 from sirtaki.launch.cores.shares import bind_to
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.options import (
-    AUTOTUNE,
+    GROUPS,
     KNOBS,
-    LIBRARY,
     LOG_TIME,
-    LOGGING,
-    STALL,
     SWITCHES,
-    TIMELINE,
-    TUNABLES,
     cores,
     decimal,
+    positive,
     whole,
 )
 
@@ -34,33 +30,12 @@ class LaunchParser(argparse.ArgumentParser):
         raise LaunchError(f"{message} (see {self.prog} --help)")
 
 
-def number(text: str) -> int:
-    """Accept a whole number that is not negative."""
-    return whole(text)
-
-
-def positive(text: str) -> int:
-    """Accept a whole number of at least one."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} must be >= 1")
-    return value
-
-
 def port(text: str) -> int:
     """Accept the number of a TCP port."""
     value = positive(text)
     if value > _LAST_PORT:
         raise argparse.ArgumentTypeError(f"{value} must be <= {_LAST_PORT}")
     return value
-
-
-def seconds(text: str) -> float:
-    """Accept a time in seconds."""
-    return decimal(text)
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
@@ -81,7 +56,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--config-file", metavar="YAML", help="read flags' values from this file")
     parser.add_argument(
         "--start-timeout",
-        type=seconds,
+        type=decimal,
         metavar="SECONDS",
         help="time for all processes to start (default: $HOROVOD_START_TIMEOUT or 30)",
     )
@@ -97,7 +72,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--disable-cache", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--termination-grace-seconds", type=seconds, default=5.0, help=argparse.SUPPRESS
+        "--termination-grace-seconds", type=decimal, default=5.0, help=argparse.SUPPRESS
     )
     _add_hosts(parser)
     _add_network(parser)
@@ -199,15 +174,15 @@ def _add_controllers(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_knobs(parser: argparse.ArgumentParser) -> None:
-    for title in (TUNABLES, AUTOTUNE, TIMELINE, STALL, LIBRARY, LOGGING):
+    for section, title in GROUPS.items():
         group = parser.add_argument_group(title)
         for knob in KNOBS:
-            if knob.group == title:
+            if knob.key.startswith(f"{section}."):
                 group.add_argument(
                     knob.flag, type=knob.convert, metavar=_metavar(knob.convert), help=knob.help
                 )
         for switch in SWITCHES:
-            if switch.group == title:
+            if switch.key.startswith(f"{section}."):
                 pair = group.add_mutually_exclusive_group()
                 pair.add_argument(
                     switch.on,
@@ -217,7 +192,7 @@ def _add_knobs(parser: argparse.ArgumentParser) -> None:
                     help=switch.help,
                 )
                 pair.add_argument(switch.off, dest=switch.dest, action="store_false", default=None)
-        if title == LOGGING:
+        if section == "logging":
             _add_timestamps(group)
 
 
@@ -264,7 +239,7 @@ def _add_elastic(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--spares",
-        type=number,
+        type=whole,
         metavar="N",
         help="keep so many more processes that wait to take a lost place (default: 0)",
     )
@@ -307,7 +282,7 @@ def _add_elastic_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--blacklist-cooldown-range",
         dest="cooldown_range",
-        type=number,
+        type=whole,
         nargs=2,
         metavar=("MIN", "MAX"),
         help="seconds that a host takes no process after a failure; they double with each failure "

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
-import socket
 from collections.abc import Mapping, Sequence
 
 from sirtaki.launch.errors import LaunchError
-from sirtaki.rendezvous.network.interfaces import Interface, interfaces
+from sirtaki.rendezvous.network.interfaces import Interface, interfaces, routes
 from sirtaki.rendezvous.network.tcp_socket import listen
-
-# Nothing is sent to it: connecting a datagram socket only asks the system for the route.
-_ANY_PORT = 9
 
 
 def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
@@ -66,15 +61,7 @@ def require_interfaces(chosen: Sequence[str]) -> None:
 
 
 def _on_the_way_to(host: str) -> list[str]:
-    addresses = []
-    with contextlib.suppress(OSError, UnicodeError):
-        for family, kind, _, _, address in socket.getaddrinfo(
-            host, _ANY_PORT, type=socket.SOCK_DGRAM
-        ):
-            with contextlib.suppress(OSError), socket.socket(family, kind) as probe:
-                probe.connect(address)
-                addresses.append(str(probe.getsockname()[0]))
-    return [address for address in addresses if _is_of_use(address)]
+    return [source for _target, source in routes(host) if _is_of_use(source)]
 
 
 def _of_interfaces(names: Sequence[str]) -> list[str]:

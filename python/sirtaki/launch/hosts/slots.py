@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import re
 import socket
@@ -11,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.rendezvous.network.interfaces import is_loopback, routes
 
 # Nothing that a shell or ssh could take for something else, such as an option.
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _ADDRESS = r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]"
 _HOST = re.compile(rf"(?:({_NAME})|{_ADDRESS})(?::([0-9]{{1,7}}))?")
-# Nothing is sent to it: connecting a datagram socket only asks the system for the route.
-_ANY_PORT = 9
 _HOSTFILE_LINE = re.compile(rf"(?:({_NAME})|{_ADDRESS})(?:(?:\s+slots\s*=\s*|:)([0-9]{{1,7}}))?")
 
 
@@ -147,22 +145,9 @@ def is_local(name: str) -> bool:
     """Whether `name` means this machine: localhost, its own name, or one of its addresses."""
     if name == "localhost" or name.startswith("127.") or name == socket.gethostname():
         return True
-    with contextlib.suppress(OSError, UnicodeError):
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
-        return any(_is_own_address(family, address) for family, _, _, _, address in found)
-    return False
-
-
-def _is_own_address(family: int, address: tuple[object, ...]) -> bool:
     # What goes to an address of our own comes from that address, or within 127.0.0.0/8 from another
     # there. Binding tells nothing where the system allows addresses that are not its own.
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((address[0], _ANY_PORT, *address[2:]))
-            source, target = str(probe.getsockname()[0]), str(address[0])
-    except OSError:
-        return False
-    return source == target or ipaddress.ip_address(source.partition("%")[0]).is_loopback
+    return any(source == target or is_loopback(source) for target, source in routes(name))
 
 
 def join_local(hosts: Sequence[Host]) -> list[Host]:

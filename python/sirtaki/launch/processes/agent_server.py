@@ -62,12 +62,8 @@ class AgentServer(Server):
             self._ours.append(ours)
             self._awaited[number] = (theirs, ours)
 
-    def __enter__(self) -> AgentServer:
-        self.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        super().__exit__()
         self.give_up(range(len(self._hosts)))
         for ours in self._ours:
             ours.close()

@@ -52,7 +52,7 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
-def _state_of(pid: int) -> bytes:
+def state_of(pid: int) -> bytes:
     """The kernel's letter for what a process does, nothing when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
@@ -101,7 +101,7 @@ def pass_on(number: int, root: int) -> None:
     frontier = [root]
     while frontier:
         pid = frontier.pop()
-        if _awaits(pid, number):
+        if awaits(pid, number, (b"SigCgt:", b"SigBlk:")):
             found.append(pid)
         else:
             frontier += children.get(pid, [])
@@ -126,7 +126,7 @@ class _Worker:
             beat = os.pread(self.heartbeat, _BEAT_BYTES, 0)
         beats = beat != self._beat or not any(beat)
         self._beat = beat
-        self.silent = 0.0 if beats and _state_of(pid) != b"T" else self.silent + passed
+        self.silent = 0.0 if beats and state_of(pid) != b"T" else self.silent + passed
 
     def mark_ending(self) -> None:
         """Let it know that the signal it gets is to end it."""
@@ -161,18 +161,18 @@ def _tell_everybody(text: str) -> None:
 
 def _is_traced(root: int) -> bool:
     """Whether a debugger holds a process, or one below it."""
-    return any(_state_of(pid) == b"t" for pid in (root, *descendants(root)))
+    return any(state_of(pid) == b"t" for pid in (root, *descendants(root)))
 
 
-def _awaits(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal, or has blocked it in order to fetch it."""
+def awaits(pid: int, number: int, masks: tuple[bytes, ...]) -> bool:
+    """Whether a signal is in one of a process's masks: SigCgt: has a handler, SigBlk: blocked."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
             lines = file.read().splitlines()
     except OSError:
         return False
-    masks = [int(line[7:], 16) for line in lines if line.startswith((b"SigCgt:", b"SigBlk:"))]
-    return any(mask >> (number - 1) & 1 for mask in masks)
+    found = [int(line[7:], 16) for line in lines if line.startswith(masks)]
+    return any(mask >> (number - 1) & 1 for mask in found)
 
 
 class Guardian:

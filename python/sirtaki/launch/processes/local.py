@@ -31,6 +31,7 @@ from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.host.out_of_memory import Killed, newly_killed, own_killed
+from sirtaki.rendezvous.network.local_socket import receive_some
 from sirtaki.rendezvous.trust.secret import sealed_secret
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -213,18 +214,12 @@ class LocalProcesses:
     def receive(self) -> list[Event]:
         """Return the guardian's next event, waiting for it; "done" from the end on."""
         try:
-            data, ancillary = self._receive_message()
+            data, streams = self._receive_message()
         except ConnectionResetError:
             # Said once when the guardian ended without hearing us out; its reports still follow.
-            data, ancillary = self._receive_message()
+            data, streams = self._receive_message()
         if not data:
             return [Event("done")]
-        streams = [
-            int.from_bytes(payload[at : at + 4], sys.byteorder)
-            for level, kind, payload in ancillary
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-            for at in range(0, len(payload) // 4 * 4, 4)
-        ]
         message: dict[str, Any] = json.loads(data)
         kind, rank = message["event"], message["rank"]
         if kind == "started":
@@ -250,10 +245,9 @@ class LocalProcesses:
         cpus = {cpu for share in self._shares for cpu in share.cpus}
         return [Event("said", text=line) for line in bound_neighbours(cpus)]
 
-    def _receive_message(self) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+    def _receive_message(self) -> tuple[bytes, list[int]]:
         assert self._control is not None
-        space = socket.CMSG_SPACE(open_files.STREAMS_OF_A_RANK * 4)
-        return self._control.recvmsg(_EVENT_BYTES, space, socket.MSG_CMSG_CLOEXEC)[:2]
+        return receive_some(self._control, _EVENT_BYTES, open_files.STREAMS_OF_A_RANK)
 
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to a rank, to those of its processes that await it."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sirtaki.hang.asking import NoAnswer, UnknownJob, ask, find, jobs
 from sirtaki.rendezvous.host.presence import Presence
+from sirtaki.rendezvous.words import write_numbers
 
 _HEADINGS = ("JOB", "RANKS HERE", "SINCE", "COMMAND")
 
@@ -44,7 +45,7 @@ def _list() -> None:
     rows = [_HEADINGS]
     for job, ranks in jobs().items():
         first = ranks[0].record
-        here = f"{numbers(ranks)} of {len(first.hostnames)}"
+        here = f"{write_numbers(one.record.rank for one in ranks)} of {len(first.hostnames)}"
         rows.append((job, here, _since(first.started), _command(first.command)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -63,17 +64,6 @@ def _show(ranks: Sequence[Presence]) -> int:
         print("\n".join(states))
         return 0
     return 1
-
-
-def numbers(ranks: Sequence[Presence]) -> str:
-    """Return ranks as people write them: ``0-3,6``."""
-    spans: list[list[int]] = []
-    for rank in sorted({one.record.rank for one in ranks}):
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1][1:] = [rank]
-        else:
-            spans.append([rank])
-    return ",".join("-".join(map(str, span)) for span in spans)
 
 
 def _since(started: float) -> str:

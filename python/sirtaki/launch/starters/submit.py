@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sirtaki.launch.errors import NOT_FOUND, LaunchError
-from sirtaki.launch.flags.parser import LaunchParser, positive
+from sirtaki.launch.flags.options import positive
+from sirtaki.launch.flags.parser import LaunchParser
 from sirtaki.launch.starters import kubernetes
 from sirtaki.launch.starters.job_script import SCHEDULERS, SubmitRequest
 

@@ -116,7 +116,14 @@ def candidates(
     """
     present = interfaces()
     theirs = dict.fromkeys(host for host, _port in towards)
-    routed = list(dict.fromkeys(a for host in theirs for a in _sources(host, deadline)))
+    routed = list(
+        dict.fromkeys(
+            source
+            for host in theirs
+            for _target, source in routes(host, deadline)
+            if not _is_link_local(source)
+        )
+    )
     if only:
         found = _of_named(present, only)
         kinds = {":" in address for address in routed}
@@ -127,7 +134,7 @@ def candidates(
     # IPv4 first: an IPv6 address may be one of a network without a route.
     others.sort(key=lambda address: ":" in address)
     found = list(dict.fromkeys(routed + others))
-    return found or [a for i in present for a in i.addresses if _is_loopback(a)]
+    return found or [a for i in present for a in i.addresses if is_loopback(a)]
 
 
 def _of_named(present: Sequence[Interface], only: Sequence[str]) -> list[str]:
@@ -151,8 +158,13 @@ def describe(present: Sequence[Interface]) -> str:
     return ", ".join(f"{i.name} ({' '.join(i.addresses) or 'no address'})" for i in present)
 
 
-def _sources(host: str, deadline: float) -> list[str]:
-    """From which addresses the kernel would talk to a host; nothing is sent to it."""
+def routes(host: str, deadline: float = float("inf")) -> list[tuple[str, str]]:
+    """Return a host's addresses, each with that of ours from which the kernel would talk to it.
+
+    Nothing is sent: connecting a datagram socket only asks the system for the route. A name that
+    means nothing has none. Raises TimeoutError when no name server has answered by `deadline`, a
+    time of time.monotonic().
+    """
     lookup = Lookup(host)
     while not lookup.wait(min(_LOOK_SECONDS, deadline - time.monotonic())):
         if time.monotonic() >= deadline:
@@ -162,17 +174,16 @@ def _sources(host: str, deadline: float) -> list[str]:
         for family, address in lookup.addresses(_ANY_PORT):
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
                 sock.connect(address)
-                source = str(sock.getsockname()[0])
-                if not _is_link_local(source):
-                    found.append(source)
+                found.append((str(address[0]), str(sock.getsockname()[0])))
     return found
 
 
 def _leaves_the_host(address: str) -> bool:
-    return not _is_loopback(address) and not _is_link_local(address)
+    return not is_loopback(address) and not _is_link_local(address)
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether an address leads back to the host itself."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 

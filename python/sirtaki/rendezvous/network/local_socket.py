@@ -96,14 +96,8 @@ def set_deadline(sock: socket.socket, deadline: float) -> None:
     sock.settimeout(remaining)
 
 
-def receive_with_descriptors(
-    sock: socket.socket, count: int, most: int, deadline: float
-) -> tuple[bytes, list[int]]:
-    """Read `count` bytes, and the descriptors, `most` of them, that came along with them.
-
-    Raises as `receive_exactly` does; then no descriptor stays open.
-    """
-    set_deadline(sock, deadline)
+def receive_some(sock: socket.socket, count: int, most: int) -> tuple[bytes, list[int]]:
+    """Read at most `count` bytes, as they come, and at most so many descriptors along with them."""
     width = struct.calcsize("i")
     # `socket.recv_fds` ignores its flags.
     data, ancillary, _flags, _address = sock.recvmsg(
@@ -115,6 +109,18 @@ def receive_with_descriptors(
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
         for (number,) in struct.iter_unpack("i", payload[: len(payload) // width * width])
     ]
+    return data, descriptors
+
+
+def receive_with_descriptors(
+    sock: socket.socket, count: int, most: int, deadline: float
+) -> tuple[bytes, list[int]]:
+    """Read `count` bytes, and the descriptors, `most` of them, that came along with them.
+
+    Raises as `receive_exactly` does; then no descriptor stays open.
+    """
+    set_deadline(sock, deadline)
+    data, descriptors = receive_some(sock, count, most)
     try:
         data += receive_exactly(sock, count - len(data), deadline)
     except BaseException:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.sealing import Seal
@@ -66,6 +67,9 @@ class Peer:
         self.released = False
 
 
+S = TypeVar("S", bound="Server")
+
+
 class Server:
     """A thread with listening sockets; what its connections say is for subclasses.
 
@@ -92,6 +96,13 @@ class Server:
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._thread: threading.Thread | None = None
         self._closed = False
+
+    def __enter__(self: S) -> S:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def start(self) -> None:
         """Begin to answer, in a daemon thread."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import socket
-import time
 from collections.abc import Callable, Sequence
 
 from sirtaki.rendezvous.network import tcp_socket
 from sirtaki.rendezvous.network.dial import dial
 from sirtaki.rendezvous.network.serving import RejectionLog
-from sirtaki.rendezvous.stores import wire
+from sirtaki.rendezvous.stores.client import StoreClient
 from sirtaki.rendezvous.stores.store_server import StoreServer
-from sirtaki.rendezvous.stores.unix_store import exchange
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.sealing import Seal
 
@@ -21,7 +19,7 @@ TLS_SCHEME = "tls:"
 _UNSENT_SECONDS = 10.0
 
 
-class TcpStore:
+class TcpStore(StoreClient):
     """A client of `TcpStoreServer`; it connects when it is used.
 
     address: "tcp:HOST[,HOST...]:PORT", or "tls:…" for a server that encrypts; several ports are
@@ -31,42 +29,13 @@ class TcpStore:
     """
 
     def __init__(self, address: str, timeout: float, secret: bytes, patient: bool = False) -> None:
-        self.address = address
+        super().__init__(address, timeout)
         self._endpoints = endpoints_of(address)
         self._tls = address.startswith(TLS_SCHEME)
-        self._timeout = timeout
         self._patient = patient
         self._authenticate = functools.partial(
             auth.Dialer, checked_secret(secret), auth.STORE, auth.own_identity()
         )
-
-    def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
-        """See `Store.set`."""
-        encoded = wire.checked(key, value)
-        timeout = self._timeout if timeout is None else timeout
-        deadline = time.monotonic() + timeout
-        sock, seal = self._connect(deadline)
-        with sock:
-            try:
-                exchange(sock, seal, self.address, wire.SET, encoded, value, deadline)
-            except TimeoutError:
-                raise TimeoutError(
-                    f"the rendezvous store did not take {key!r} within {timeout:.3g} s"
-                ) from None
-
-    def get(self, key: str, timeout: float) -> bytes:
-        """See `Store.get`."""
-        encoded = wire.checked(key)
-        deadline = time.monotonic() + timeout
-        sock, seal = self._connect(max(deadline, time.monotonic() + auth.SECONDS))
-        with sock:
-            try:
-                return exchange(sock, seal, self.address, wire.GET, encoded, b"", deadline)
-            except TimeoutError:
-                raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from None
-
-    def close(self) -> None:
-        """See `Store.close`."""
 
     def reach(self, deadline: float) -> None:
         """See whether the server is there, until `deadline` (time.monotonic()). Raises OSError."""
@@ -112,13 +81,6 @@ class TcpStoreServer(StoreServer):
         scheme = TLS_SCHEME if tls else SCHEME
         address = scheme + tcp_socket.format_endpoints(hosts, self.port)
         super().__init__(listeners, address, guard, RejectionLog(log), tls)
-
-    def __enter__(self) -> TcpStoreServer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def endpoints_of(address: str) -> list[tcp_socket.Endpoint]:

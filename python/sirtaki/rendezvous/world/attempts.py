@@ -16,10 +16,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from typing import NoReturn, TypeVar
 
 from sirtaki.rendezvous.stores.store import Store
+from sirtaki.rendezvous.words import write_numbers
 from sirtaki.rendezvous.world.join import JoinSettings
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Attempts:
         while True:
             self._made[name] += 1
             number = self._made[name]
-            wish = _Wish(who, wanted.epoch, _runs(wanted.ids), number, time.time())
+            wish = _Wish(who, wanted.epoch, write_numbers(wanted.ids), number, time.time())
             try:
                 with self._speaking(own, wish, _PATIENCE * settings.timeout):
                     return join(settings, f"world/{name}/{number}")
@@ -141,13 +141,6 @@ class Attempts:
         if why:
             raise kind("; ".join([str(error), *why])) from error
         raise error
-
-
-def _runs(ids: Sequence[int]) -> str:
-    """Write ids in their order, and consecutive ones as "0-3"."""
-    runs = [list(run) for _, run in groupby(enumerate(ids), lambda pair: pair[1] - pair[0])]
-    ends = [(run[0][1], run[-1][1]) for run in runs]
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 
 def _includes(runs: str, number: int) -> bool:
