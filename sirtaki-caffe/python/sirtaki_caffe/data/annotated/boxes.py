@@ -67,7 +67,7 @@ def shared(corners: np.ndarray, part: np.ndarray) -> np.ndarray:
 
 def coverage(common: np.ndarray, of: np.ndarray) -> np.ndarray:
     """A quotient, 0 where nothing is in common."""
-    return np.divide(common, of, out=np.zeros_like(common), where=common > 0)
+    return np.asarray(np.divide(common, of, out=np.zeros_like(common), where=common > 0))
 
 
 def _emitted(corners: np.ndarray, part: np.ndarray, constraint: Any) -> np.ndarray:

@@ -49,7 +49,8 @@ def distorted(image: np.ndarray, param: Any, random: np.random.Generator) -> np.
 
 
 def _bytes(values: np.ndarray) -> np.ndarray:
-    return np.rint(values).clip(0, 255).astype(np.uint8)
+    found: np.ndarray = np.rint(values).clip(0, 255).astype(np.uint8)
+    return found
 
 
 def _brightness(image: np.ndarray, param: Any, random: np.random.Generator) -> np.ndarray:

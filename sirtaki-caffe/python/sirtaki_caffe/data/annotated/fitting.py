@@ -35,10 +35,12 @@ def fitted(
     wide = (max(1, int(param.width / shape)), param.width)
     high = (param.height, max(1, int(shape * param.height)))
     if param.resize_mode == _FIT_SMALL:
-        return resize(image, *(wide if shape < wanted else high), how), boxes
+        size = wide if shape < wanted else high
+        return resize(image, size[0], size[1], how), boxes
     if param.resize_mode != _FIT_LARGE:
         return resize(image, param.height, param.width, how), boxes.clipped()
-    inner = resize(image, *(wide if shape > wanted else high), how)
+    size = wide if shape > wanted else high
+    inner = resize(image, size[0], size[1], how)
     corners = boxes.corners.copy()
     if shape > wanted:
         side, full, axis = param.width / shape, param.height, 1

@@ -53,7 +53,8 @@ def noisy(image: np.ndarray, param: Any, random: np.random.Generator) -> np.ndar
 
 
 def _bytes(values: np.ndarray) -> np.ndarray:
-    return np.rint(values).clip(0, 255).astype(np.uint8)
+    found: np.ndarray = np.rint(values).clip(0, 255).astype(np.uint8)
+    return found
 
 
 def _blurred(image: np.ndarray) -> np.ndarray:
