@@ -150,7 +150,16 @@ WITHOUT_GRADIENT = {
 }
 # Layers that bring data in or hand them to a program's own code; tested with these.
 ELSEWHERE = {
-    *("Data", "DummyData", "HDF5Data", "HDF5Output", "ImageData", "Input", "MemoryData"),
+    *(
+        "AnnotatedData",
+        "Data",
+        "DummyData",
+        "HDF5Data",
+        "HDF5Output",
+        "ImageData",
+        "Input",
+        "MemoryData",
+    ),
     *("MultiBoxLoss", "Python", "WindowData"),
 }
 

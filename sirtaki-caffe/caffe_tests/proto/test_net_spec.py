@@ -120,9 +120,9 @@ def test_a_long_net_is_no_recursion() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(TypeError, match="ReLU: bottom 0 is no top of a layer, but a str"):
+    with pytest.raises(TypeError, match=r"ReLU input 0 is not a Top .*str.*give the blob itself"):
         L.ReLU("data")
-    with pytest.raises(TypeError, match="ReLU: bottom 0 is no top of a layer, but a tuple"):
+    with pytest.raises(TypeError, match=r"ReLU input 0 is not a Top .*tuple.*name one"):
         L.ReLU(L.Data(ntop=2))
     with pytest.raises(AttributeError, match="LayerParameter has no field 'kernal_size'"):
         to_proto(L.Convolution(kernal_size=3))

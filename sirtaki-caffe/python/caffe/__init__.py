@@ -1,5 +1,9 @@
 """The names of pycaffe, for scripts that say `import caffe`."""
 
+from caffe import classifier as classifier
+from caffe import detector as detector
+from caffe import net_spec as net_spec
+from caffe import pycaffe as pycaffe
 from caffe.proto import caffe_pb2 as _caffe_pb2
 from sirtaki_caffe.pycaffe import *
 from sirtaki_caffe.pycaffe import __version__ as __version__

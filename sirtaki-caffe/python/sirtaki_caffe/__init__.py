@@ -11,6 +11,7 @@ from typing import Any
 from sirtaki_caffe.errors import CaffeError, LayerError
 
 _PYCAFFE = [
+    "NCCL",
     "TEST",
     "TRAIN",
     "AdaDeltaSolver",
@@ -18,13 +19,15 @@ _PYCAFFE = [
     "AdamSolver",
     "Blob",
     "Classifier",
+    "Detector",
     "Layer",
+    "NesterovSolver",
     "Net",
     "NetSpec",
-    "NesterovSolver",
     "RMSPropSolver",
     "SGDSolver",
     "Solver",
+    "Timer",
     "get_solver",
     "has_nccl",
     "init_log",
@@ -34,8 +37,12 @@ _PYCAFFE = [
     "set_device",
     "set_mode_cpu",
     "set_mode_gpu",
+    "set_multiprocess",
     "set_random_seed",
+    "set_solver_count",
+    "set_solver_rank",
     "solver_count",
+    "solver_rank",
     "to_proto",
 ]
 

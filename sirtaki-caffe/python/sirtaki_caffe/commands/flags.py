@@ -33,7 +33,7 @@ class Flags:
     sighup_effect: str = _flag("snapshot", "what SIGHUP does: stop, snapshot or none")
     engine: str = _flag("", "the engine whose meaning layers have: CAFFE, MKL2017 or MKLDNN")
     forward_only: bool = _flag(False, "time: without the backward pass")
-    detection: bool = _flag(False, "test: mean average precision; refused")
+    detection: bool = _flag(False, "test: mean average precision (11point)")
     sampling: bool = _flag(False, "test: build the net, load the weights and return")
     n_group: int = _flag(1, "groups of processes; 1")
     n_server: int = _flag(0, "parameter servers; 0")

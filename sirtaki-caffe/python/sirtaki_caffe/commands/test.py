@@ -13,6 +13,7 @@ from sirtaki_caffe.parallel import Processes
 from sirtaki_caffe.proto.schema import TEST
 from sirtaki_caffe.proto.text import read_net
 from sirtaki_caffe.proto.weights import read_weights
+from sirtaki_caffe.solver.detection import Detections, check_outputs, precision_lines
 from sirtaki_caffe.solver.evaluation import Sums, own_batches
 from sirtaki_caffe.solver.report import tail
 
@@ -27,8 +28,6 @@ def run(flags: Flags, log: Log) -> int:
         raise CaffeError("Need a model definition to score: --model=FILE")
     if not flags.weights:
         raise CaffeError("Need model weights to score: --weights=FILE")
-    if flags.detection:
-        raise CaffeError("--detection: mean average precision is not computed")
     processes = Processes.join()
     device = devices.device(flags, processes, log)
     net = Net(
@@ -44,6 +43,8 @@ def run(flags: Flags, log: Log) -> int:
         warn=log.warning,
         file=flags.model,
     )
+    if flags.detection:
+        check_outputs(net)
     try:
         for path in flags.weights.split(","):
             net.load(read_weights(path), log.info)
@@ -57,6 +58,7 @@ def run(flags: Flags, log: Log) -> int:
 def _score(net: Net, flags: Flags, processes: Processes, log: Log) -> None:
     log.info("caffe.cpp", f"Running for {flags.iterations} iterations.")
     sums = Sums(net)
+    found = {name: Detections() for name in net.outputs if flags.detection}
     done = 0
     size = processes.size
     with signals.watched(flags.sigint_effect, flags.sighup_effect) as requests, torch.no_grad():
@@ -65,11 +67,19 @@ def _score(net: Net, flags: Flags, processes: Processes, log: Log) -> None:
                 break
             if number >= own_batches(flags.iterations, processes.rank, size):
                 continue
-            row = sums.add(float(net.forward()))
+            loss = float(net.forward())
             done += 1
+            for name, each in found.items():
+                each.add(net.blobs[name].data.cpu().numpy(), number, processes.rank)
+            if found:
+                continue
+            row = sums.add(loss)
             for name, values in zip(net.outputs, sums.split(row), strict=True):
                 for value in values:
                     log.info("caffe.cpp", f"Batch {number * size}, {name} = {value:g}")
+    if found:
+        _show_precisions(found, processes, log)
+        return
     *totals, count = processes.sum([*sums.numbers, float(done)], "score")
     means = [total / count if count else float("nan") for total in totals]
     log.info("caffe.cpp", f"Loss: {means[0]:g}")
@@ -77,3 +87,14 @@ def _score(net: Net, flags: Flags, processes: Processes, log: Log) -> None:
         for value in values:
             weight = net.loss_weights.get(name, 0.0)
             log.info("caffe.cpp", f"{name} = {value:g}{tail(name, value, weight)}")
+
+
+def _show_precisions(found: dict[str, Detections], processes: Processes, log: Log) -> None:
+    for name, each in found.items():
+        each.join(processes.gather(each, f"detections.{name}"))
+
+    def missing(label: int) -> None:
+        log.warning("solver.cpp", f"Missing true_pos for label: {label}")
+
+    for line in precision_lines(found, "11point", missing):
+        log.info("caffe.cpp", line)

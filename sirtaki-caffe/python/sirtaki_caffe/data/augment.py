@@ -53,7 +53,7 @@ def resized(image: np.ndarray, param: Any, random: np.random.Generator) -> np.nd
         return image
     _, height, width = image.shape
     wanted = (param.height, param.width)
-    how = _interpolation(param, random)
+    how = interpolation(param, random)
     mode = param.DESCRIPTOR.enum_types_by_name["Resize_mode"].values_by_number
     kind = mode[param.resize_mode].name
     if not all(wanted):
@@ -66,7 +66,7 @@ def resized(image: np.ndarray, param: Any, random: np.random.Generator) -> np.nd
         return resize(image, _scaled(height, factor), _scaled(width, factor), how)
     factor = min(wanted[0] / height, wanted[1] / width)
     fitted = resize(image, _scaled(height, factor), _scaled(width, factor), how)
-    return _padded(fitted, wanted, param)
+    return padded(fitted, wanted, param)
 
 
 def shorter_side(image: np.ndarray, size: int, how: str) -> np.ndarray:
@@ -87,10 +87,10 @@ def _thousandths(low: float, high: float, random: np.random.Generator) -> float:
 
 
 def _how(param: Any, random: np.random.Generator) -> str:
-    return _interpolation(param.resize_param, random)
+    return interpolation(param.resize_param, random)
 
 
-def _interpolation(param: Any, random: np.random.Generator) -> str:
+def interpolation(param: Any, random: np.random.Generator) -> str:
     """The name of one of its interp_mode, LINEAR if there is none."""
     if not param.interp_mode:
         return "LINEAR"
@@ -98,7 +98,7 @@ def _interpolation(param: Any, random: np.random.Generator) -> str:
     return str(names[param.interp_mode[int(random.integers(len(param.interp_mode)))]].name)
 
 
-def _padded(image: np.ndarray, wanted: tuple[int, int], param: Any) -> np.ndarray:
+def padded(image: np.ndarray, wanted: tuple[int, int], param: Any) -> np.ndarray:
     """The image in the middle of what is wanted."""
     channels, height, width = image.shape
     above, left = (wanted[0] - height) // 2, (wanted[1] - width) // 2

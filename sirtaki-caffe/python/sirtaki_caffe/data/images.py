@@ -131,14 +131,20 @@ def make_datum(pixels: np.ndarray, label: int) -> Message:
     return datum
 
 
-def encode_image(pixels: np.ndarray, kind: str) -> bytes:
-    """An image file of uint8 pixels, BGR or gray; kind as file names end: "jpg", "png"."""
+def encode_image(pixels: np.ndarray, kind: str, **options: int) -> bytes:
+    """An image file of uint8 pixels, BGR or gray; kind as file names end: "jpg", "png".
+
+    Args:
+        pixels: Of shape (channels, height, width).
+        kind: As file names end.
+        options: Of the format: `quality`.
+    """
     images = needed("PIL.Image")
     shown = pixels[0] if len(pixels) == 1 else pixels[::-1].transpose(1, 2, 0)
     name = {"jpg": "JPEG", "tif": "TIFF"}.get(kind.lower(), kind.upper())
     content = io.BytesIO()
     try:
-        images.fromarray(np.ascontiguousarray(shown)).save(content, format=name)
+        images.fromarray(np.ascontiguousarray(shown)).save(content, format=name, **options)
     except (KeyError, OSError) as error:
         raise CaffeError(f"cannot encode images as '{kind}': {error}") from error
     return content.getvalue()

@@ -84,13 +84,21 @@ class Transformer:
         Raises:
             CaffeError: The image does not fit the crop or the mean.
         """
-        param = self._param
-        mirrored = param.mirror and bool(random.integers(2))
-        if param.bgr2rgb:
+        mirrored = self._param.mirror and bool(random.integers(2))
+        if self._param.bgr2rgb:
             image = image[::-1]
         image = self._resized(image, random)
-        if param.pad:
-            image = np.pad(image, ((0, 0), (param.pad, param.pad), (param.pad, param.pad)))
+        pad = self._param.pad
+        if pad:
+            image = np.pad(image, ((0, 0), (pad, pad), (pad, pad)))
+        return self._crop_of(image, mirrored, random)
+
+    def crop(self, image: np.ndarray, random: np.random.Generator) -> Cut:
+        """As `cut`, of an image that has its size already."""
+        mirrored = self._param.mirror and bool(random.integers(2))
+        return self._crop_of(image, mirrored, random)
+
+    def _crop_of(self, image: np.ndarray, mirrored: bool, random: np.random.Generator) -> Cut:
         height, width = self._crop if self._crop[0] else image.shape[1:]
         space = (image.shape[1] - height, image.shape[2] - width)
         if min(space) < 0:

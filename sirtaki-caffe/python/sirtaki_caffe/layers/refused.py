@@ -11,7 +11,6 @@ from sirtaki_caffe.layers.base import Layer, Shape, layer
 _YOLO = "layers of YOLO detectors are not supported"
 
 REFUSED = {
-    "AnnotatedData": "not there yet",
     "BoxData": f"{_YOLO}; images without boxes are read by Data and ImageData",
     "EvalDetection": f"{_YOLO}; end the net at its bottoms and decode the boxes elsewhere",
     "RegionLoss": f"{_YOLO}; there is no loss that matches boxes with annotations",

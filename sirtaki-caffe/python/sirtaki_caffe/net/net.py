@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 Log = Callable[[str, str], None]
 AfterLayer = Callable[[Layer, list[Param]], None]
 _Result = TypeVar("_Result")
+
+
+@dataclass
+class Watchers:
+    """Functions that are told the number of each layer before and after it runs."""
+
+    before_forward: list[Callable[[int], object]] = field(default_factory=list)
+    after_forward: list[Callable[[int], object]] = field(default_factory=list)
+    before_backward: list[Callable[[int], object]] = field(default_factory=list)
+    after_backward: list[Callable[[int], object]] = field(default_factory=list)
 
 
 class Net:
@@ -60,6 +71,7 @@ class Net:
         learnable_names: One each, unique: `conv1.0`.
         outputs: Blobs that no layer reads, in byte order.
         loss_weights: Of the blobs that are part of the loss.
+        watchers: Told of the layers that run.
     """
 
     def __init__(
@@ -118,6 +130,7 @@ class Net:
         self.learnable: list[Param] = []
         self.learnable_names: list[str] = []
         self._list_learnable()
+        self.watchers = Watchers()
         self.device = torch.device(device)
         self._elsewhere = self.device.type != "cpu"
         if self._elsewhere:
@@ -131,12 +144,15 @@ class Net:
         """
         stop = len(self.steps) if end is None else end + 1
         loss: torch.Tensor | None = None
-        for step in self.steps[start:stop]:
-            if step.is_input:
-                continue
-            part = self._forward(step)
+        watchers = self.watchers
+        for index, step in enumerate(self.steps[start:stop], start):
+            for watch in watchers.before_forward:
+                watch(index)
+            part = None if step.is_input else self._forward(step)
             if part is not None:
                 loss = part if loss is None else loss + part
+            for watch in watchers.after_forward:
+                watch(index)
         return torch.zeros((), dtype=self.context.dtype) if loss is None else loss
 
     def backward(
@@ -156,8 +172,12 @@ class Net:
         last = len(self.steps) - 1 if start is None else start
         for index in range(last, end - 1, -1):
             step = self.steps[index]
+            for watch in self.watchers.before_backward:
+                watch(index)
             if step.needs_backward:
                 self._backward(step)
+            for watch in self.watchers.after_backward:
+                watch(index)
             if after_layer is not None and step.complete:
                 after_layer(step.layer, step.complete)
 

@@ -7,6 +7,7 @@ from sirtaki_caffe.net.array_blob import ArrayBlob as Blob
 from sirtaki_caffe.proto.schema import TEST, TRAIN
 from sirtaki_caffe.pycaffe import io
 from sirtaki_caffe.pycaffe.classifier import Classifier
+from sirtaki_caffe.pycaffe.detector import Detector
 from sirtaki_caffe.pycaffe.layer import Layer
 from sirtaki_caffe.pycaffe.mode import (
     has_nccl,
@@ -15,9 +16,14 @@ from sirtaki_caffe.pycaffe.mode import (
     set_device,
     set_mode_cpu,
     set_mode_gpu,
+    set_multiprocess,
     set_random_seed,
+    set_solver_count,
+    set_solver_rank,
     solver_count,
+    solver_rank,
 )
+from sirtaki_caffe.pycaffe.multi import NCCL, Timer
 from sirtaki_caffe.pycaffe.net import Net
 from sirtaki_caffe.pycaffe.net_spec import NetSpec, layers, params, to_proto
 from sirtaki_caffe.pycaffe.solver import (
@@ -41,6 +47,7 @@ def layer_type_list() -> list[str]:
 
 
 __all__ = [
+    "NCCL",
     "TEST",
     "TRAIN",
     "AdaDeltaSolver",
@@ -48,6 +55,7 @@ __all__ = [
     "AdamSolver",
     "Blob",
     "Classifier",
+    "Detector",
     "Layer",
     "NesterovSolver",
     "Net",
@@ -55,6 +63,7 @@ __all__ = [
     "RMSPropSolver",
     "SGDSolver",
     "Solver",
+    "Timer",
     "__version__",
     "get_solver",
     "has_nccl",
@@ -67,7 +76,11 @@ __all__ = [
     "set_device",
     "set_mode_cpu",
     "set_mode_gpu",
+    "set_multiprocess",
     "set_random_seed",
+    "set_solver_count",
+    "set_solver_rank",
     "solver_count",
+    "solver_rank",
     "to_proto",
 ]

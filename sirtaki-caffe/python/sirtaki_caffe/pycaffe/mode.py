@@ -10,6 +10,7 @@ from sirtaki_caffe.commands.flags import parse
 from sirtaki_caffe.commands.log import Log
 
 _seed: int | None = None
+_solvers = {"count": 1, "rank": 0}
 
 
 def set_mode_cpu() -> None:
@@ -65,5 +66,25 @@ def has_nccl() -> bool:
 
 
 def solver_count() -> int:
-    """How many solvers this process has: one."""
-    return 1
+    """How many solvers train one net; those of other processes are Sirtaki's, and not counted."""
+    return _solvers["count"]
+
+
+def set_solver_count(count: int) -> None:
+    """Remember a number for `solver_count`; what trains together is what the launcher starts."""
+    _solvers["count"] = int(count)
+
+
+def solver_rank() -> int:
+    """The number last set by `set_solver_rank`, 0 at first."""
+    return _solvers["rank"]
+
+
+def set_solver_rank(rank: int) -> None:
+    """Remember a number for `solver_rank`."""
+    _solvers["rank"] = int(rank)
+
+
+def set_multiprocess(multiprocess: bool) -> None:
+    """Accepted: whether processes train together is for the launcher to say."""
+    del multiprocess

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -109,6 +109,9 @@ class Net:
             name for step in engine.steps if step.is_input for name in step.layer.proto.top
         ]
         self.outputs = list(engine.outputs)
+        self._blobs = list(self.blobs.values())
+        self._inputs = [self._blob_names.index(name) for name in self.inputs]
+        self._outputs = [self._blob_names.index(name) for name in self.outputs]
         self.blob_loss_weights = OrderedDict(
             (name, engine.loss_weights.get(name, 0.0)) for name in self.blobs
         )
@@ -270,6 +273,31 @@ class Net:
         if layer.proto.type != "MemoryData":
             raise CaffeError("set_input_arrays needs a net whose first layer is a MemoryData")
         layer.reset(data, labels)  # type: ignore[attr-defined]
+
+    def before_forward(self, run: Callable[[int], object]) -> None:
+        """Have a function told the number of each layer before it runs forward."""
+        self.engine.watchers.before_forward.append(run)
+
+    def after_forward(self, run: Callable[[int], object]) -> None:
+        """Have a function told the number of each layer after it ran forward."""
+        self.engine.watchers.after_forward.append(run)
+
+    def before_backward(self, run: Callable[[int], object]) -> None:
+        """Have a function told the number of each layer before it runs backward."""
+        self.engine.watchers.before_backward.append(run)
+
+    def after_backward(self, run: Callable[[int], object]) -> None:
+        """Have a function told the number of each layer after it ran backward."""
+        self.engine.watchers.after_backward.append(run)
+
+    def _top_ids(self, layer: int) -> list[int]:
+        """The numbers of the blobs that a layer makes."""
+        return [self._blob_names.index(name) for name in self.top_names[self._layer_names[layer]]]
+
+    def _bottom_ids(self, layer: int) -> list[int]:
+        """The numbers of the blobs that a layer reads."""
+        names = self.bottom_names[self._layer_names[layer]]
+        return [self._blob_names.index(name) for name in names]
 
     def _index(self, layer: str) -> int:
         try:

@@ -48,7 +48,7 @@ class Function:
         for index, each in enumerate(inputs):
             if not isinstance(each, Top):
                 raise TypeError(
-                    f"{type_name}: bottom {index} is no top of a layer, but a {type(each).__name__}"
+                    f"{type_name} input {index} is not a Top (type is {type(each)}){_hint(each)}"
                 )
         self.type_name = type_name
         self.inputs = tuple(inputs)
@@ -56,6 +56,17 @@ class Function:
         self.ntop = int(self.params.pop("ntop", 1))
         self.in_place = bool(self.params.pop("in_place", False))
         self.tops = tuple(Top(self, n) for n in range(self.ntop))
+
+
+def _hint(given: Any) -> str:
+    """What to write instead of something that is no top."""
+    if isinstance(given, tuple):
+        return "; the layer has several tops: name one, as in layer[0]"
+    if isinstance(given, Function):
+        return "; the layer has ntop=0, so there is nothing to read"
+    if isinstance(given, str):
+        return f"; give the blob itself, as in n.{given}, or n['{given}']"
+    return "; give a blob that a layer of L made"
 
 
 class NetSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -72,6 +73,26 @@ class Solver:
     def restore(self, state_file: str | Path) -> None:
         """Go on from a state."""
         self.engine.restore(str(state_file))
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next iteration."""
+        return self.engine.rate()
+
+    def add_callback(
+        self, on_start: Callable[[], object], on_gradients_ready: Callable[[], object]
+    ) -> None:
+        """Have functions called in each iteration of `step` and `solve`.
+
+        Args:
+            on_start: Before the net runs.
+            on_gradients_ready: When the weights' gradients are there, before the update.
+        """
+        self.engine.callbacks.append((on_start, on_gradients_ready))
+
+    def share_weights(self, net: Net) -> None:
+        """Have a net use the weights of the trained one, in the same memory."""
+        net.share_with(self.net)
 
     def apply_update(self) -> None:
         """Change the weights by their gradients, which ends an iteration.

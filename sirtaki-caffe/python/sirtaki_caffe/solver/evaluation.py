@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
 
 from sirtaki_caffe.net.net import Net
+from sirtaki_caffe.solver.detection import Detections, check_outputs, precision_lines
 from sirtaki_caffe.solver.report import output_lines
 
 if TYPE_CHECKING:
@@ -68,10 +69,16 @@ class Evaluation:
         solver.log("solver.cpp", f"Iteration {solver.iter}, Testing net (#{index})")
         net = solver.test_nets[index]
         net.share_weights(solver.net)
-        count = solver.param.test_iter[index]
+        if solver.param.eval_type == "detection":
+            self._detect(net, solver.param.test_iter[index])
+        else:
+            self._average(net, solver.param.test_iter[index])
+
+    def _average(self, net: Net, count: int) -> None:
+        """Show the means of the outputs."""
+        solver = self._solver
         sums = Sums(net)
-        if not self._run_batches(net, sums, count):
-            solver.log("solver.cpp", "Test interrupted.")
+        if not self._run_batches(net, count, lambda batch, loss: sums.add(loss)):
             return
         totals = solver.processes.sum(sums.numbers, "test")
         means = [total / count if count else float("nan") for total in totals]
@@ -80,8 +87,45 @@ class Evaluation:
         for line in output_lines("Test", net.outputs, sums.split(means), net.loss_weights):
             solver.log("solver.cpp", line)
 
-    def _run_batches(self, net: Net, sums: Sums, count: int) -> bool:
-        """Run this process's part of the batches; False when the user has stopped it."""
+    def _detect(self, net: Net, count: int) -> None:
+        """Show the mean average precision of the detections of all processes."""
+        solver = self._solver
+        processes = solver.processes
+        check_outputs(net)
+        found = {name: Detections() for name in net.outputs}
+        losses: list[float] = []
+
+        def add(batch: int, loss: float) -> None:
+            losses.append(loss)
+            for name, each in found.items():
+                each.add(net.blobs[name].data.detach().cpu().numpy(), batch, processes.rank)
+
+        if not self._run_batches(net, count, add):
+            return
+        if solver.param.test_compute_loss:
+            (total,) = processes.sum([sum(losses)], "test")
+            solver.log("solver.cpp", f"Test loss: {total / max(count, 1):g}")
+        for name, each in found.items():
+            each.join(processes.gather(each, f"detections.{name}"))
+
+        def missing(label: int) -> None:
+            if processes.is_first:
+                solver.options.warn("solver.cpp", f"Missing true_pos for label: {label}")
+
+        param = solver.param
+        for line in precision_lines(
+            found, param.ap_version, missing, of_each_class=param.show_per_class_result
+        ):
+            solver.log("solver.cpp", line)
+
+    def _run_batches(self, net: Net, count: int, add: Callable[[int, float], object]) -> bool:
+        """Run this process's part of the batches; False when the user has stopped it.
+
+        Args:
+            net: The test net.
+            count: The batches of all processes.
+            add: Told of each: its number, and the loss.
+        """
         solver = self._solver
         size = solver.processes.size
         mine = own_batches(count, solver.processes.rank, size)
@@ -91,8 +135,9 @@ class Evaluation:
                 solver.snapshot()
             if request.stop:
                 solver.stopped = True
+                solver.log("solver.cpp", "Test interrupted.")
                 return False
             if number < mine:
                 with torch.no_grad():
-                    sums.add(float(net.forward()))
+                    add(number, float(net.forward()))
         return True

@@ -11,6 +11,7 @@ from typing import Any
 from sirtaki_caffe.errors import CaffeError, FieldError
 from sirtaki_caffe.proto import text
 from sirtaki_caffe.proto.schema import TEST, TRAIN, NetState
+from sirtaki_caffe.solver.detection import VERSIONS
 
 _TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 
@@ -60,6 +61,15 @@ def check(param: Any) -> None:
         value = getattr(param, name)
         if value < least:
             raise FieldError(name, f"{name}: {value} must be at least {least}")
+    if param.eval_type not in ("classification", "detection"):
+        raise FieldError(
+            "eval_type",
+            f"Unknown evaluation type: {param.eval_type}; there are classification and detection",
+        )
+    if param.ap_version not in VERSIONS:
+        raise FieldError(
+            "ap_version", f"Unknown ap_version: {param.ap_version}; there are {', '.join(VERSIONS)}"
+        )
     for value in param.test_iter:
         if value < 0:
             raise FieldError("test_iter", f"test_iter: {value} must be at least 0")

@@ -79,6 +79,8 @@ class Solver:
         self.iter = 0
         #: Whether `step` has ended early because the user wanted it.
         self.stopped = False
+        #: Called in each iteration: at its start, and when the gradients are there.
+        self.callbacks: list[tuple[Callable[[], object], Callable[[], object]]] = []
         self.window = LossWindow(max(self.param.average_loss, 1))
         fields.check(self.param)
         self._show_param()
@@ -283,8 +285,12 @@ class Solver:
 
     def _iterate(self) -> Request:
         """One iteration; returns what any process's user wants."""
+        for on_start, _ in self.callbacks:
+            on_start()
         loss = self._forward_backward()
         self._gradients.wait()
+        for _, on_gradients in self.callbacks:
+            on_gradients()
         request, mean = self.agree(self.options.requests(), loss)
         self.window.add(mean)
         self._watch.see(self.iter, mean)

@@ -1,5 +1,5 @@
 """The layers that bring data into a net, and HDF5Output."""
 
-from sirtaki_caffe.data.layers import database, hdf5, image_list, made, window
+from sirtaki_caffe.data.layers import annotated, database, hdf5, image_list, made, window
 
-__all__ = ["database", "hdf5", "image_list", "made", "window"]
+__all__ = ["annotated", "database", "hdf5", "image_list", "made", "window"]

@@ -123,7 +123,7 @@ class ImageLayer(DataLayer, abc.ABC):
             self.open(self.deal.source)
         except CaffeError as error:
             raise self.error(str(error)) from error
-        cut, _ = self._item(self._read_item(0))
+        cut, self._label = self._item(self._read_item(0))
         self._shape = cut.pixels.shape
         shown = ",".join(map(str, (self.batch, *self._shape)))
         self.context.log(self.source_file, f"output data size: {shown}")
@@ -145,7 +145,7 @@ class ImageLayer(DataLayer, abc.ABC):
         """
 
     @abc.abstractmethod
-    def made(self, content: Any, random: np.random.Generator) -> tuple[Cut, float]:
+    def made(self, content: Any, random: np.random.Generator) -> tuple[Cut, Any]:
         """The part of the image that becomes the item, and the label; called by several threads.
 
         Args:
@@ -153,10 +153,15 @@ class ImageLayer(DataLayer, abc.ABC):
             random: The item's random numbers.
         """
 
+    def label_blob(self, labels: Sequence[Any]) -> np.ndarray:
+        """The second top, from the labels of a batch."""
+        return np.array(labels)
+
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """As the first item has it."""
         del bottoms
-        return [(self.batch, *self._shape), (self.batch,)][: len(self.proto.top)]
+        labels = self.label_blob([self._label] * self.batch)
+        return [(self.batch, *self._shape), labels.shape][: len(self.proto.top)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The next batch."""
@@ -207,7 +212,7 @@ class ImageLayer(DataLayer, abc.ABC):
         self._reading += self.batch
         return [self._read_item(item) for item in range(start, start + self.batch)]
 
-    def _item(self, item: Item) -> tuple[Cut, float]:
+    def _item(self, item: Item) -> tuple[Cut, Any]:
         try:
             return self.made(item.content, draws(self.seed, item.number))
         except CaffeError as error:
@@ -222,7 +227,7 @@ class ImageLayer(DataLayer, abc.ABC):
                     f"{item.name} is of shape {_by(cut.pixels.shape)}, the first of its batch of "
                     f"{_by(first)}: give a crop_size, or a batch_size of 1"
                 )
-        labels = np.array([label for _, label in made], self.numeric)
+        labels = self.label_blob([label for _, label in made]).astype(self.numeric)
         images = self.transformer.numbers([cut for cut, _ in made])
         return [self.tensor(images), self.tensor(labels)]
 

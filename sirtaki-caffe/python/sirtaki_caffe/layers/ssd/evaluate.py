@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
+from sirtaki_caffe.data.annotated.label_map import ImageSize, read_sizes
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.layers.base import Layer, Shape, layer
 from sirtaki_caffe.layers.ssd.boxes import overlaps
-from sirtaki_caffe.layers.ssd.label_map import ImageSize, read_sizes
 from sirtaki_caffe.layers.ssd.saving import in_pixels
 from sirtaki_caffe.layers.ssd.truth import Truth, check_label_shape, truths
 
@@ -36,7 +36,8 @@ class DetectionEvaluate(Layer):
             raise self.error("detection_evaluate_param.overlap_threshold must be positive")
         self._labels = [c for c in range(p.num_classes) if c != p.background_label_id]
         self._sizes: list[ImageSize] = []
-        self._image = 0
+        self._seen = 0  # images of the batches before
+        self._batch = 0  # images of a batch: the most that one has had
         if p.name_size_file:
             try:
                 self._sizes = read_sizes(p.name_size_file)
@@ -68,19 +69,24 @@ class DetectionEvaluate(Layer):
             for label, difficult in zip(truth.labels.tolist(), truth.difficult, strict=True):
                 counts[label] += bool(p.evaluate_difficult_gt) or not difficult
         parts = [rows.new_tensor([[-1, label, counts[label], -1, -1] for label in self._labels])]
-        parts += [self._of_image(rows[rows[:, 0] == i], found[i]) for i in range(images)]
+        parts += [self._of_image(i, rows[rows[:, 0] == i], found[i]) for i in range(images)]
+        self._batch = max(self._batch, images)
+        self._seen += self._batch
         return [torch.cat([part.reshape(-1, 5) for part in parts])[None, None]]
 
-    def _size(self) -> ImageSize:
-        size = self._sizes[self._image % len(self._sizes)]
-        self._image += 1
-        return size
+    def _size(self, image: int) -> ImageSize:
+        """Of an image of the batch; its line is that of its record, of which each process has some.
 
-    def _of_image(self, rows: torch.Tensor, truth: Truth) -> torch.Tensor:
+        Caffe goes on by a line for each image that has a detection.
+        """
+        world = self.context.world
+        return self._sizes[((self._seen + image) * world.size + world.rank) % len(self._sizes)]
+
+    def _of_image(self, image: int, rows: torch.Tensor, truth: Truth) -> torch.Tensor:
         boxes, own = rows[:, 3:], truth.boxes
         pixels = bool(self._sizes)
         if pixels and len(rows):
-            size = self._size()
+            size = self._size(image)
             resize = self._param.resize_param if self._param.HasField("resize_param") else None
             boxes, own = (in_pixels(each, size, resize) for each in (boxes, own))
         marks = torch.zeros(len(rows), 2, dtype=rows.dtype)

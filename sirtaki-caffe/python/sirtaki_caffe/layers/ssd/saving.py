@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from sirtaki_caffe.data.annotated.label_map import ImageSize, read_label_map, read_sizes
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.layers.base import Layer
-from sirtaki_caffe.layers.ssd.label_map import ImageSize, read_label_map, read_sizes
 
 _FORMATS = ("VOC", "COCO", "ILSVRC")
 

@@ -1,0 +1,3 @@
+"""The names of `caffe._caffe`, a library of C++ in Caffe."""
+
+from sirtaki_caffe.pycaffe import *

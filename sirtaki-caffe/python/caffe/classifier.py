@@ -1,0 +1,3 @@
+"""The names of `caffe.classifier`."""
+
+from sirtaki_caffe.pycaffe.classifier import *

@@ -1,0 +1,3 @@
+"""The names of `caffe.coord_map`."""
+
+from sirtaki_caffe.pycaffe.coord_map import *

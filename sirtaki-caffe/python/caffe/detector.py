@@ -1,0 +1,3 @@
+"""The names of `caffe.detector`."""
+
+from sirtaki_caffe.pycaffe.detector import *

@@ -1,0 +1,3 @@
+"""The names of `caffe.draw`."""
+
+from sirtaki_caffe.pycaffe.draw import *

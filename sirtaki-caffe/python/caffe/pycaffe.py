@@ -1,0 +1,3 @@
+"""The names of `caffe.pycaffe`."""
+
+from sirtaki_caffe.pycaffe import *
