@@ -55,7 +55,14 @@ def lived(
     return text
 
 
-@pytest.mark.parametrize("way", ["script", "file", "pods"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "script",
+        pytest.param("file", marks=pytest.mark.slow),
+        pytest.param("pods", marks=pytest.mark.slow),
+    ],
+)
 def test_a_host_gets_more_slots_and_fewer(job: Job, tmp_path: Path, way: str) -> None:
     """A file, too, is read again, as is what the MPI Operator mounts in the launcher's pod."""
     one, two = ("localhost", "localhost:2")
@@ -83,6 +90,7 @@ def test_a_host_gets_more_slots_and_fewer(job: Job, tmp_path: Path, way: str) ->
     assert "PeerLostError" not in text, "they leave politely"
 
 
+@pytest.mark.slow
 def test_a_host_that_comes_and_goes_is_left_alone_for_longer_each_time(
     job: Job, tmp_path: Path
 ) -> None:
@@ -100,6 +108,7 @@ def test_a_host_that_comes_and_goes_is_left_alone_for_longer_each_time(
     lived(job, hosts, changes, *FLAGS, "--host-discovery-script", f"cat {hosts}", *TRAIN)
 
 
+@pytest.mark.slow
 def test_what_a_script_says_wrongly_later_is_told_and_changes_nothing(
     job: Job, tmp_path: Path
 ) -> None:
@@ -138,6 +147,7 @@ def test_a_job_whose_processes_are_all_killed_at_once_ends(job: Job) -> None:
     assert "is left, so the state is lost" in done.stderr
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_its_last_checkpoint_if_there_is_one(job: Job) -> None:
     fault = {"FAULTS": "note:all@7 kill:0@9 kill:1@9", "STEPS": "30"}
     done = job.run("-np", "2", "--min-np", "2", *QUICK, *IMPATIENT, *TRAIN, **fault)

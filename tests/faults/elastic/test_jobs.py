@@ -76,6 +76,7 @@ def test_a_process_whose_engine_is_silent_is_ended(job: Job) -> None:
     assert "process 1 was stopped, or its engine silent, for 1 s, and is killed" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_in_a_long_call_or_held_by_a_debugger_is_healthy(job: Job) -> None:
     faults = {"FAULTS": "compute:1@9 debug:1@19"}
     done = job.run("-np", "2", "--min-np", "1", *IMPATIENT, *TRAIN, **faults)

@@ -50,7 +50,9 @@ def signalled(
         return launcher.wait(LIMIT), "".join(lines)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)]
+)
 def test_a_process_that_gets_a_signal_leaves_and_the_rest_goes_on(job: Job, number: int) -> None:
     fault = {"FAULTS": "signal:1@9", "SIGNAL": str(int(number)), "STEPS": "90"}
     done = job.run("-np", "3", "--min-np", "2", *TRAIN, **fault)
@@ -60,6 +62,7 @@ def test_a_process_that_gets_a_signal_leaves_and_the_rest_goes_on(job: Job, numb
     assert "the job goes on with" not in done.stderr, "it is no failure"
 
 
+@pytest.mark.slow
 def test_a_process_leaves_though_the_others_are_too_few(job: Job) -> None:
     fault = {"FAULTS": "signal:1@9", "SIGNAL": TERM, "STEPS": "900"}
     waiting = ("--elastic-timeout", "5")
@@ -101,6 +104,7 @@ def test_a_program_that_does_not_train_is_ended_at_once(job: Job) -> None:
     assert (ended, "terminating all workers" in text) == (143, True)
 
 
+@pytest.mark.slow
 def test_processes_that_do_not_leave_in_time_are_ended_and_named(job: Job) -> None:
     flags = ("--leave-seconds", "1", *GRACE)
     ended, text = signalled(
