@@ -104,6 +104,7 @@ _NIGHTLY = (
     Stage("simulation faults", ("simulate-faults",), 20),
     Stage("single", ("test-single", "MARKS=nightly"), 8, after=BUILD),
     Stage("faults", ("test-faults", "MARKS=nightly"), 3, after=BUILD),
+    Stage("hosts", ("test-hosts", "MARKS=nightly"), 20, after=BUILD),
     Stage("parallel", ("test-parallel", "RANKS=1 2 3 4"), 6, after=BUILD),
     Stage("heap", ("test-heap", "HEAP_RANKS=2 4"), 6, after=BUILD),
     Stage("distributed", ("test-distributed",), 8, after=BUILD),

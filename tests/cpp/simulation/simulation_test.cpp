@@ -56,6 +56,15 @@ struct Plan {
     for (int host = 0; host < hosts; ++host) {
       for (uint64_t rank = 0; rank <= random() % 2; ++rank) host_of.push_back(host);
     }
+    decide(large);
+  }
+  /// Of a world of an elastic job: who is in it has been decided.
+  Plan(uint64_t seed, std::vector<int> members) : random(seed), host_of(std::move(members)) {
+    decide(false);
+  }
+
+  void decide(bool large) {
+    const int hosts = 1 + *std::ranges::max_element(host_of);
     constexpr int kFanOuts[] = {HostTree::kFanOut, 1, 2, 3};
     fan_out = kFanOuts[random() % (large ? 1 : std::size(kFanOuts))];
     fault = random() % 3 == 0 ? Fault::kNone
@@ -84,12 +93,15 @@ struct Plan {
 /// One run.
 class Run {
  public:
-  explicit Run(uint64_t seed) : plan_(seed), world_(plan_.host_of, plan_.fan_out, plan_.random()) {}
+  explicit Run(Plan plan)
+      : plan_(std::move(plan)), world_(plan_.host_of, plan_.fan_out, plan_.random()) {}
   ~Run() { world_.end(); }
 
   const Plan& plan() const { return plan_; }
   World& world() { return world_; }
   size_t operations() const { return operations_; }
+  /// Who is left when a driver has ended whom nobody hears.
+  bool survives(int rank) const { return lives(rank) && !unheard_.contains(rank); }
 
   void go() {
     const int generations = plan_.phase == Phase::kRenewal ? 2 : 1 + plan_.random() % 2;
@@ -268,7 +280,7 @@ class Run {
         for (const int rank : world_.hosts().ranks_on(other)) blamed_.insert(rank);
         return world_.lose_host(other);
       case Fault::kStop:
-        blamed_ = {a};
+        blamed_ = unheard_ = {a};
         return world_.stop(a, kSecond * 7);
       case Fault::kPause:
         return world_.stop(a, kMs * 500);
@@ -281,6 +293,7 @@ class Run {
       case Fault::kPartition:
       case Fault::kOneWay:
         for (int rank = 0; rank < world_.size(); ++rank) blamed_.insert(rank);
+        for (const int rank : world_.hosts().ranks_on(other)) unheard_.insert(rank);
         world_.trace(hosts + " is cut off" +
                      (plan_.fault == Fault::kOneWay ? " from what others send" : ""));
         if (plan_.fault == Fault::kOneWay) return rule(crosses, {Fate::kDrop}, kForever);
@@ -327,6 +340,7 @@ class Run {
   World world_;
   std::vector<Rank> ranks_;
   std::set<int> blamed_;
+  std::set<int> unheard_;  ///< stopped or cut off
   std::vector<std::shared_ptr<testing::Fabric::Guard>> guards_;
   size_t operations_ = 0;
 };
@@ -361,7 +375,7 @@ TEST_CASE("worlds of random programs and faults keep their promises" *
   Distribution runs;
   int failures = 0;
   for (uint64_t seed = first; seed < first + seeds && failures < 3; ++seed) {
-    Run run(seed);
+    Run run{Plan(seed)};
     try {
       run.go();
     } catch (const std::exception& error) {
@@ -376,6 +390,67 @@ TEST_CASE("worlds of random programs and faults keep their promises" *
   for (const auto& [what, times] : runs.by) std::cout << what << ": " << times << "\n";
   std::cout << runs.operations << " operations, " << runs.steps << " steps, " << runs.frames
             << " frames\n";
+}
+
+/// The hosts of the members of an elastic job's worlds, in the order of their ranks.
+class Members {
+ public:
+  explicit Members(uint64_t seed) : random_(seed) { join(2 + random_() % 7); }
+
+  /// Survivors come first, so newcomers on their hosts are not beside them in rank.
+  void next(const Run& run) {
+    std::vector<uint64_t> left;
+    for (size_t rank = 0; rank < hosts_.size(); ++rank) {
+      if (run.survives(static_cast<int>(rank))) left.push_back(hosts_[rank]);
+    }
+    hosts_ = std::move(left);
+    join(hosts_.empty() ? 1 : random_() % 3);
+  }
+
+  /// Hosts are counted as they first come.
+  std::vector<int> host_of() const {
+    std::map<uint64_t, int> numbers;
+    std::vector<int> found;
+    for (const uint64_t host : hosts_) {
+      found.push_back(numbers.try_emplace(host, static_cast<int>(numbers.size())).first->second);
+    }
+    return found;
+  }
+
+ private:
+  void join(uint64_t count) {
+    for (; count > 0; --count) hosts_.push_back(random_() % 4);
+  }
+
+  std::mt19937_64 random_;
+  std::vector<uint64_t> hosts_;
+};
+
+TEST_CASE("survivors and newcomers form world after world, whatever phase the last one died in" *
+          doctest::test_suite("simulation")) {
+  constexpr uint64_t kWorlds = 4;
+  // A job is some runs.
+  const uint64_t seeds = (number_of("SIRTAKI_SIMULATE_SEEDS", 20) + 9) / 10;
+  const uint64_t first = number_of("SIRTAKI_SIMULATE_FIRST", 1);
+  Distribution runs;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    Members members(seed);
+    for (uint64_t world = 0; world < kWorlds; ++world) {
+      Run run{Plan(seed * kWorlds + world, members.host_of())};
+      try {
+        run.go();
+      } catch (const std::exception& error) {
+        FAIL("job " << seed << ", world " << world << ": " << std::string(error.what()) << "\n"
+                    << run.world().history()
+                    << "to run it alone: make simulate SEEDS=1 FIRST=" << seed);
+      }
+      runs.count(run);
+      members.next(run);
+    }
+  }
+  if (seeds < 100) return;
+  for (const auto& [what, times] : runs.by)
+    std::cout << "elastic " << what << ": " << times << "\n";
 }
 
 }  // namespace
