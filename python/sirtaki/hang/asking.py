@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -9,12 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sirtaki.launch.processes.guardian import awaits, state_of
 from sirtaki.rendezvous.host.presence import Presence, present
 
 _DUMP_SECONDS = 2.0
 _DUMP_PAUSE = 0.02
-_STOPPED = (b"T", b"t")
+_STOPPED = ("T", "t")
 
 
 class NoAnswer(Exception):
@@ -86,7 +86,7 @@ def ask(rank: Presence, question: str, patience: float) -> Any:
 
 
 def _require_running(pid: int) -> None:
-    if state_of(pid) in _STOPPED:
+    if _state(pid) in _STOPPED:
         raise NoAnswer(f"is stopped; kill -CONT {pid} lets it go on")
 
 
@@ -97,8 +97,7 @@ def dump(rank: Presence) -> str:
         NoAnswer: It does not await the signal, or has not written anything.
     """
     record = rank.record
-    # Of a signal without a handler it would die.
-    if not record.signal or not awaits(record.pid, record.signal, (b"SigCgt:",)):
+    if not record.signal or not _catches(record.pid, record.signal):
         raise NoAnswer("awaits no signal for its stacks (SIRTAKI_STACKS_SIGNAL)")
     try:
         with Path(record.stacks).open() as file:
@@ -138,3 +137,18 @@ def _exchange(path: str, question: str, patience: float) -> bytes:
             parts.append(part)
             link.settimeout(max(0.01, deadline - time.monotonic()))
         return b"".join(parts)
+
+
+def _state(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal; of another one it would die."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line[7:], 16) >> (number - 1) & 1)
+    return False

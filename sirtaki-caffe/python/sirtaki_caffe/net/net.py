@@ -121,12 +121,7 @@ class Net:
         self.layers = [step.layer for step in self.steps]
         self.blobs = built.blobs
         self.outputs = built.outputs()
-        self.loss_weights = {
-            top.name: weight
-            for step in self.steps
-            for top, weight in zip(step.tops, step.loss_weights, strict=True)
-            if weight
-        }
+        self.loss_weights = _loss_weights(self.steps)
         self.learnable: list[Param] = []
         self.learnable_names: list[str] = []
         self._list_learnable()
@@ -338,6 +333,16 @@ def _guarded(run: Callable[..., _Result], layer: Layer, *arguments: Any) -> _Res
     except Exception as error:
         way = run.__name__.removeprefix("before_")
         raise layer.error(f"{way} failed: {error}") from error
+
+
+def _loss_weights(steps: Sequence[Step]) -> dict[str, float]:
+    """The weights of the tops that are losses."""
+    return {
+        top.name: weight
+        for step in steps
+        for top, weight in zip(step.tops, step.loss_weights, strict=True)
+        if weight
+    }
 
 
 def _generator(seed: int | None) -> torch.Generator:
