@@ -281,7 +281,7 @@ class RemoteProcesses:
             raise FrameError(f"an event with rank {rank!r} and code {code!r}")
         if kind in ("started", "failed", "exited"):
             return Event(kind, self._own(rank), code, text=str(message.get("text", "")))
-        if kind in ("refused", "cancelled", "lost"):
+        if kind in ("refused", "cancelled", "lost", "said"):
             return Event(kind, code=code, text=str(message.get("text", "")))
         if kind == "ready" and not self._free_port:
             port = message.get("port")
