@@ -17,7 +17,7 @@ import pytest
 from sirtaki.launch.errors import JobError
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.processes.channels import ProgramChannel
-from sirtaki.launch.processes.events import HostJob, Process
+from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.launch.processes.frames import SILENCE_SECONDS, FrameError
 from sirtaki.launch.processes.outcome import Failure, Outcome
 from sirtaki.launch.processes.policy import Policy, Verdict
@@ -154,3 +154,9 @@ def test_what_ranks_of_other_hosts_get_is_said_in_a_verbose_run(
 def test_an_event_that_makes_no_sense_is_not_believed(event: dict[str, object]) -> None:
     with pytest.raises(FrameError):
         host("pass", RANKS)._read_event({"event": "exited", **event})
+
+
+def test_what_another_host_says_of_its_cpus_is_shown_and_does_not_cost_the_host() -> None:
+    event = {"event": "said", "rank": -1, "code": 0, "text": "CPUs 0 are also those of your job"}
+    read = host("pass", RANKS)._read_event(event)
+    assert read == Event("said", text="CPUs 0 are also those of your job")
