@@ -65,25 +65,23 @@ def _record(args: Namespace, datum: Message, annotation: str, labels: dict[str, 
         found = read_annotations(path, args.label_type)
         record.type = AnnotatedDatum.BBOX
         _add_boxes(record, path, found, labels, args.label_type)
-    return record  # type: ignore[no-any-return]
+    return record
 
 
 def _add_boxes(
     record: Message, path: Path, found: Annotations, labels: dict[str, int], kind: str
 ) -> None:
     """Boxes in groups by label, in the order in which the labels come."""
-    height = found.height or record.datum.height  # type: ignore[attr-defined]
-    width = found.width or record.datum.width  # type: ignore[attr-defined]
+    height = found.height or record.datum.height
+    width = found.width or record.datum.width
     groups: dict[int, Message] = {}
     for name, (left, top, right, bottom), difficult in found.objects:
         if kind != "txt" and name not in labels:
             raise CaffeError(f"{path}: the label map has no '{name}'")
         label = int(name) if kind == "txt" else labels[name]
         if label not in groups:
-            groups[label] = record.annotation_group.add(  # type: ignore[attr-defined]
-                group_label=label
-            )
-        own = groups[label].annotation  # type: ignore[attr-defined]
+            groups[label] = record.annotation_group.add(group_label=label)
+        own = groups[label].annotation
         box = own.add(instance_id=len(own)).bbox
         box.xmin, box.ymin, box.xmax, box.ymax = (
             *(left / width, top / height),
