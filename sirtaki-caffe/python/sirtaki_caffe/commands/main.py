@@ -33,6 +33,7 @@ _TOOLS = {
     "convert": "turn a net into PyTorch's files",
     "draw": "draw a net",
     "plot": "plot the curves of a log",
+    "convert_annoset": "make a database of images with boxes",
     "convert_imageset": "make a database of images",
     "compute_image_mean": "make a mean file of a database",
     "extract_features": "write blobs of a net into databases",

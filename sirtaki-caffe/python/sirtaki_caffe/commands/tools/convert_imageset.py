@@ -34,25 +34,32 @@ def main(arguments: Sequence[str]) -> int:
     with write_database(args.backend, Path(args.database)) as writer:
         for number, listed in enumerate(lines):
             try:
-                datum = _datum(args, listed)
+                datum = datum_of(args, listed)
             except CaffeError as error:  # as Caffe does: the others are wanted nonetheless
                 print(f"left out: {error}", file=sys.stderr)
                 continue
-            size = _checked(args, datum, size, listed)
+            size = checked(args, datum, size, listed)
             writer.put(f"{number:08d}_{listed.path}".encode(), datum.SerializeToString())
-            done += 1
-            if done % _REPORT_EVERY == 0:
-                print(f"Processed {done} files.")
-    if done % _REPORT_EVERY:
-        print(f"Processed {done} files.")
+            done = report(done)
+    report(done, last=True)
     return 0
 
 
-def _datum(args: Namespace, listed: Listed) -> Message:
+def report(done: int, *, last: bool = False) -> int:
+    """Count one more file, and say so now and then; at the end, say what was not said."""
+    count = done if last else done + 1
+    if (count % _REPORT_EVERY == 0) != last:
+        print(f"Processed {count} files.")
+    return count
+
+
+def datum_of(args: Namespace, listed: Listed) -> Message:
+    """The Datum of an image of the list."""
     path = Path(args.root + listed.path)
     try:
         content = path.read_bytes()
-        if args.encoded and not (args.resize_width or args.encode_type or args.gray):
+        same_kind = args.encode_type in ("", path.suffix.removeprefix("."))
+        if args.encoded and same_kind and not (args.resize_width or args.gray):
             decode_image(content, None)
             return Datum(data=content, label=listed.label, encoded=True)
         pixels = decode_image(content, not args.gray)
@@ -68,7 +75,7 @@ def _datum(args: Namespace, listed: Listed) -> Message:
     return Datum(data=encode_image(pixels, kind), label=listed.label, encoded=True)
 
 
-def _checked(args: Namespace, datum: Message, size: int, listed: Listed) -> int:
+def checked(args: Namespace, datum: Message, size: int, listed: Listed) -> int:
     """The size of the images so far; an error if this one has another."""
     if not args.check_size:
         return size

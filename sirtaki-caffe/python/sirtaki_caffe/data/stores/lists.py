@@ -43,6 +43,23 @@ def read_image_list(path: Path) -> list[Listed]:
     return listed
 
 
+def read_pairs(path: Path) -> list[tuple[Listed, str]]:
+    """A list of images and their annotations: two paths with a blank between on each line.
+
+    Raises:
+        CaffeError: It cannot be read, a line is not so, or it has no lines.
+    """
+    found = []
+    for number, line in _lines(path):
+        image, _, annotation = line.rpartition(" ")
+        if not image:
+            raise CaffeError(f"{path}, line {number}: an image, a blank and a file are wanted")
+        found.append((Listed(number, image.rstrip(), -1), annotation))
+    if not found:
+        raise CaffeError(f"{path} lists no images")
+    return found
+
+
 def read_file_list(path: Path) -> list[Path]:
     """A list of files, one a line.
 
