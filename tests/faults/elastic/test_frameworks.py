@@ -56,7 +56,7 @@ def train(state):
     return hvd.size(), state.w.tolist()
 print(train(hvd.elastic.TorchState(w=torch.zeros(3), step=0)))
 """
-# PyTorch's own groups move the data of devices; a loss aborts them; the next world makes others.
+# PyTorch's own groups move the data of devices: a loss aborts them, the next world makes others.
 INNER = """
 import torch
 import horovod.torch as hvd
