@@ -1,6 +1,4 @@
-"""Elastic training with Keras, on each of its backends.
-
-It goes on without lost processes, and from its checkpoints.
+"""Elastic training with Keras: it goes on without lost processes, and from checkpoints.
 
     horovodrun -np 2 python examples/keras_elastic.py --checkpoints runs/circle
 

@@ -55,6 +55,15 @@ def test_the_synthetic_benchmark_says_how_fast(job: Job, more: tuple[str, ...]) 
     assert re.search(r"Total rows/sec on 2 CPU\(s\): \d+\.\d \+-", output), output
 
 
+@pytest.mark.slow
+def test_the_elastic_example_continues_from_its_checkpoint(job: Job, tmp_path: Path) -> None:
+    arguments = ("jax_elastic.py", "--checkpoints", str(tmp_path / "points"), "--epochs")
+    assert "epoch 1/1" in run(job, *arguments, "1")
+    again = run(job, *arguments, "2")
+    assert "continues from step 50" in again
+    assert "epoch 2/2" in again
+
+
 SHARED = """
 import jax, jax.numpy as jnp
 import sirtaki.jax as hvd

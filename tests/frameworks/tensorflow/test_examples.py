@@ -56,6 +56,18 @@ def test_the_benchmark_compares_with_the_strategy_of_tensorflow(tmp_path: Path) 
     assert all(taken["median"] > 0 for taken in timings.values())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["tensorflow2_elastic.py", "keras_elastic.py"])
+def test_the_elastic_examples_continue_from_their_checkpoints(
+    job: Job, tmp_path: Path, script: str
+) -> None:
+    arguments = (script, "--checkpoints", str(tmp_path / "points"), "--epochs")
+    assert "epoch 1/1" in run(job, *arguments, "1")
+    again = run(job, *arguments, "2")
+    assert "continues from step 50" in again
+    assert "epoch 2/2" in again
+
+
 OPPOSITE = """
 import tensorflow as tf
 tf.config.threading.set_inter_op_parallelism_threads(1)

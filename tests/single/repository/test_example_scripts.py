@@ -43,6 +43,7 @@ RUNS = [
     ("pytorch_process_sets.py", "--steps 200", r"parabola: loss 0\.0\d+ on processes \[0, 1\]"),
     ("pytorch_adasum.py", "--steps 20", r"Adasum of 2 steps at right angles: \[1\.0, 1\.0\]"),
     ("pytorch_cifar10.py", "", r"   2 +\d+\.\d\d +1\.00 +(100|[3-9]\d)\.\d\d%"),
+    ("pytorch_elastic.py", "--epochs 3", r"Accuracy: [6-9]\d\.\d%"),
     ("pytorch_mnist.py", "--epochs 2", r"Test accuracy: [3-9]\d\.\d+%"),
 ]
 
