@@ -1,6 +1,5 @@
 #include "engine/driver.h"
 
-#include <algorithm>
 #include <optional>
 
 namespace sirtaki {

@@ -1,6 +1,5 @@
 #include "collectives/heaps/meeting.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>

@@ -1,6 +1,5 @@
 #include "transport/network/watcher.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
