@@ -1,6 +1,7 @@
 #include "engine/ending.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/callers.h"
 #include "engine/observe/rank_state.h"

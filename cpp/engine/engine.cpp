@@ -7,6 +7,7 @@
 #include "backends/native.h"
 #include "backends/single.h"
 #include "collectives/kinds.h"
+#include "engine/observe/rank_state.h"
 #include "transport/heaps/own_heap.h"
 
 namespace sirtaki {

@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
+
 #include "base/error.h"
 #include "python/bindings.h"
 #include "transport/host_tree.h"

@@ -182,6 +182,9 @@ void give_ticket(void*, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallbac
   TF_RunAsyncOpKernelDoneCallback(callback);
 }
 
+void* create_nothing(TF_OpKernelConstruction*) { return nullptr; }
+void destroy_nothing(void*) {}
+
 // ---- Operations ----
 
 constexpr const char* kTypes =
@@ -269,9 +272,8 @@ void add_ticket(TF_Status* status) {
   TF_RegisterOpDefinition(builder, status);
   for (const char* device : {"CPU", "GPU"}) {
     if (ok(status)) {
-      const auto create_nothing = [](TF_OpKernelConstruction*) -> void* { return nullptr; };
-      add_kernel(
-          "SirtakiTicket", device, create_nothing, give_ticket, [](void*) {}, {"ticket"}, status);
+      add_kernel("SirtakiTicket", device, create_nothing, give_ticket, destroy_nothing, {"ticket"},
+                 status);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "collectives/heaps/meeting.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 

@@ -197,7 +197,8 @@ bool Relay::all_below_closed() const {
   for (int place = 0; place < context_.region->ranks(); ++place) {
     if (context_.region->rank(place).bye.load(std::memory_order_acquire) == 0) return false;
   }
-  return std::ranges::all_of(peers_, [](const Peer& peer) { return peer.is_above() || peer.bye; });
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.is_above() || peer.bye; });
 }
 
 /// Nobody needs this host any more.

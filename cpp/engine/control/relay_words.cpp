@@ -25,8 +25,8 @@ void require_in(const HostMap& hosts, HostRange where, int rank, const char* wha
 std::vector<int32_t> those_in(const HostMap& hosts, HostRange where,
                               const std::vector<int>& ranks) {
   std::vector<int32_t> there;
-  std::ranges::copy_if(ranks, std::back_inserter(there),
-                       [&](int rank) { return is_in(hosts, where, rank); });
+  std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(there),
+               [&](int rank) { return is_in(hosts, where, rank); });
   return there;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <vector>
 
 #include "base/utf8.h"
@@ -24,7 +25,9 @@ const Recorded& most_telling(const std::vector<Recorded>& all) {
     const bool waits = one.awaited.phase != Phase::kNone && !one.is_message();
     return 2 * static_cast<int>(one.stage) + (waits ? 1 : 0);
   };
-  return *std::ranges::max_element(all, {}, weight);
+  return *std::max_element(all.begin(), all.end(), [&](const Recorded& a, const Recorded& b) {
+    return weight(a) < weight(b);
+  });
 }
 
 int64_t since_ns(const Recorded& one) {
@@ -77,8 +80,10 @@ RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t
   state.place = RankState::Place::kWorld;
   const std::vector<Recorded> all = read_records(region.records(place), hosts.size(), 1);
   if (!all.empty()) {
-    const auto messages = std::ranges::count_if(all, &Recorded::is_message);
-    state.open = static_cast<uint32_t>(std::ranges::count_if(all, &Recorded::is_open));
+    const auto open = [](const Recorded& one) { return one.is_open(); };
+    const auto messages =
+        std::count_if(all.begin(), all.end(), [](const Recorded& one) { return one.is_message(); });
+    state.open = static_cast<uint32_t>(std::count_if(all.begin(), all.end(), open));
     const uint64_t open_operations = state.open - static_cast<uint64_t>(messages);
     state.completed = std::max(all.back().number, open_operations) - open_operations;
     tell(state, most_telling(all), now_ns);

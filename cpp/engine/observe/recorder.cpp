@@ -188,12 +188,13 @@ std::vector<Recorded> read_records(const FlightRecord* records, int ranks, size_
     std::optional<Recorded> found = decode(words, ranks);
     if (found) (found->is_open() ? open : ended).push_back(std::move(*found));
   }
-  std::ranges::sort(ended, {}, &Recorded::number);
+  const auto older = [](const Recorded& a, const Recorded& b) { return a.number < b.number; };
+  std::sort(ended.begin(), ended.end(), older);
   if (ended.size() > most) {
     ended.erase(ended.begin(), ended.end() - static_cast<std::ptrdiff_t>(most));
   }
   std::move(open.begin(), open.end(), std::back_inserter(ended));
-  std::ranges::sort(ended, {}, &Recorded::number);
+  std::sort(ended.begin(), ended.end(), older);
   return ended;
 }
 

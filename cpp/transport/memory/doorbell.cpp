@@ -1,5 +1,7 @@
 #include "transport/memory/doorbell.h"
 
+#include <string>
+
 #include "base/error.h"
 
 namespace sirtaki {

@@ -7,7 +7,9 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <string>
 
+#include "base/error.h"
 #include "base/utf8.h"
 
 namespace sirtaki {

@@ -1,5 +1,6 @@
 #include "transport/network/watcher.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
