@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from sirtaki.core import elastic, heartbeat
 
 # The first ends a process where schedulers and people want it, the second warns of an end.
-_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+_SIGNALS = ("SIGTERM", "SIGUSR1")
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def on_signals() -> Iterator[None]:
     if elastic.is_elastic():
         # Only the main thread may.
         with contextlib.suppress(ValueError):
-            for number in _SIGNALS:
+            for number in (getattr(signal, name) for name in _SIGNALS):
                 if signal.getsignal(number) is signal.SIG_DFL:
                     signal.signal(number, _Handler(os.getpid()))
                     taken.append(number)

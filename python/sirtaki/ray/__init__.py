@@ -10,6 +10,15 @@ executor.shutdown()
 ```
 """
 
+try:
+    import ray as _ray  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "ray":
+        raise
+    raise ModuleNotFoundError(
+        "sirtaki.ray needs Ray, and there is none here: pip install 'sirtaki[ray]'", name="ray"
+    ) from None
+
 from sirtaki.ray.executor import RayExecutor
 from sirtaki.ray.worker import BaseHorovodWorker
 

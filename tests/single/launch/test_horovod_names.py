@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import io
 import os
 import subprocess
@@ -257,8 +258,6 @@ def test_results_are_remembered_and_extensions_are_checked() -> None:
     ("module", "what"),
     [
         ("horovod.mxnet", "the binding for MXNet"),
-        ("horovod.spark", "the integration with Spark"),
-        ("horovod.ray", "the integration with Ray"),
         ("horovod.runner.elastic.driver", "elastic training"),
     ],
 )
@@ -270,6 +269,21 @@ def test_a_module_that_is_missing_says_so_and_what_to_use(module: str, what: str
     assert "the rest of horovod (torch, tensorflow, keras, data, runner)" in str(caught.value)
     assert caught.value.name is not None
     assert module.startswith(caught.value.name)
+
+
+@pytest.mark.parametrize("name", ["ray", "lightning"])
+def test_a_module_whose_framework_is_missing_says_what_to_install(name: str) -> None:
+    if importlib.util.find_spec(name) is not None:
+        pytest.skip(f"{name} is installed")
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'sirtaki\[{name}\]'"):
+        importlib.import_module(f"horovod.{name}")
+
+
+def test_spark_is_asked_for_when_it_is_used() -> None:
+    if importlib.util.find_spec("pyspark") is not None:
+        pytest.skip("pyspark is installed")
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'sirtaki\[spark\]'"):
+        importlib.import_module("horovod.spark").run(print, num_proc=1)
 
 
 def test_ranks_that_a_program_starts_itself_meet_at_its_server(
