@@ -17,7 +17,8 @@ def take_mounted_hosts(args: argparse.Namespace, environ: Mapping[str, str]) -> 
     args: the parsed flags, of which the host file and, if it is not given, the number of processes
     are set. Raises LaunchError when the file cannot be read.
     """
-    given = (args.hosts, args.hostfile, args.host_discovery_script)
+    # An elastic job asks the operator's script again and again.
+    given = (args.hosts, args.hostfile, args.host_discovery_script, args.min_num_proc)
     if environ.get("K_MPI_JOB_ROLE") != "launcher" or any(given):
         return
     path = next((environ[name] for name in _HOSTFILES if environ.get(name)), None)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch.distributed.constants import default_pg_timeout
 
+from sirtaki.core.config import Config
 from sirtaki.core.world import lifecycle, state
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.world.started_by import Start, find_start
@@ -85,8 +86,8 @@ def init(timeout: timedelta = default_pg_timeout) -> None:
 def _store_of_world(rank: int, size: int, timeout: timedelta) -> Store:
     """Return a store of rank 0, which tells the others where it is by a broadcast."""
     if rank == 0:
-        store = _served(size, timeout)
-        hosts = network.candidates((), state.current_world().config.interfaces)
+        hosts = _own_addresses(state.current_world().config)
+        store = _served(hosts, size, timeout)
         broadcast_object((hosts, store.port), 0)
         return store
     hosts, port = broadcast_object(None, 0)
@@ -110,8 +111,8 @@ def _store(start: Start, timeout: timedelta) -> Store:
     meeting = lifecycle.meeting_of_start(config)
     size = start.topology.size
     if start.topology.rank == 0:
-        hosts = network.candidates((), config.interfaces)
-        store = _served(size, timeout)
+        hosts = _own_addresses(config)
+        store = _served(hosts, size, timeout)
         meeting.store.set(key, json.dumps([hosts, store.port]).encode())
         return store
     hosts, port = json.loads(meeting.store.get(key, timeout.total_seconds()))
@@ -119,9 +120,17 @@ def _store(start: Start, timeout: timedelta) -> Store:
     return TCPStore(host, port, size, False, timeout, wait_for_workers=False)
 
 
-def _served(size: int, timeout: timedelta) -> TCPStore:
-    """Return a store that is served here, at all addresses of this host."""
-    return TCPStore("localhost", 0, size, True, timeout, wait_for_workers=False)
+def _own_addresses(config: Config) -> list[str]:
+    """Return where others may reach this host; without any network, that it is itself."""
+    return network.candidates((), config.interfaces) or ["127.0.0.1"]
+
+
+def _served(hosts: list[str], size: int, timeout: timedelta) -> TCPStore:
+    """Return a store that is served here, at all addresses of this host.
+
+    Groups go by the address that it has been given to find the way to the others.
+    """
+    return TCPStore(hosts[0], 0, size, True, timeout, wait_for_workers=False)
 
 
 def _reachable(hosts: list[str], port: int) -> str:

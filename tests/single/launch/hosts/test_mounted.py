@@ -17,8 +17,8 @@ FORMS = {
 
 
 def taken(environ: dict[str, str], **given: object) -> argparse.Namespace:
-    none = {"hosts": None, "hostfile": None, "host_discovery_script": None, "num_proc": None}
-    args = argparse.Namespace(**{**none, **given})
+    names = ("hosts", "hostfile", "host_discovery_script", "num_proc", "min_num_proc")
+    args = argparse.Namespace(**{**dict.fromkeys(names), **given})
     take_mounted_hosts(args, environ)
     return args
 
@@ -39,6 +39,7 @@ def test_what_is_given_stays(tmp_path: Path) -> None:
     mounted = {"K_MPI_JOB_ROLE": "launcher", "HYDRA_HOST_FILE": str(path)}
     assert taken(mounted, hosts="b:1").hostfile is None
     assert taken(mounted, num_proc=2).num_proc == 2
+    assert taken(mounted, min_num_proc=2).hostfile is None
 
 
 @pytest.mark.parametrize("environ", [{}, {"HYDRA_HOST_FILE": "/x"}, {"K_MPI_JOB_ROLE": "launcher"}])
