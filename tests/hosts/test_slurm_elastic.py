@@ -58,12 +58,16 @@ def test_a_host_of_the_allocation_is_lost_and_the_rest_goes_on(run: Run) -> None
 
 
 def resume_now(run: Run, job: str) -> None:
-    """Do not wait for two minutes as Slurm does before it starts a requeued job."""
+    """Do not wait for two minutes as Slurm does before it starts a requeued job.
+
+    When the last node is done with the job, Slurm sets that time once more.
+    """
     deadline = time.monotonic() + LIMIT
-    while not re.search(r"JobState=PENDING Reason=BeginTime", show(run, job)):
-        assert time.monotonic() < deadline, show(run, job) + (run.folder / "out").read_text()
-        time.sleep(0.1)
-    run.slurm.do("scontrol", "update", f"JobId={job}", "StartTime=now")
+    while not re.search(r"(?s)JobState=(RUNNING|COMPLET).* Restarts=1 ", shown := show(run, job)):
+        assert time.monotonic() < deadline, shown + (run.folder / "out").read_text()
+        if "JobState=PENDING Reason=BeginTime" in shown:
+            run.slurm.do("scontrol", "update", f"JobId={job}", "StartTime=now")
+        time.sleep(0.2)
 
 
 def show(run: Run, job: str) -> str:
