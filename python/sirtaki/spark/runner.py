@@ -213,14 +213,18 @@ class _Job:
             "allocated on-demand."
         )
 
+    def _first(self) -> Failed | None:
+        """Return the failure that others follow from, which may come after them."""
+        return next((f for f in list(self._failed) if not _is_consequence(f)), None)
+
     def _explained(self, error: BaseException) -> BaseException:
         """Return what to raise for a stage that failed."""
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
-        while not self._failed and time.monotonic() < deadline:
+        while (first := self._first()) is None and time.monotonic() < deadline:
             time.sleep(_TURN_SECONDS)
-        if not self._failed:
+        first = first or next(iter(self._failed), None)
+        if first is None:
             return SparkRunError(f"Spark job has failed, see the error above.\n{error}")
-        first = next((f for f in self._failed if not _is_consequence(f)), self._failed[0])
         failure = SparkRunError(
             "one or more processes exited with non-zero status; the first: rank "
             f"{first.rank} ({first.host}) failed:\n{first.text}"
