@@ -64,7 +64,7 @@ class Guards:
     def _hash(self, leaf: Any) -> bytes:
         array = self._framework.to_host(leaf)
         hashed = hashlib.blake2b(f"{array.dtype} {array.shape} ".encode(), digest_size=16)
-        hashed.update(array.data.tobytes())
+        hashed.update(array.data.data)
         return hashed.digest()
 
     def _arrays(self, value: Any) -> Iterator[tuple[str, Any]]:

@@ -12,8 +12,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 _TIMED_OUT = (
     "Placement group creation timed out. Make sure your cluster either has enough resources or "
-    "use an autoscaling cluster. Asked for {bundles} ({strategy}); the cluster has {resources}, "
-    "of which are free {free}."
+    "use an autoscaling cluster. Asked for {count} times {bundle} ({strategy}); the cluster has "
+    "{resources}, of which {free} are free."
 )
 _ANY_BUNDLE = -1
 
@@ -79,7 +79,8 @@ class Room:
             remove_placement_group(group)
             raise TimeoutError(
                 _TIMED_OUT.format(
-                    bundles=bundles,
+                    count=len(bundles),
+                    bundle=bundles[0],
                     strategy=strategy,
                     resources=ray.cluster_resources(),
                     free=ray.available_resources(),
