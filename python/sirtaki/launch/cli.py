@@ -27,7 +27,9 @@ class Subcommand:
 GROUPS = {
     "Run": {
         "run": Subcommand("run a script as several processes", "sirtaki.launch.cli", "run"),
-        "submit": Subcommand("submit a job to Slurm or PBS", "sirtaki.launch.starters.submit"),
+        "submit": Subcommand(
+            "submit to Slurm, PBS or Kubernetes", "sirtaki.launch.starters.submit"
+        ),
         "new": Subcommand("write a training script to start from", "sirtaki.launch.new"),
     },
     "Look into jobs that run": {
