@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel heap \
-  faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries kubernetes ray spark caffe) \
+  faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries loggers kubernetes ray spark caffe) \
   wheels test-wheels \
   fuzz fuzz-python fuzz-cpp chaos simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
 
@@ -108,7 +108,7 @@ check: $(REQUIREMENTS)
 test: $(ENVIRONMENTS)
 	$(TIER) test
 
-test-all: $(ENVIRONMENTS) $(VENV)/.requirements-fuzz .venv-mpich/.requirements
+test-all: $(ENVIRONMENTS) $(VENV)/.requirements-fuzz .venv-mpich/.requirements .venv-trainers/.requirements
 	$(TIER) test-all
 
 # What .ci/run adds to these.
@@ -116,7 +116,8 @@ test-rest: $(ENVIRONMENTS) $(VENV)/.requirements-docs
 	$(TIER) rest
 
 nightly: $(ENVIRONMENTS) $(VENV)/.requirements-mutants $(VENV)/.requirements-fuzz .venv-mpich/.requirements \
-  .venv-libraries/.requirements .venv-kubernetes/.requirements .venv-ray/.requirements .venv-spark/.requirements
+  .venv-libraries/.requirements .venv-kubernetes/.requirements .venv-ray/.requirements .venv-spark/.requirements \
+  .venv-dask/.requirements .venv-loggers/.requirements
 	$(TIER) nightly
 
 # Stages of `make check`: each is done again only when what it looks at has changed since it passed.
@@ -237,12 +238,17 @@ test-group-jobs: $(INSTALLED)
 	$(PYTEST) $(SPREAD) --ignore tests/distributed/ranks --ignore tests/distributed/libraries tests/distributed
 
 # Libraries on torch.distributed. They need packages that nothing else here does.
-LIBRARIES := .venv-libraries
+LIBRARIES ?= .venv-libraries
 test-libraries: $(INSTALLED) $(LIBRARIES)/.requirements
 	$(LIBRARIES)/bin/python -m pytest -m "$(MARKS)" -n $(JOBS) tests/distributed/libraries
 
+# What RateLog writes to.
+LOGGERS := .venv-loggers
+test-loggers: $(INSTALLED) $(LOGGERS)/.requirements
+	$(LOGGERS)/bin/python -m pytest -m "$(MARKS)" tests/loggers
+
 # Systems that start processes themselves. Each test session starts one of them.
-test-kubernetes test-ray test-spark: test-%: $(INSTALLED) .venv-%/.requirements
+test-kubernetes test-ray test-dask test-spark: test-%: $(INSTALLED) .venv-%/.requirements
 	.venv-$*/bin/python -m pytest -m "$(MARKS)" tests/clusters/$*
 
 # TensorFlow and JAX; Keras on some of its backends; whole jobs.
@@ -281,6 +287,8 @@ MPICH_RUN := $(MPICH)/bin/mpirun -np 2 $(MPICH)/bin/python
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	  > "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
 	@touch $@
+
+.venv-libraries/.requirements: tools/requirements-trainers.txt
 
 test-mpi: $(addprefix test-,$(MPIS))
 

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from mpi_jobs import other_mpis, start_job, wait_for_all
 from output import RESULTS, write_result
+from peers import GLOO, OPEN_MPI
 from refused import REFUSED, WITHIN
-from targets import check_allreduce, check_refused
+from targets import Check, check_allreduce, check_refused
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import Plan, Timings, sizes_between
@@ -36,10 +37,14 @@ def main(arguments: Sequence[str]) -> int:
     # An MPI that spins while others wait for its core takes minutes for the large sizes.
     plan = Plan(sizes_between(4, args.max_bytes), args.rounds, args.seconds, patience=0.25)
     facts = machine_facts()
-    timings, mpi = measure_ranks(plan, args.num_proc, other_mpis(), [])
+    others = other_mpis() if args.peers else None
+    timings, mpi = measure_ranks(plan, args.num_proc, others, [])
     some = replace(plan, sizes=[size for size in plan.sizes if size in _REFUSED_SIZES])
-    refused, _ = measure_ranks(some, args.num_proc, {}, WITHIN)
-    checks = check_allreduce(timings, args.num_proc, int(facts["cores"])) + check_refused(refused)
+    refused, _ = measure_ranks(some, args.num_proc, {} if args.peers else None, WITHIN)
+    checks: list[Check] = []
+    if args.peers:
+        checks += check_allreduce(timings, args.num_proc, int(facts["cores"]))
+        checks += check_refused(refused)
     result = {
         "benchmark": "allreduce",
         "command": shlex.join(["python", "benchmarks/allreduce.py", *arguments]),
@@ -56,17 +61,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure_ranks(
-    plan: Plan, ranks: int, others: Mapping[str, Path], within: Sequence[str]
+    plan: Plan, ranks: int, others: Mapping[str, Path] | None, within: Sequence[str]
 ) -> tuple[Timings, str]:
     """Run allreduce_rank.py under mpirun, and that within another command.
 
+    others: MPIs that take part beside Gloo and Open MPI; None: Sirtaki and memcpy alone.
     Returns the timings and the MPIs' names.
     """
     with tempfile.TemporaryDirectory() as folder, UnixStoreServer() as server:
         # Under mpi4py's main program one rank's exception ends all ranks.
         python = [sys.executable, "-m", "mpi4py"]
-        rank = [str(HERE / "allreduce_rank.py"), json.dumps(asdict(plan)), folder, *others]
-        jobs = [start_job(name, path, ranks, Path(folder)) for name, path in others.items()]
+        peers = [] if others is None else [GLOO, OPEN_MPI, *others]
+        rank = [str(HERE / "allreduce_rank.py"), json.dumps(asdict(plan)), folder, *peers]
+        mpis = (others or {}).items()
+        jobs = [start_job(name, path, ranks, Path(folder)) for name, path in mpis]
         command = [*within, *run_mpi(ranks), *python, *rank]
         ours = subprocess.Popen(command, env=rank_environment(server, ranks))
         wait_for_all([ours, *jobs])
@@ -102,6 +110,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--max-bytes", type=int, default=256 << 20, help="largest array (256 MiB)")
     parser.add_argument("--rounds", type=int, default=8, help="turns of each contender (8)")
     parser.add_argument("--seconds", type=float, default=0.04, help="of a turn, about (0.04)")
+    parser.add_argument("--no-peers", dest="peers", action="store_false", help="Sirtaki alone")
     parser.add_argument("--output", default=str(RESULTS), help="folder of the JSON file")
     return parser.parse_args(arguments)
 

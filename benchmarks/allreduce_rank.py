@@ -1,7 +1,7 @@
 """One rank of allreduce.py, started by mpirun so that Open MPI can take part.
 
-Arguments: the plan as JSON, a folder that all ranks share, the names of other MPIs whose jobs run
-beside. Rank 0 writes timings.json there.
+Arguments: the plan as JSON, a folder that all ranks share, the names of the peers; MPIs other than
+Open MPI have jobs of their own. Rank 0 writes timings.json there.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ def main() -> None:
     slot = Slot(world.rank, world.size, "localhost", world.rank, world.size, 0, 1)
     os.environ.update(rank_environment(slot, os.environ["SIRTAKI_RENDEZVOUS"]))
     sirtaki.init()
-    join_gloo(folder / "gloo", world.rank, world.size)
-    others = {name: Peer(folder, name, world.rank) for name in sys.argv[3:]}
-    contenders = {
-        **own_contenders(),
-        SHARED_HEAP: heap,
-        GLOO: gloo(),
-        OPEN_MPI: open_mpi(world),
-        **others,
-    }
+    contenders = {**own_contenders(), SHARED_HEAP: heap}
+    others = {}
+    if sys.argv[3:]:
+        join_gloo(folder / "gloo", world.rank, world.size)
+        others = {
+            name: Peer(folder, name, world.rank)
+            for name in sys.argv[3:]
+            if name not in (GLOO, OPEN_MPI)
+        }
+        contenders |= {GLOO: gloo(), OPEN_MPI: open_mpi(world), **others}
     timings = measure(plan, contenders)
     if world.rank == 0:
         libraries = [MPI.Get_library_version(), *(peer.library for peer in others.values())]

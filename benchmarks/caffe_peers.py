@@ -1,4 +1,4 @@
-"""LeNet and AlexNet written by hand in PyTorch, and OpenCV's importer of Caffe's nets."""
+"""Nets of Caffe's written by hand in PyTorch, and OpenCV's importer."""
 
 from __future__ import annotations
 
@@ -76,3 +76,35 @@ def opencv_forward(text: str, net: Net, folder: Path) -> Callable[[], Sequence[f
         return imported.forward().ravel()
 
     return forward
+
+
+class _Block(nn.Module):
+    """Two convolutions, and the way past them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.short = None if inputs == outputs else _normalised(inputs, outputs, 1, stride)
+        self.long = nn.Sequential(
+            _normalised(inputs, outputs, 3, stride),
+            nn.ReLU(inplace=True),
+            _normalised(outputs, outputs, 3, 1),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        short = x if self.short is None else self.short(x)
+        return nn.functional.relu(short + self.long(x), inplace=True)
+
+
+def _normalised(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Module:
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
+
+
+def resnet18() -> nn.Module:
+    blocks = []
+    for inputs, outputs, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
+        blocks += [_Block(inputs, outputs, stride), _Block(outputs, outputs, 1)]
+    return nn.Sequential(
+        *(_normalised(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, ceil_mode=True)),
+        *(*blocks, nn.AvgPool2d(7), nn.Flatten(), nn.Linear(512, 1000)),
+    )

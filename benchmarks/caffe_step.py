@@ -1,6 +1,6 @@
 """Nets of Caffe's: a training step beside PyTorch, a forward beside OpenCV, and building.
 
-python benchmarks/caffe_step.py        (needs tools/requirements-caffe.txt)
+python benchmarks/caffe_step.py [--training]        (needs tools/requirements-caffe.txt)
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import torch
 from caffe_peers import alexnet, hand_step, lenet, opencv_forward
+from caffe_training import training as with_updates
 from compiled_step import Timings, quantiles
 from output import RESULTS, write_result
 from targets import Check, at_most
@@ -48,27 +50,33 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=15, help="of each pair (15)")
     parser.add_argument("--nets", type=int, default=ZOO_SIZE, help=f"that are built ({ZOO_SIZE})")
     parser.add_argument("--small", action="store_true", help="LeNet alone")
+    parser.add_argument("--training", action="store_true", help="steps with updates alone")
     parser.add_argument("--output", default=str(RESULTS), help="folder of the JSON file")
     args = parser.parse_args(arguments)
     facts = machine_facts()
     tables, checks = {}, []
     only = ["LeNet"] if args.small else None
+    benchmark = "caffe_training" if args.training else "caffe_step"
     for name, timings, check in (
-        *training(args.rounds, only),
-        *deploying(args.rounds, only),
-        *building(args.nets, args.small),
+        with_updates(args.rounds, only, interleaved, (OURS, BY_HAND))
+        if args.training
+        else chain(
+            training(args.rounds, only),
+            deploying(args.rounds, only),
+            building(args.nets, args.small),
+        )
     ):
         tables[name] = timings
         checks.append(check)
     report(tables, checks)
     result = {
-        "benchmark": "caffe_step",
+        "benchmark": benchmark,
         "command": shlex.join(["python", "benchmarks/caffe_step.py", *arguments]),
         "machine": facts,
         "cases": tables,
         "targets": [asdict(each) for each in checks],
     }
-    write_result(Path(args.output) / "caffe_step.json", result)
+    write_result(Path(args.output) / f"{benchmark}.json", result)
     return 0
 
 
@@ -126,16 +134,20 @@ def building(count: int, small: bool) -> Iterator[tuple[str, Timings, Check]]:
         yield title, {"one": quantiles(deep)}, check
 
 
-def interleaved(contenders: dict[str, Callable[[], object]], rounds: int) -> tuple[Timings, float]:
+def interleaved(
+    contenders: dict[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Timings, float]:
     """Seconds of each, run by turns, and the ratio of the first's median to the second's."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for index in range(rounds + 2):
         order = list(contenders) if index % 2 else list(reversed(contenders))
         for name in order:
-            began = time.perf_counter()
+            began = clock()
             contenders[name]()
             if index > 1:
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(clock() - began)
     first, second = (float(np.median(taken)) for taken in seconds.values())
     return {name: quantiles(taken) for name, taken in seconds.items()}, first / second
 

@@ -1,4 +1,4 @@
-"""A rank of `elastic.py`: small steps of PyTorch, and SIGKILL of one rank at one of them.
+"""A rank of `elastic.py`: small steps of PyTorch, and SIGKILL or SIGSTOP of one at one of them.
 
 It writes when the process was killed, and when the others had computed the next step, into FOLDER.
 """
@@ -30,7 +30,7 @@ def step_done(step: int, victim: bool) -> None:
             AGAIN.write_text(str(time.time()))
     elif victim and step == KILL_AT:
         KILLED.write_text(str(time.time()))
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGSTOP if KIND == "stopped" else signal.SIGKILL)
     time.sleep(0.005)
 
 
@@ -70,4 +70,4 @@ def torchrun() -> None:
     dist.destroy_process_group()
 
 
-{"ours": ours, "torchrun": torchrun}[KIND]()
+{"ours": ours, "stopped": ours, "torchrun": torchrun}[KIND]()

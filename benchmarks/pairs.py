@@ -36,12 +36,12 @@ def main(arguments: Sequence[str]) -> int:
     args = _parse(arguments)
     facts = machine_facts()
     cases = {
-        "one host": measure_host(args.max_bytes, args.rounds, []),
-        REFUSED: measure_host(args.max_bytes, args.rounds, WITHIN),
+        "one host": measure_host(args.max_bytes, args.rounds, args.peers, []),
+        REFUSED: measure_host(args.max_bytes, args.rounds, args.peers, WITHIN),
     }
     if args.hosts and reason_to_skip() is None:
         cases["two hosts"] = measure_hosts(args.max_bytes, args.rounds)
-    checks = check_pairs(cases)
+    checks = check_pairs(cases) if args.peers else []
     print("\n".join(show(cases, checks)))
     result = {
         "benchmark": "pairs",
@@ -54,11 +54,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def measure_host(largest: int, rounds: int, within: Sequence[str]) -> Result:
+def measure_host(largest: int, rounds: int, peers: bool, within: Sequence[str]) -> Result:
     """Run pairs_rank.py on two ranks of this host, under mpirun; `within` starts that."""
     with tempfile.TemporaryDirectory() as folder, UnixStoreServer() as server:
         sizes = json.dumps(sizes_between(4, largest))
-        rank = [str(HERE / "pairs_rank.py"), folder, "host", sizes, str(rounds)]
+        rank = [
+            str(HERE / "pairs_rank.py"),
+            folder,
+            "host" if peers else "alone",
+            sizes,
+            str(rounds),
+        ]
         command = [*within, *run_mpi(2), sys.executable, "-m", "mpi4py", *rank]
         subprocess.run(command, check=True, env=rank_environment(server, 2))
         result: Result = json.loads((Path(folder) / "result.json").read_text())
@@ -93,6 +99,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--max-bytes", type=int, default=64 << 20, help="longest message (64 MiB)")
     parser.add_argument("--rounds", type=int, default=8, help="turns of each contender (8)")
     parser.add_argument("--no-hosts", dest="hosts", action="store_false", help="one host alone")
+    parser.add_argument("--no-peers", dest="peers", action="store_false", help="Sirtaki alone")
     parser.add_argument("--output", default=str(RESULTS), help="folder of the JSON file")
     return parser.parse_args(arguments)
 

@@ -1,6 +1,6 @@
 """One rank of pairs.py; rank 0 writes what was measured into the folder that both share.
 
-python benchmarks/pairs_rank.py FOLDER host|hosts SIZES ROUNDS
+python benchmarks/pairs_rank.py FOLDER host|hosts|alone SIZES ROUNDS
 """
 
 from __future__ import annotations
@@ -39,19 +39,22 @@ def main() -> None:
     )
     torch.set_num_threads(1)
     peers: dict[str, Callable[[Array], Run]] = {}
-    if where == "host":
+    if where != "hosts":
         peers[OPEN_MPI] = start_mpi()
     sirtaki.init()
     if where == "hosts":
         os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
         peers[STREAM] = over(connected_pair(folder, sirtaki.rank()))
-    join_gloo(folder / "gloo", sirtaki.rank(), 2)
-    contenders = {"core": core, "numpy": numpy, **peers, GLOO: gloo}
+    contenders = {"core": core, "numpy": numpy}
+    if where != "alone":
+        join_gloo(folder / "gloo", sirtaki.rank(), 2)
+        contenders |= {**peers, GLOO: gloo}
     timings = {str(size): measure(size, contenders, int(rounds)) for size in sizes}
     if sirtaki.rank() == 0:
         (folder / "result.json").write_text(json.dumps(timings))
     sirtaki.barrier()
-    dist.destroy_process_group()
+    if where != "alone":
+        dist.destroy_process_group()
     sirtaki.shutdown()
 
 

@@ -33,10 +33,11 @@ GROUPED = "grouped_allreduce_, Sirtaki"
 
 @dataclass(frozen=True)
 class Turns:
-    """Rounds of measuring, and steps that a contender makes in its turn of a round."""
+    """Rounds of measuring, steps of a contender in its turn of a round; with peers or not."""
 
     rounds: int
     steps: int
+    peers: bool = True
 
 
 def measure_steps(
@@ -51,24 +52,27 @@ def measure_steps(
     torch.set_num_threads(1)
     torch.manual_seed(0)
     hvd.init()
-    join_gloo(Path(folder) / "gloo", hvd.rank(), hvd.size())
+    if turns.peers:
+        join_gloo(Path(folder) / "gloo", hvd.rank(), hvd.size())
     batch = task.data()
     runs = {
         ALONE: _alone(task.model(), batch),
         BARRIER: _then(task.model(), batch, lambda _: hvd.barrier()),
         AFTER: _then(task.model(), batch, _reduce_gradients),
-        DDP: _ddp(task.model(), batch),
         OURS: with_horovod(task.model(), batch),
         BF16: with_horovod(task.model(), batch, hvd.Compression.bf16),
     }
+    if turns.peers:
+        runs[DDP] = _ddp(task.model(), batch)
     with torch.device("meta"):  # shapes without memory
         parameters = list(task.model().parameters())
     gradients = [torch.zeros(p.shape) for p in parameters]
     runs[GROUPED] = timed(lambda: hvd.grouped_allreduce_(gradients, name="bare"))
     if bare:
-        runs |= _bare(gradients)
+        runs |= _bare(gradients, turns.peers)
     result = interleave(runs, dict.fromkeys(runs, turns.steps), turns.rounds)
-    dist.destroy_process_group()
+    if turns.peers:
+        dist.destroy_process_group()
     hvd.shutdown()
     return sum(p.numel() for p in parameters), result
 
@@ -122,7 +126,7 @@ def with_horovod(model: nn.Module, batch: Batch, compression: Any = hvd.Compress
     return training_step(model, optimizer, batch)
 
 
-def _bare(gradients: list[torch.Tensor]) -> dict[str, Run]:
+def _bare(gradients: list[torch.Tensor], peers: bool) -> dict[str, Run]:
     def gloo() -> None:
         for work in [dist.all_reduce(g, async_op=True) for g in gradients]:
             work.wait()
@@ -135,8 +139,5 @@ def _bare(gradients: list[torch.Tensor]) -> dict[str, Run]:
         for handle in [hvd.allreduce_async_(g, name=f"bare.{i}") for i, g in names]:
             hvd.synchronize(handle)
 
-    return {
-        RAW_GLOO: timed(gloo),
-        COALESCED: timed(coalesced),
-        RAW_OURS: timed(ours),
-    }
+    others = {RAW_GLOO: timed(gloo), COALESCED: timed(coalesced)} if peers else {}
+    return {**others, RAW_OURS: timed(ours)}

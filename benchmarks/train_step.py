@@ -34,10 +34,10 @@ def main(arguments: Sequence[str]) -> int:
     cases = {}
     for name, task in _tasks(args).items():
         small = name == _SMALL_GRADIENTS
-        turns = Turns(args.rounds, args.steps * (30 if small else 1))
+        turns = Turns(args.rounds, args.steps * (30 if small else 1), args.peers)
         cases[name] = measure_case(task, turns, small, args.num_proc, args.worlds)
         print("\n".join(case_table(name, cases[name])), end="\n\n", flush=True)
-    checks = check_train_step(cases)
+    checks = check_train_step(cases) if args.peers else []
     print("\n".join(check.line() for check in checks))
     result = {
         "benchmark": "train_step",
@@ -82,7 +82,11 @@ def measure_case(
 def efficiencies(seconds: dict[str, Quantiles]) -> dict[str, float]:
     """Return a step of one process alone divided by one of several; 1 is perfect."""
     trained = (AFTER, DDP, OURS, BF16)
-    return {name: seconds[ALONE]["median"] / seconds[name]["median"] for name in trained}
+    return {
+        name: seconds[ALONE]["median"] / seconds[name]["median"]
+        for name in trained
+        if name in seconds
+    }
 
 
 def case_table(name: str, case: dict) -> list[str]:
@@ -121,6 +125,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=3, help="of a turn (3; small: 30 each)")
     parser.add_argument("--worlds", type=int, default=2, help="of each kind of memory, in turn (2)")
     parser.add_argument("--small-gradients", action="store_true", help=f"only {_SMALL_GRADIENTS}")
+    parser.add_argument("--no-peers", dest="peers", action="store_false", help="Sirtaki alone")
     parser.add_argument("--output", default=str(RESULTS), help="folder of train_step.json")
     return parser.parse_args(arguments)
 

@@ -25,7 +25,12 @@ exclude_patterns = ["_build", "_static", "_templates"]
 myst_heading_anchors = 3
 templates_path = ["_templates"]
 
+# `name` in a docstring is code.
+default_role = "literal"
+
 html_theme = "furo"
+# The theme's own style for dark pages underlines modules, as if they were links.
+pygments_dark_style = "github-dark"
 html_title = f"Sirtaki {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -45,3 +50,13 @@ autodoc_typehints_format = "short"
 # What a caller types, not where it is defined and what a default looks like when it is printed.
 autodoc_preserve_defaults = True
 add_module_names = False
+
+
+def skip_numbered_fields(app, what, name, member, skip, options):  # type: ignore[no-untyped-def]
+    """Leave out the fields of named tuples: the docstring of the class describes them."""
+    return True if str(member.__doc__).startswith("Alias for field number") else None
+
+
+def setup(app):  # type: ignore[no-untyped-def]
+    """Connect what this file adds to Sphinx."""
+    app.connect("autodoc-skip-member", skip_numbered_fields)

@@ -19,7 +19,7 @@ LONGEST = 45
 # What is written, as a regular expression, and what to write instead.
 VOCABULARY = {
     r"(?:^|[.;:] )Who\b(?![^.]*\?)": "'If you …', 'Anybody who …', or name the subject",
-    r"\bfor who\b": "'for those who'",
+    r"\b(?:for|to) who\b": "'for those who', 'to clients that'",
     r"(?:^|[.;:] )(?:Idle|Alone) it\b": "begin with the subject: 'An idle rank …'",
     r"\bcosts nothing when idle\b": "'uses no CPU when idle'",
     r"\bbut for\b": "'except for'",
@@ -34,6 +34,10 @@ VOCABULARY = {
     r"\bfor want of\b": "'because … is missing'",
     r"\bis to be (?!continued)\w+": "'has to be', 'must be', or the active voice",
     r"\bwithout a word\b": "'without an error', 'without a message'",
+    r"\bwhatever has (?:started|made)\b": "'whichever launcher started'",
+    r"\b(?:is|are) told once\b": "'a message says so once'",
+    r"\bneed not be \w+ed\b": "'needs no …'",
+    r"\bas if nobody had\b": "name what does not change",
     r"\bthat is so\b|\bwhich (?:of these )?is so\b": "'which applies'",
     r"\bof one's own\b": "'of your own'",
     r"\bgives? out\b|\bgiven out\b": "'assigns', 'distributes'",

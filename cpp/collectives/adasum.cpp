@@ -207,9 +207,11 @@ Task add_halves(AnyGroup& group, const Op& sum, const std::vector<double>& weigh
   }
 }
 
+}  // namespace
+
 /// Adds up the members' shares of the products, and with the weights that follow the vectors.
 template <class AnyGroup>
-Task add_weighted(AnyGroup& group, const Op& op, const Segments& in, const Segments& out) {
+Task adasum(AnyGroup& group, const Op& op, const Segments& in, const Segments& out) {
   Gram gram(in, group.size());
   co_await multiply(group, op, in, gram);
   Op sum = op;
@@ -231,14 +233,7 @@ Task add_weighted(AnyGroup& group, const Op& op, const Segments& in, const Segme
   co_await carry_out(group, sum, summed, summed);
 }
 
-}  // namespace
-
-Task adasum(Group& group, const Op& op, const Segments& in, const Segments& out) {
-  return add_weighted(group, op, in, out);
-}
-
-Task adasum(WideGroup& group, const Op& op, const Segments& in, const Segments& out) {
-  return add_weighted(group, op, in, out);
-}
+template Task adasum(Group&, const Op&, const Segments&, const Segments&);
+template Task adasum(WideGroup&, const Op&, const Segments&, const Segments&);
 
 }  // namespace sirtaki

@@ -20,10 +20,10 @@ Algorithm on_host(const Problem& p) {
   if (p.kind == Kind::kBarrier) return Algorithm::kAtOnce;
   if (p.heaps) return Algorithm::kHeaps;
   if (p.kind == Kind::kReducescatter) return Algorithm::kStreamed;
-  size_t most = Region::kSmallBytes;
   // With many members, reading everything costs more than a second step.
-  if (traits_of(p.kind).reduces) most = most * 4 / static_cast<size_t>(std::max(4, p.members));
-  if (bytes_in_slots(p.kind, p.bytes, p.members) <= most) return Algorithm::kAtOnce;
+  const auto fours = static_cast<size_t>(traits_of(p.kind).reduces ? std::max(4, p.members) : 4);
+  const size_t bytes = bytes_in_slots(p.kind, p.bytes, p.members);
+  if (bytes * fours <= Region::kSmallBytes * 4) return Algorithm::kAtOnce;
   const bool mirrors = p.kind == Kind::kAllreduce && p.members == 2;
   return mirrors ? Algorithm::kMirrored : Algorithm::kStreamed;
 }

@@ -17,8 +17,7 @@ void reduce_encoded(const Op& op, const Segments& in, const Segments& out) {
   for (uint32_t q = 0; q < pieces.count(); ++q) {
     const Range range = pieces.range(q);
     source.copy_to(encoded, range);
-    const Place own(encoded, range.begin);
-    reduce.run(range, own, 0, target, [&](int, size_t at) { return encoded + (at - range.begin); });
+    reduce.run(range, target, [&](int, size_t at) { return encoded + (at - range.begin); });
   }
 }
 

@@ -67,8 +67,10 @@ Task rooted(AnyGroup& group, const Op& op, const Streams& in, const Streams& out
   co_await run(group, op, sent, received);
 }
 
+}  // namespace
+
 template <class AnyGroup>
-Task carry_out_in(AnyGroup& group, const Op& op, const Streams& in, const Streams& out) {
+Task carry_out(AnyGroup& group, const Op& op, const Streams& in, const Streams& out) {
   const KindTraits& traits = traits_of(op.kind);
   const bool adds = traits.reduces && op.reduce == ReduceOp::kAdasum && group.size() > 1;
   if (adds) return adasum(group, op, in[0], out[0]);
@@ -77,14 +79,7 @@ Task carry_out_in(AnyGroup& group, const Op& op, const Streams& in, const Stream
   return run(group, op, in, out);
 }
 
-}  // namespace
-
-Task carry_out(Group& group, const Op& op, const Streams& in, const Streams& out) {
-  return carry_out_in(group, op, in, out);
-}
-
-Task carry_out(WideGroup& group, const Op& op, const Streams& in, const Streams& out) {
-  return carry_out_in(group, op, in, out);
-}
+template Task carry_out(Group&, const Op&, const Streams&, const Streams&);
+template Task carry_out(WideGroup&, const Op&, const Streams&, const Streams&);
 
 }  // namespace sirtaki

@@ -1,13 +1,14 @@
 #pragma once
 
+#include <array>
+#include <bit>
 #include <vector>
 
 #include "collectives/cursor.h"
 
 namespace sirtaki {
 
-/// Reduces a range of several sources, one of which is this member's own and lies in pieces. With a
-/// codec all of them are encoded.
+/// Reduces a range of several sources. With a codec all of them are encoded.
 class RangeReduce {
  public:
   /// `decodes`: results are not encoded.
@@ -15,51 +16,55 @@ class RangeReduce {
       : form_(op),
         decodes_(decodes && form_.encodes()),
         fn_(fn_of(op)),
-        size_(size_of(op.dtype)),
+        shift_(std::countr_zero(size_of(op.dtype))),
         scale_(scale),
-        sources_(static_cast<size_t>(sources)) {}
+        count_(sources),
+        many_(sources > kFew ? static_cast<size_t>(sources) : 0) {}
 
-  /// `own`, source number `index`, and `out` are walked; `source(k, position)` is where another one
-  /// has that position of the stream, and the own one too if results are decoded. `copy`, if not
-  /// null, gets the same results from its beginning on.
+  /// `out` is walked; `source(k, position)` is where source k has that position of the stream.
+  /// `copy`, if not null, gets the same results from its beginning on.
+  template <class Out, class Source>
+  void run(Range range, Out& out, Source source, std::byte* copy = nullptr) {
+    const void** const sources = many_.empty() ? few_.data() : many_.data();
+    out.walk(range, [&](std::byte* to, size_t piece, size_t position) {
+      for (int k = 0; k < count_; ++k) sources[k] = source(k, position);
+      const size_t before = position - range.begin;
+      std::byte* const second =
+          copy == nullptr ? nullptr : copy + (decodes_ ? form_.plain(before) : before);
+      const size_t bytes = decodes_ ? piece : form_.plain(piece);
+      fn_(to, second, sources, count_, bytes >> shift_, scale_);
+    });
+  }
+
+  /// The same where source number `index` is this member's own and lies in pieces, which are walked
+  /// too; unless results are decoded, for then it lies as the others do.
   template <class Own, class Out, class Source>
   void run(Range range, Own& own, int index, Out& out, Source source, std::byte* copy = nullptr) {
-    if (decodes_) return decode(range, out, source, copy);
+    if (decodes_) return run(range, out, source, copy);
     own.walk(range, [&](const std::byte* mine, size_t bytes, size_t at) {
-      out.walk({at, at + bytes}, [&](std::byte* to, size_t piece, size_t position) {
-        for (int k = 0; k < count(); ++k) {
-          sources_[static_cast<size_t>(k)] =
-              k == index ? mine + (position - at) : source(k, position);
-        }
-        fn_(to, copy != nullptr ? copy + (position - range.begin) : nullptr, sources_.data(),
-            count(), form_.plain(piece) / size_, scale_);
-      });
+      const auto any = [&](int k, size_t position) {
+        return k == index ? mine + (position - at) : source(k, position);
+      };
+      run({at, at + bytes}, out, any, copy == nullptr ? nullptr : copy + (at - range.begin));
     });
   }
 
  private:
-  template <class Out, class Source>
-  void decode(Range range, Out& out, Source source, std::byte* copy) {
-    out.walk(range, [&](std::byte* to, size_t piece, size_t position) {
-      for (int k = 0; k < count(); ++k) sources_[static_cast<size_t>(k)] = source(k, position);
-      std::byte* const second =
-          copy != nullptr ? copy + form_.plain(position - range.begin) : nullptr;
-      fn_(to, second, sources_.data(), count(), piece / size_, scale_);
-    });
-  }
+  static constexpr int kFew = 8;
 
   ReduceFn fn_of(const Op& op) const {
     if (!form_.encodes()) return reduce_fn(op.dtype, op.reduce);
     return decodes_ ? decode_fn(*form_.codec(), op.reduce) : recode_fn(*form_.codec(), op.reduce);
   }
-  int count() const { return static_cast<int>(sources_.size()); }
 
   Form form_;
   bool decodes_;
   ReduceFn fn_;
-  size_t size_;
+  int shift_;  ///< the size of a number, a power of two
   Scale scale_;
-  std::vector<const void*> sources_;
+  int count_;
+  std::array<const void*, kFew> few_;  ///< sources, which need no allocation
+  std::vector<const void*> many_;      ///< the same of more
 };
 
 }  // namespace sirtaki

@@ -52,8 +52,8 @@ WideWay wide_allreduce, wide_reduce, wide_allgather, wide_broadcast, wide_alltoa
     wide_reducescatter, wide_barrier;
 
 /// Of every member's vectors, for each segment on its own; made of other collectives.
-Task adasum(Group& group, const Op& op, const Segments& in, const Segments& out);
-Task adasum(WideGroup& group, const Op& op, const Segments& in, const Segments& out);
+template <class AnyGroup>
+Task adasum(AnyGroup& group, const Op& op, const Segments& in, const Segments& out);
 
 struct Ways {
   SlotsWay* slots;

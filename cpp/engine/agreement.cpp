@@ -52,7 +52,7 @@ std::shared_ptr<Handle> Agreement::submit(Submission submission) {
 
 std::unique_ptr<Entry> Agreement::entry_of(Submission submission) const {
   if (const std::string why = malformed(submission.request); !why.empty()) {
-    throw invalid(context_.name_of(context_.rank) + " asks for what cannot be: " + why);
+    throw invalid(context_.name_of(context_.rank) + " made an impossible request: " + why);
   }
   auto entry = std::make_unique<Entry>(std::move(submission));
   if (entry->handle == nullptr) entry->handle = std::make_shared<Handle>();
@@ -71,7 +71,7 @@ void Agreement::require_member(const Request& asked) const {
   if (asked.kind != Kind::kAlltoall || asked.shapes[0].empty()) return;
   const std::string why = wrong_splits(asked, sets_.ranks(asked.set).size());
   if (why.empty()) return;
-  throw invalid(context_.name_of(context_.rank) + " asks for what cannot be: " + why);
+  throw invalid(context_.name_of(context_.rank) + " made an impossible request: " + why);
 }
 
 /// Undoes what could not be announced, for its memory goes with the caller.
@@ -289,21 +289,14 @@ void Agreement::set_timeline(Timeline* timeline) {
 
 void Agreement::check_stalls(int64_t now_ns) {
   if (sequencing_ == nullptr) return;
-  std::vector<std::string> warnings;
   {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
-    warnings = sequencing_->check_stalls(now_ns);
+    sequencing_->check_stalls(now_ns);
     // The driver may be another thread that sleeps.
     if (control_.has_own()) context_.doorbell.ring_own(kControl);
   }
   check_deadlock(now_ns);
-  for (const std::string& warning : warnings) {
-    context_.log.write(
-        LogLevel::kWarning,
-        "stalled: " + warning +
-            ". All ranks must submit the same operations; see what these ranks are doing.");
-  }
 }
 
 /// Whether no rank of the job can go on, for each waits for another.

@@ -62,8 +62,7 @@ class Agreement {
   /// Why a process set cannot be the communicator of a message to or from `peer`; empty: it can.
   std::string not_members(int32_t set, int peer);
   void set_timeline(Timeline* timeline);
-  /// Rank 0, now and then: tells of operations that stall, ends a world whose ranks are all
-  /// blocked.
+  /// Rank 0, now and then: fails operations that stall, ends a world whose ranks are all blocked.
   void check_stalls(int64_t now_ns);
 
   // The driver.

@@ -65,7 +65,22 @@ std::shared_ptr<Handle> Engine::submit(Submission submission) {
   if (size() == 1) return submit_and_wait(std::move(submission));
   require_own_process();
   Callers::of_process().note_call();
-  return submit_beside_driver(std::move(submission));
+  return tell_hooks(std::move(submission),
+                    [&](Submission asked) { return submit_beside_driver(std::move(asked)); });
+}
+
+/// What is refused at once never ends, so its hooks hear of that here.
+template <class Submit>
+std::shared_ptr<Handle> Engine::tell_hooks(Submission submission, Submit submit) {
+  if (!context_.hooks.any()) return submit(std::move(submission));
+  const Request request = submission.request;
+  context_.hooks.tell(Hooks::Moment::kBefore, request);
+  try {
+    return submit(std::move(submission));
+  } catch (const Error& error) {
+    context_.hooks.tell(Hooks::Moment::kAbort, request, &error);
+    throw;
+  }
 }
 
 std::shared_ptr<Handle> Engine::submit_beside_driver(Submission submission) {
@@ -78,22 +93,28 @@ std::shared_ptr<Handle> Engine::submit_beside_driver(Submission submission) {
 std::shared_ptr<Handle> Engine::submit_and_wait(Submission submission, int64_t limit_ns) {
   require_own_process();
   Callers::of_process().note_call();
-  std::shared_ptr<Handle> handle;
-  // Alone there is no engine thread that would do this one's work meanwhile.
-  if (size() == 1 ? driver_.await_role() : driver_.try_role()) {
-    const Driver::Role role(driver_);
-    context_.doorbell.wake_up();
-    handle = agreement_.submit(std::move(submission));
-    driver_.drive(true, limit_ns, [&] { return handle->done(); });
-  } else {
-    handle = submit_beside_driver(std::move(submission));
-  }
+  std::shared_ptr<Handle> handle = tell_hooks(std::move(submission), [&](Submission asked) {
+    return submit_as_driver(std::move(asked), limit_ns);
+  });
   driver_.wait(*handle, limit_ns);
+  return handle;
+}
+
+std::shared_ptr<Handle> Engine::submit_as_driver(Submission submission, int64_t limit_ns) {
+  // Alone there is no engine thread that would do this one's work meanwhile.
+  if (size() == 1 ? !driver_.await_role() : !driver_.try_role()) {
+    return submit_beside_driver(std::move(submission));
+  }
+  const Driver::Role role(driver_);
+  context_.doorbell.wake_up();
+  std::shared_ptr<Handle> handle = agreement_.submit(std::move(submission));
+  driver_.drive(true, limit_ns, [&] { return handle->done(); });
   return handle;
 }
 
 bool Engine::wait(Handle& handle, int64_t limit_ns) {
   if (!handle.done()) require_own_process();
+  const Exposed blocked = exposed();
   return driver_.wait(handle, limit_ns);
 }
 
@@ -117,10 +138,11 @@ std::shared_ptr<Handle> Engine::start(Transfer transfer) {
 
 std::shared_ptr<Handle> Engine::start_and_wait(Transfer transfer, int64_t limit_ns) {
   std::shared_ptr<Handle> handle = handle_of(transfer);
+  const Exposed blocked = exposed();
   begin(std::move(transfer), [&] {
     if (!handle->done()) driver_.drive(true, limit_ns, [&] { return handle->done(); });
   });
-  wait(*handle, limit_ns);
+  driver_.wait(*handle, limit_ns);
   return handle;
 }
 
@@ -141,7 +163,9 @@ std::shared_ptr<Handle> Engine::handle_of(Transfer& transfer) {
   }
   Callers::of_process().note_call();
   if (transfer.owner == nullptr) transfer.owner = std::make_shared<Handle>();
-  return std::static_pointer_cast<Handle>(transfer.owner);
+  auto handle = std::static_pointer_cast<Handle>(transfer.owner);
+  handle->traced = context_.recorder.messages().begun(transfer);
+  return handle;
 }
 
 /// Why there is no such transfer; empty: there is.

@@ -16,6 +16,7 @@
 #include "engine/ending.h"
 #include "engine/execution/launches.h"
 #include "engine/execution/runner.h"
+#include "engine/observe/exposed.h"
 #include "engine/observe/rank_state.h"
 #include "engine/options.h"
 #include "engine/rank_context.h"
@@ -112,8 +113,17 @@ class Engine {
   /// answers until `limit_ns`; 0: for nobody.
   std::vector<Snapshot> snapshot(size_t most, int64_t limit_ns = 0);
 
+  /// Where this rank's operations are written down, and who hears of them.
+  Recorder& recorder() { return context_.recorder; }
+  Hooks& hooks() { return context_.hooks; }
+
   /// How often something has been moved on; from any thread.
   uint64_t moves() const { return driver_.moves(); }
+  /// A thread of the user's waits in `submit_and_wait` while that lives; the other calls that wait
+  /// say so themselves. Not of a framework's own threads, which only wait for a while.
+  Exposed exposed() const { return Exposed(own_block()); }
+  /// A thread has asked for the result of an operation that was done.
+  void note_wait() { Exposed::note(own_block()); }
   /// What is written down of the operation that the handle is for, or of its message since then.
   FlightRecord::Words words_of(const Handle& handle, int64_t since_ns);
   /// Tells the others that a thread of this process has been blocked in that for so long (negative:
@@ -133,9 +143,13 @@ class Engine {
   const PeerHeaps* heaps() const { return context_.links.heaps; }
 
  private:
+  RankBlock& own_block() const { return context_.region->rank(context_.place); }
   Agreement::Events agreement_events();
   Driver::Events driver_events();
   std::shared_ptr<Handle> submit_beside_driver(Submission submission);
+  std::shared_ptr<Handle> submit_as_driver(Submission submission, int64_t limit_ns);
+  template <class Submit>
+  std::shared_ptr<Handle> tell_hooks(Submission submission, Submit submit);
   std::shared_ptr<Handle> handle_of(Transfer& transfer);
   std::string impossible(const Transfer& transfer);
   template <class Then>

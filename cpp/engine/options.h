@@ -35,7 +35,6 @@ struct EngineOptions {
   int64_t chunk_bytes = 96 << 10;  ///< piece of a stream that is in flight at a time
   bool adapts_chunk = true;        ///< to whether cores are free, unless it is fixed or tuned
   int64_t cache_capacity = 1024;   ///< operations known by a short id; 0: none
-  double stall_warning_seconds = 60;  ///< 0: never warn
   double stall_shutdown_seconds = 0;  ///< 0: never fail
   int64_t caller_spin_ns = 200'000;   ///< polling before sleeping, in a thread blocked in a call
   int64_t engine_spin_ns = 5'000;     ///< the same for the engine thread

@@ -6,6 +6,7 @@
 #include "base/fork_mark.h"
 #include "base/log.h"
 #include "engine/execution/callbacks.h"
+#include "engine/observe/hooks.h"
 #include "engine/observe/recorder.h"
 #include "engine/observe/timeline.h"
 #include "engine/options.h"
@@ -39,6 +40,7 @@ struct RankContext {
   Doorbell& doorbell;  ///< the endpoint's
   Recorder recorder;
   CurrentTimeline timeline;
+  Hooks hooks;
   Callbacks callbacks;
 };
 

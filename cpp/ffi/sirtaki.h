@@ -163,6 +163,28 @@ typedef struct sirtaki_received {
   int32_t source;
 } sirtaki_received;
 
+/* An operation, for who hears of it; texts live until the hook returns. */
+typedef struct sirtaki_event {
+  int32_t kind; /* SIRTAKI_ALLREDUCE …, or one of the engine's own */
+  int32_t dtype;
+  int32_t set;
+  int32_t status; /* SIRTAKI_OK, or what it has failed with */
+  int64_t bytes;  /* of this rank's tensors */
+  const char* name;
+  const char* message; /* of what failed it; "" */
+} sirtaki_event;
+
+/* Who hears of every operation of this rank: before it begins, in the thread that asks for it; when
+ * it is done; and when it has failed. The last two may be called by any thread, after `wait` has
+ * returned too. NULL: not wanted. `user` is given to each. */
+typedef struct sirtaki_hooks {
+  size_t struct_size; /* sizeof(sirtaki_hooks) */
+  void (*before)(void* user, const sirtaki_event*);
+  void (*after)(void* user, const sirtaki_event*);
+  void (*abort)(void* user, const sirtaki_event*);
+  void* user;
+} sirtaki_hooks;
+
 typedef struct sirtaki_table {
   size_t struct_size;
   uint32_t version;
@@ -199,6 +221,11 @@ typedef struct sirtaki_table {
   sirtaki_operation* (*receive)(sirtaki_world*, const sirtaki_message*);
   /* Of receives that are done. */
   sirtaki_received (*received)(const sirtaki_operation*);
+
+  /* Returns a number for `remove_hooks`; 0: they are of another version. */
+  int64_t (*add_hooks)(sirtaki_world*, const sirtaki_hooks*);
+  /* One that is being called may return later. */
+  void (*remove_hooks)(sirtaki_world*, int64_t number);
 } sirtaki_table;
 
 #ifdef __cplusplus

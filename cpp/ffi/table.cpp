@@ -207,6 +207,29 @@ const int64_t* received_splits(const sirtaki_operation* operation, size_t* count
   return operation->handle->received_splits.data();
 }
 
+// ---- Hooks ----
+
+int64_t add_hooks(sirtaki_world* world, const sirtaki_hooks* asked) {
+  if (asked->struct_size < sizeof(sirtaki_hooks)) return 0;
+  return world->engine->hooks().add(
+      [hooks = *asked](Hooks::Moment moment, const Request& request, const Error* error) {
+        const auto hook = moment == Hooks::Moment::kBefore  ? hooks.before
+                          : moment == Hooks::Moment::kAfter ? hooks.after
+                                                            : hooks.abort;
+        if (hook == nullptr) return;
+        const sirtaki_event event{
+            .kind = static_cast<int32_t>(request.kind),
+            .dtype = static_cast<int32_t>(request.dtype),
+            .set = request.set,
+            .status = error == nullptr ? SIRTAKI_OK : static_cast<int32_t>(error->code) + 1,
+            .bytes = bytes_of(request),
+            .name = request.name.c_str(),
+            .message = error == nullptr ? "" : error->what(),
+        };
+        hook(hooks.user, &event);
+      });
+}
+
 }  // namespace
 
 static_assert(static_cast<int>(Kind::kAllreduce) == SIRTAKI_ALLREDUCE);
@@ -262,6 +285,9 @@ const sirtaki_table& ffi_table() {
       .send = start<true>,
       .receive = start<false>,
       .received = received,
+      .add_hooks = add_hooks,
+      .remove_hooks = [](sirtaki_world* world,
+                         int64_t number) { world->engine->hooks().remove(number); },
   };
   return table;
 }

@@ -26,6 +26,7 @@ struct Arrived {
   uint64_t key = 0;
   bool shown = false;  ///< in the sender's shared heap
   uint64_t address = 0;
+  uint64_t number = 0;  ///< of the messages from there
 };
 
 /// The receives that wait for a message and the messages that wait for a receive. Whichever comes

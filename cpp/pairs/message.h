@@ -17,6 +17,7 @@ struct Message {
   int32_t source = kAnySource;
   int64_t tag = 0;
   uint64_t bytes = 0;
+  uint64_t number = 0;  ///< of those from its source to here, counted from 1; 0: of oneself
 };
 
 /// Memory for a message whose size is known now; null: there is none.
@@ -34,6 +35,7 @@ struct Transfer {
   Room room{};                    ///< where a receive has it, it gives the memory
   std::shared_ptr<void> owner{};  ///< whom it concerns, for the events
   bool withdraws = false;
+  uint64_t* number = nullptr;  ///< where a send notes its own among those to there
 };
 
 /// Process sets that have the same number, one after the other, are different communicators: above

@@ -60,6 +60,8 @@ void Pairs::start_send(Transfer& send) {
   if (ended_) return finish(send, {}, ended_);
   if (send.peer == endpoint_.rank) return send_to_self(send);
   Peer& peer = wires_.peer_of(send.peer);
+  ++peer.sent;
+  if (send.number != nullptr) *send.number = peer.sent;
   Header header{Note::kEager, send.communicator, send.tag, send.bytes, 0, 0};
   if (send.bytes <= kEager && cost_of(send.bytes) <= peer.credit) {
     peer.credit -= cost_of(send.bytes);
@@ -83,7 +85,7 @@ void Pairs::start_send(Transfer& send) {
 void Pairs::send_to_self(const Transfer& send) {
   const auto receive = matching_.take_posted(send.peer, send.communicator, send.tag);
   if (receive != nullptr) {
-    deliver(*receive, send.peer, send.bytes, send.data);
+    deliver(*receive, {send.peer, send.tag, send.bytes}, send.data);
   } else {
     auto kept =
         std::make_unique<Arrived>(Arrived{send.peer, send.communicator, send.tag, send.bytes});
@@ -104,7 +106,8 @@ void Pairs::start_receive(Transfer& receive) {
   if (message->offered) {
     return fetch(std::make_unique<Transfer>(std::move(receive)), std::move(*message));
   }
-  deliver(receive, message->source, message->bytes, message->data.get());
+  deliver(receive, {message->source, receive.tag, message->bytes, message->number},
+          message->data.get());
   give_back(message->source, message->bytes);
 }
 

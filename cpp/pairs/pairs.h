@@ -114,7 +114,7 @@ class Pairs {
 
   // pairs_receive.cpp: what the peers say
   bool has_room(Transfer& receive, int source, uint64_t bytes);
-  void deliver(Transfer& receive, int source, uint64_t bytes, const std::byte* from);
+  void deliver(Transfer& receive, const Message& message, const std::byte* from);
   std::span<std::byte> begin(Peer& peer, const Header& header);
   std::span<std::byte> begin_eager(Peer& peer, const Header& header);
   std::span<std::byte> begin_part(Peer& peer, const Header& header);

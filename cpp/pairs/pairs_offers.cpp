@@ -19,6 +19,7 @@ void Pairs::take_offer(Peer& peer, const Header& header) {
   if (shown && (header.bytes > room || header.address > room - header.bytes)) {
     throw Lie("a message outside its shared heap");
   }
+  ++peer.came;
   if (ended_) return;
   if (communicators_.is_over(header.communicator)) {
     return wires_.note(peer, Note::kPulled, header.key);
@@ -26,6 +27,7 @@ void Pairs::take_offer(Peer& peer, const Header& header) {
   Arrived offer{peer.rank, header.communicator, header.tag, header.bytes};
   offer.offered = true;
   offer.key = header.key;
+  offer.number = peer.came;
   offer.shown = shown;
   offer.address = header.address;
   auto receive = matching_.take_posted(peer.rank, header.communicator, header.tag);
@@ -39,7 +41,7 @@ void Pairs::take_offer(Peer& peer, const Header& header) {
 void Pairs::fetch(std::unique_ptr<Transfer> receive, Arrived offer) {
   Peer& peer = wires_.peer_of(offer.source);
   const bool wanted = has_room(*receive, offer.source, offer.bytes);
-  if (wanted && offer.bytes == 0) finish(*receive, {offer.source, receive->tag, 0});
+  if (wanted && offer.bytes == 0) finish(*receive, {offer.source, receive->tag, 0, offer.number});
   if (!wanted || offer.bytes == 0) return wires_.note(peer, Note::kPulled, offer.key);
   const bool readable = peer.is_here() && (single_copy_ || offer.shown);
   auto incoming = std::make_unique<Incoming>(Incoming{std::move(receive), std::move(offer)});
@@ -95,7 +97,7 @@ bool Pairs::pull(Incoming& incoming) {
     return false;
   }
   if (offer.shown) endpoint_.heaps->count(offer.bytes);
-  finish(*incoming.receive, {offer.source, incoming.receive->tag, offer.bytes});
+  finish(*incoming.receive, {offer.source, incoming.receive->tag, offer.bytes, offer.number});
   wires_.note(peer, Note::kPulled, offer.key);
   return true;
 }

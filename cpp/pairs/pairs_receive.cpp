@@ -31,10 +31,10 @@ bool Pairs::has_room(Transfer& receive, int source, uint64_t bytes) {
   return fail(ErrorCode::kInvalid, "for which the caller has no memory (" + why + ")");
 }
 
-void Pairs::deliver(Transfer& receive, int source, uint64_t bytes, const std::byte* from) {
-  if (!has_room(receive, source, bytes)) return;
-  if (bytes > 0) std::memcpy(receive.data, from, bytes);
-  finish(receive, {source, receive.tag, bytes});
+void Pairs::deliver(Transfer& receive, const Message& message, const std::byte* from) {
+  if (!has_room(receive, message.source, message.bytes)) return;
+  if (message.bytes > 0) std::memcpy(receive.data, from, message.bytes);
+  finish(receive, message);
 }
 
 /// Says where the body goes.
@@ -49,6 +49,7 @@ std::span<std::byte> Pairs::begin_eager(Peer& peer, const Header& header) {
   if (header.tag < 0) throw Lie("a negative tag");
   peer.outstanding += cost_of(header.bytes);
   if (peer.outstanding > kCredit) throw Lie("more messages than were wanted");
+  ++peer.came;
   peer.receiving = matching_.take_posted(peer.rank, header.communicator, header.tag);
   if (peer.receiving != nullptr) {
     if (has_room(*peer.receiving, peer.rank, header.bytes)) {
@@ -59,6 +60,7 @@ std::span<std::byte> Pairs::begin_eager(Peer& peer, const Header& header) {
   }
   peer.arriving =
       std::make_unique<Arrived>(Arrived{peer.rank, header.communicator, header.tag, header.bytes});
+  peer.arriving->number = peer.came;
   peer.arriving->data = std::make_unique_for_overwrite<std::byte[]>(header.bytes);
   return {peer.arriving->data.get(), header.bytes};
 }
@@ -109,10 +111,13 @@ void Pairs::end_eager(Peer& peer, const Header& header) {
     if (receive == nullptr && !communicators_.is_over(header.communicator)) {
       return matching_.keep(std::move(message));
     }
-    if (receive != nullptr) deliver(*receive, peer.rank, header.bytes, message->data.get());
+    if (receive != nullptr) {
+      deliver(*receive, {peer.rank, header.tag, header.bytes, message->number},
+              message->data.get());
+    }
   } else if (peer.receiving != nullptr) {
     const std::unique_ptr<Transfer> receive = std::move(peer.receiving);
-    finish(*receive, {peer.rank, header.tag, header.bytes});
+    finish(*receive, {peer.rank, header.tag, header.bytes, peer.came});
   }
   give_back(peer.rank, header.bytes);
 }
@@ -126,7 +131,8 @@ void Pairs::end_part(Peer& peer, const Header& header) {
       peer.expected, [&](const auto& incoming) { return incoming.get() == part; });
   const std::unique_ptr<Incoming> incoming = std::move(*found);
   peer.expected.erase(found);
-  finish(*incoming->receive, {peer.rank, incoming->receive->tag, incoming->offer.bytes});
+  finish(*incoming->receive,
+         {peer.rank, incoming->receive->tag, incoming->offer.bytes, incoming->offer.number});
   wires_.note_streaming();
 }
 

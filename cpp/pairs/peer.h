@@ -54,6 +54,8 @@ struct Peer {
   std::unique_ptr<Arrived> arriving;                ///< or where it is kept
   Incoming* part = nullptr;                         ///< whose part comes
   uint64_t credit = kCredit;                        ///< bytes that may be sent eagerly
+  uint64_t sent = 0;                                ///< messages, which come in their order
+  uint64_t came = 0;
   uint64_t outstanding = 0;  ///< eager bytes received for which no credit was given back
   uint64_t owed = 0;         ///< of these, what is kept no longer
   uint64_t stirred = 0;      ///< when it was last looked at, at `looked_ns`

@@ -82,11 +82,14 @@ class Group {
   /// All members have drained the collective that used the slots last.
   struct Free {
     const SlotUse* use;
-    bool operator()() const { return use->group == nullptr || behind() < 0; }
-    Awaited awaited() const {
-      return use->group->awaited(&Counters::drained, use->collective, behind());
+    bool operator()() const {
+      return use->group == nullptr || use->group->have_drained(use->collective);
     }
-    int behind() const { return use->group->behind(&Counters::drained, use->collective); }
+    Awaited awaited() const {
+      const Group& group = *use->group;
+      return group.awaited(&Counters::drained, use->collective,
+                           group.behind(&Counters::drained, use->collective));
+    }
   };
   struct Turn : GiveWay {
     explicit Turn(const Group& of) : group(of) {}
@@ -107,6 +110,20 @@ class Group {
     uint64_t slot_;
   };
 
+  /// Who publishes in a collective has drained those before it: no look at its counter is needed.
+  class AllPublished : public Until<AllReached> {
+   public:
+    AllPublished(Group& group, uint64_t count)
+        : Until<AllReached>({&group, &Counters::published, count}), group_(group) {}
+    void await_resume() const { group_.published_by_all_ = group_.collective_; }
+
+   private:
+    Group& group_;
+  };
+
+  bool have_drained(uint64_t collective) const {
+    return collective < published_by_all_ || behind(&Counters::drained, collective) < 0;
+  }
   /// A member other than this one that has not come so far; negative: none.
   int behind(Counter counter, uint64_t count) const {
     for (size_t m = 0; m < counters_.size(); ++m) {
@@ -170,9 +187,7 @@ class Group {
     return reached(member, &Counters::published, published_before_ + count);
   }
   /// Awaited: all members but this one have.
-  auto all_published(uint32_t count) const {
-    return all_reached(&Counters::published, published_before_ + count);
-  }
+  auto all_published(uint32_t count) { return AllPublished(*this, published_before_ + count); }
   /// Awaited: `member` has consumed `count` chunks of this collective.
   auto consumed(int member, uint32_t count) const {
     return reached(member, &Counters::consumed, consumed_before_ + count);
@@ -203,8 +218,9 @@ class Group {
   MeetingPolicy meetings_;
   std::vector<Counters*> counters_;
   std::vector<std::byte*> slots_;
-  uint64_t collective_ = 0;  // number of the current or next collective
-  uint64_t published_ = 0;   // own counters, cached
+  uint64_t collective_ = 0;        // number of the current or next collective
+  uint64_t published_by_all_ = 0;  // in this collective, as was last seen
+  uint64_t published_ = 0;         // own counters, cached
   uint64_t consumed_ = 0;
   // The counters at the start of the current collective, on all members.
   uint64_t published_before_ = 0;

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     )
     from sirtaki.core.operations.objects import allgather_object, broadcast_object
     from sirtaki.core.operations.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+    from sirtaki.core.tracing.hooks import OperationEvent, add_hooks
+    from sirtaki.core.tracing.spans import trace
     from sirtaki.core.world.lifecycle import init, shutdown
     from sirtaki.core.world.process_sets import ProcessSet, global_process_set
     from sirtaki.core.world.registration import add_process_set, remove_process_set
@@ -91,6 +93,8 @@ _MODULES = {
         "PeerLostError",
     ),
     "sirtaki.core.operations.objects": ("allgather_object", "broadcast_object"),
+    "sirtaki.core.tracing.hooks": ("OperationEvent", "add_hooks"),
+    "sirtaki.core.tracing.spans": ("trace",),
     "sirtaki.core.world.lifecycle": ("init", "shutdown"),
     "sirtaki.core.world.process_sets": ("ProcessSet", "global_process_set"),
     "sirtaki.core.operations.reduce_ops": (
@@ -184,12 +188,14 @@ __all__ = [
     "Max",
     "Min",
     "MismatchError",
+    "OperationEvent",
     "PeerLostError",
     "Placement",
     "ProcessSet",
     "Product",
     "Sum",
     "World",
+    "add_hooks",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -247,4 +253,5 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
     "synchronize",
+    "trace",
 ]

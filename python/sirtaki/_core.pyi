@@ -26,7 +26,6 @@ class EngineOptions:
     fusion_bytes: int
     chunk_bytes: int
     cache_capacity: int
-    stall_warning_seconds: float
     stall_shutdown_seconds: float
     caller_spin_ns: int
     engine_spin_ns: int
@@ -105,6 +104,7 @@ class Request:
 
 class Recorded:
     number: int
+    sequence: int
     operation: str
     tensor: str
     dtype: str
@@ -133,6 +133,8 @@ class RankState:
     open: int
     completed: int
     blocked_seconds: float
+    exposed_seconds: float
+    calls: int
 
 class Links:
     def __init__(
@@ -194,6 +196,8 @@ class Engine:
     def snapshot(
         self, most: int, patience: float
     ) -> list[tuple[int, RankState, list[Recorded]]]: ...
+    def drain(self, next: int, open: list[int]) -> tuple[bytes, list[int], int, int]: ...
+    def be_precise(self, wanted: bool) -> None: ...
     def process_sets(self) -> dict[int, list[int]]: ...
     def backend_name(self) -> str: ...
     def direct(self) -> tuple[int, int]: ...
@@ -228,3 +232,4 @@ def reduce(
 def has_coded_reduction(codec: int, op: int) -> bool: ...
 def feed_back(codec: int, numbers: int, residual: int, count: int) -> None: ...
 def kernel_level() -> str: ...
+def decode_records(drained: bytes, ranks: int) -> list[Recorded]: ...

@@ -2,6 +2,7 @@
 
 Each function gives a `Writer` with the text of a net in `text` and the number of its learnable
 parameters in `parameters`; `data` chooses where its images come from: "dummy" needs no files.
+Images have the published size, or `size` pixels each way.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from caffe_tests.zoo_inception3 import Inception3
 from caffe_tests.zoo_writer import Writer
 
 
-def lenet(data: str = "dummy", batch: int = 1) -> Writer:
+def lenet(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """Digits, after LeCun 1998 with ReLU."""
-    net = Writer("LeNet", data, batch)
+    net = Writer("LeNet", data, batch, size)
     top = net.pool("pool1", net.conv("conv1", net.images(1, 28, 10), 20, 5), "MAX", 2, 2)
     top = net.pool("pool2", net.conv("conv2", top, 50, 5), "MAX", 2, 2)
     top = net.inplace("ReLU", "relu1", net.full("ip1", top, 500))
     return net.classes(net.full("ip2", top, 10))
 
 
-def cifar10(full: bool, data: str = "dummy", batch: int = 1) -> Writer:
+def cifar10(full: bool, data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """Small images: the quick and the full net of Krizhevsky's cuda-convnet."""
-    net = Writer("CIFAR10_full" if full else "CIFAR10_quick", data, batch)
+    net = Writer("CIFAR10_full" if full else "CIFAR10_quick", data, batch, size)
     top = net.images(3, 32, 10)
     for index, (outputs, kind) in enumerate(((32, "MAX"), (32, "AVE"), (64, "AVE")), 1):
         top = net.conv(f"conv{index}", top, outputs, 5, pad=2)
@@ -40,14 +41,14 @@ def cifar10(full: bool, data: str = "dummy", batch: int = 1) -> Writer:
     return net.classes(net.full("ip2", top, 10))
 
 
-def cifar10_quick(data: str = "dummy", batch: int = 1) -> Writer:
+def cifar10_quick(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """The quick one."""
-    return cifar10(False, data, batch)
+    return cifar10(False, data, batch, size)
 
 
-def cifar10_full(data: str = "dummy", batch: int = 1) -> Writer:
+def cifar10_full(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """The full one."""
-    return cifar10(True, data, batch)
+    return cifar10(True, data, batch, size)
 
 
 LRN = "lrn_param { local_size: 5 alpha: 0.0001 beta: 0.75 }"
@@ -63,8 +64,8 @@ _ALEXNET = (
 )
 
 
-def _alexnet(name: str, norm_first: bool, data: str, batch: int) -> Writer:
-    net = Writer(name, data, batch)
+def _alexnet(name: str, norm_first: bool, data: str, batch: int, size: int) -> Writer:
+    net = Writer(name, data, batch, size)
     top = net.images(3, 227)
     for index, sizes in enumerate(_ALEXNET, 1):
         top = net.conv(f"conv{index}", top, *sizes)
@@ -81,19 +82,19 @@ def _alexnet(name: str, norm_first: bool, data: str, batch: int) -> Writer:
     return net.classes(net.full("fc8", top, 1000), top5=True)
 
 
-def alexnet(data: str = "dummy", batch: int = 1) -> Writer:
+def alexnet(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """Krizhevsky 2012: normalised, then pooled."""
-    return _alexnet("AlexNet", True, data, batch)
+    return _alexnet("AlexNet", True, data, batch, size)
 
 
-def caffenet(data: str = "dummy", batch: int = 1) -> Writer:
+def caffenet(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """The same with pooling before normalisation."""
-    return _alexnet("CaffeNet", False, data, batch)
+    return _alexnet("CaffeNet", False, data, batch, size)
 
 
-def vgg(depth: int, data: str = "dummy", batch: int = 1) -> Writer:
+def vgg(depth: int, data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """Simonyan and Zisserman 2014: 16 or 19 layers of 3x3 convolutions."""
-    net = Writer(f"VGG_ILSVRC_{depth}_layers", data, batch)
+    net = Writer(f"VGG_ILSVRC_{depth}_layers", data, batch, size)
     top = net.images(3, 224)
     long = {16: 3, 19: 4}[depth]
     for stage, (outputs, count) in enumerate(
@@ -109,9 +110,9 @@ def vgg(depth: int, data: str = "dummy", batch: int = 1) -> Writer:
     return net.classes(net.full("fc8", top, 1000), top5=True)
 
 
-def vgg16(data: str = "dummy", batch: int = 1) -> Writer:
+def vgg16(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """VGG with 16 layers."""
-    return vgg(16, data, batch)
+    return vgg(16, data, batch, size)
 
 
 _INCEPTIONS = {
@@ -127,9 +128,9 @@ _INCEPTIONS = {
 }
 
 
-def googlenet(data: str = "dummy", batch: int = 1) -> Writer:
+def googlenet(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """Szegedy 2014, with its two heads in between where it is trained."""
-    net = Writer("GoogleNet", data, batch)
+    net = Writer("GoogleNet", data, batch, size)
 
     def conv(name: str, bottom: str, outputs: int, kernel: int, stride: int = 1) -> str:
         top = net.conv(name, bottom, outputs, kernel, stride, kernel // 2)
@@ -164,9 +165,9 @@ def googlenet(data: str = "dummy", batch: int = 1) -> Writer:
     return net.classes(net.full("loss3/classifier", top, 1000), "loss3/loss3", top5=True)
 
 
-def resnet(depth: int, data: str = "dummy", batch: int = 1) -> Writer:
+def resnet(depth: int, data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """He 2015: bottlenecks whose first convolution has the stride; 50, 101 or 152 layers."""
-    net = Writer(f"ResNet-{depth}", data, batch)
+    net = Writer(f"ResNet-{depth}", data, batch, size)
     blocks = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}[depth]
 
     def conv(at: str, bottom: str, outputs: int, kernel: int, stride: int, relu: bool) -> str:
@@ -192,19 +193,41 @@ def resnet(depth: int, data: str = "dummy", batch: int = 1) -> Writer:
     return net.classes(top, top5=True)
 
 
-def resnet50(data: str = "dummy", batch: int = 1) -> Writer:
+def resnet50(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """ResNet with 50 layers."""
-    return resnet(50, data, batch)
+    return resnet(50, data, batch, size)
 
 
-def resnet152(data: str = "dummy", batch: int = 1) -> Writer:
+def resnet18(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
+    """He 2015: two convolutions of 3x3 a block, eight blocks."""
+    net = Writer("ResNet-18", data, batch, size)
+
+    def conv(at: str, bottom: str, outputs: int, kernel: int, stride: int, relu: bool) -> str:
+        top = net.conv(f"res{at}", bottom, outputs, kernel, stride, kernel // 2, bias=False)
+        net.norm(f"bn{at}", top, f"scale{at}")
+        return net.inplace("ReLU", f"res{at}_relu", top) if relu else top
+
+    top = conv("1", net.images(3, 224), 64, 7, 2, True)
+    top = net.pool("pool1", top, "MAX", 3, 2)
+    for stage, width in enumerate((64, 128, 256, 512), 2):
+        for at, stride in ((f"{stage}a", 1 if stage == 2 else 2), (f"{stage}b", 1)):
+            narrow = net.shapes[top][0] != width
+            short = conv(f"{at}_branch1", top, width, 1, stride, False) if narrow else top
+            side = conv(f"{at}_branch2a", top, width, 3, stride, True)
+            side = conv(f"{at}_branch2b", side, width, 3, 1, False)
+            top = net.inplace("ReLU", f"res{at}_relu", net.add(f"res{at}", short, side))
+    top = net.full("fc1000", net.pool("pool5", top, "AVE", 7), 1000)
+    return net.classes(top, top5=True)
+
+
+def resnet152(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """ResNet with 152 layers."""
-    return resnet(152, data, batch)
+    return resnet(152, data, batch, size)
 
 
-def autoencoder(data: str = "dummy", batch: int = 1) -> Writer:
+def autoencoder(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """Hinton 2006: 784-1000-500-250-30 and back, with two losses of which one weighs."""
-    net = Writer("MNISTAutoencoder", data, batch)
+    net = Writer("MNISTAutoencoder", data, batch, size)
     top = net.images(1, 28, 10)
     flat = net.layer("Flatten", "flatdata", [top], ["flatdata"])
     net.shapes[flat] = (784,)
@@ -227,9 +250,9 @@ def autoencoder(data: str = "dummy", batch: int = 1) -> Writer:
     return net
 
 
-def siamese(data: str = "dummy", batch: int = 1) -> Writer:
+def siamese(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """Pairs of digits, one in each channel, through LeNets that share their params."""
-    net = Writer("mnist_siamese", data, batch)
+    net = Writer("mnist_siamese", data, batch, size)
     pair = net.images(2, 28, 2)
     names = ["left", "right"]
     net.layer("Slice", "slice_pair", [pair], names, "slice_param { slice_dim: 1 slice_point: 1 }")
@@ -249,9 +272,9 @@ def siamese(data: str = "dummy", batch: int = 1) -> Writer:
     return net
 
 
-def squeezenet(data: str = "dummy", batch: int = 1) -> Writer:
+def squeezenet(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """Iandola 2016, version 1.0: fire modules, and no inner product."""
-    net = Writer("SqueezeNet", data, batch)
+    net = Writer("SqueezeNet", data, batch, size)
 
     def conv(name: str, bottom: str, outputs: int, kernel: int, stride: int = 1) -> str:
         pad = 1 if kernel == 3 else 0
@@ -271,14 +294,34 @@ def squeezenet(data: str = "dummy", batch: int = 1) -> Writer:
     return net.classes(net.pool("pool10", conv("conv10", top, 1000, 1), "AVE", 0), top5=True)
 
 
-def inception_v3(data: str = "dummy", batch: int = 1) -> Writer:
+def mobilenet(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
+    """Howard 2017: each channel by itself, then all channels of a pixel."""
+    net = Writer("MobileNet", data, batch, size)
+
+    def conv(name: str, bottom: str, outputs: int, kernel: int, stride: int, group: int) -> str:
+        top = net.conv(name, bottom, outputs, kernel, stride, kernel // 2, group, bias=False)
+        net.norm(f"{name}/bn", top, f"{name}/scale")
+        return net.inplace("ReLU", f"relu_{name}", top)
+
+    top = conv("conv1", net.images(3, 224), 32, 3, 2, 1)
+    outputs = (64, 128, 128, 256, 256, *[512] * 6, 1024, 1024)
+    for index, each in enumerate(outputs, 1):
+        width = net.shapes[top][0]
+        stride = 2 if index in (2, 4, 6, 12) else 1
+        top = conv(
+            f"conv{index}/sep", conv(f"conv{index}/dw", top, width, 3, stride, width), each, 1, 1, 1
+        )
+    return net.classes(net.conv("fc7", net.pool("pool6", top, "AVE", 0), 1000, 1), top5=True)
+
+
+def inception_v3(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """Szegedy 2015, with a Scale behind each BatchNorm."""
-    return Inception3(Writer("Inception_v3", data, batch), scaled=True).write()
+    return Inception3(Writer("Inception_v3", data, batch, size), scaled=True).write()
 
 
-def googlenet_v3(data: str = "dummy", batch: int = 1) -> Writer:
+def googlenet_v3(data: str = "dummy", batch: int = 1, size: int = 0) -> Writer:
     """The same as Intel's nets have it: BatchNorm is affine."""
-    return Inception3(Writer("googlenet_v3", data, batch), scaled=False).write()
+    return Inception3(Writer("googlenet_v3", data, batch, size), scaled=False).write()
 
 
 #: All nets by name, and their learnable parameters where images come with labels.
@@ -292,9 +335,11 @@ NETS: dict[str, tuple[Callable[..., Writer], int]] = {
     "caffenet": (caffenet, 60965224),
     "googlenet": (googlenet, 13378280),
     "vgg16": (vgg16, 138357544),
+    "resnet18": (resnet18, 11689512),
     "resnet50": (resnet50, 25557096),
     "resnet152": (resnet152, 60192808),
     "squeezenet": (squeezenet, 1248424),
+    "mobilenet": (mobilenet, 4231976),
     "inception_v3": (inception_v3, 23834568),
     "googlenet_v3": (googlenet_v3, 23800136 + 34432),
 }

@@ -14,14 +14,16 @@ class Writer:
     Args:
         name: Its name.
         data: Where its images come from: "dummy" for DummyData, "lmdb" for Data layers of both
-            phases, "deploy" for an Input layer, behind which the net has no losses.
+            phases, "fed" for an Input layer, "deploy" for one behind which the net has no losses.
         batch: How many of them are a batch.
+        size: Of the images, instead of the one that the net was published for; 0: that one.
     """
 
-    def __init__(self, name: str, data: str = "dummy", batch: int = 1) -> None:
+    def __init__(self, name: str, data: str = "dummy", batch: int = 1, size: int = 0) -> None:
         self._parts = [f'name: "{name}"']
         self._data = data
         self._batch = batch
+        self._size = size
         self.shapes: dict[str, Shape] = {}
         self.parameters = 0
         self._shared: set[str] = set()
@@ -52,6 +54,7 @@ class Writer:
 
     def images(self, channels: int, size: int, classes: int = 1000) -> str:
         """The data, and labels where there are any."""
+        size = self._size or size
         self.shapes["data"] = (channels, size, size)
         dims = f"dim: {self._batch} dim: {channels} dim: {size} dim: {size}"
         if self._data == "deploy":
@@ -59,6 +62,10 @@ class Writer:
                 "Input", "data", [], ["data"], f"input_param {{ shape {{ {dims} }} }}"
             )
         self.shapes["label"] = ()
+        if self._data == "fed":
+            shapes = f"shape {{ {dims} }} shape {{ dim: {self._batch} }}"
+            tops = ["data", "label"]
+            return self.layer("Input", "data", [], tops, f"input_param {{ {shapes} }}")
         if self._data == "dummy":
             return self.layer(
                 *("DummyData", "data", [], ["data", "label"]),
@@ -87,6 +94,7 @@ class Writer:
         bias: bool = True,
         top: str = "",
         share: str = "",
+        dilation: int = 1,
     ) -> str:
         """A convolution; `share` begins the names of its params, if they are shared."""
         channels, height, width = self.shapes[bottom]
@@ -97,16 +105,49 @@ class Writer:
         else:
             body = f"num_output: {outputs} kernel_size: {kernel}" + f" pad: {pad}" * (pad > 0)
         body += f" stride: {stride}" * (stride != 1) + f" group: {group}" * (group != 1)
-        body += "" if bias else " bias_term: false"
+        body += f" dilation: {dilation}" * (dilation != 1) + " bias_term: false" * (not bias)
         count = outputs * (channels // group) * kh * kw + outputs * bias
         top = top or name
-        sides = ((height + 2 * ph - kh) // stride + 1, (width + 2 * pw - kw) // stride + 1)
+        spans = (dilation * (kh - 1) + 1, dilation * (kw - 1) + 1)
+        sides = (
+            (height + 2 * ph - spans[0]) // stride + 1,
+            (width + 2 * pw - spans[1]) // stride + 1,
+        )
         self.shapes[top] = (outputs, *sides)
         return self.layer(
             *("Convolution", name, [bottom], [top]),
             self._params(count, bias, share)
             + f'convolution_param {{ {body} weight_filler {{ type: "xavier" }} }}',
         )
+
+    def upsample(
+        self, name: str, bottom: str, outputs: int, kernel: int, stride: int, fixed: bool = False
+    ) -> str:
+        """A Deconvolution without biases; `fixed`: bilinear, and the solver leaves it alone."""
+        channels, *sides = self.shapes[bottom]
+        self.shapes[name] = (outputs, *((side - 1) * stride + kernel for side in sides))
+        body = f"num_output: {outputs} kernel_size: {kernel} stride: {stride} bias_term: false"
+        if fixed:
+            body += f' group: {outputs} weight_filler {{ type: "bilinear" }}'
+        else:
+            self.parameters += channels * outputs * kernel**2
+            body += ' weight_filler { type: "xavier" }'
+        return self.layer(
+            *("Deconvolution", name, [bottom], [name]),
+            f"param {{ lr_mult: {0 if fixed else 1} }}\nconvolution_param {{ {body} }}",
+        )
+
+    def crop(self, name: str, bottom: str, like: str, offset: int) -> str:
+        """The part of a blob, from an offset on, that has the height and width of another."""
+        self.shapes[name] = (self.shapes[bottom][0], *self.shapes[like][1:])
+        body = f"crop_param {{ axis: 2 offset: {offset} }}"
+        return self.layer("Crop", name, [bottom, like], [name], body)
+
+    def input(self, name: str, *shape: int) -> str:
+        """A blob that whoever runs the net fills, of a whole batch."""
+        self.shapes[name] = shape[1:]
+        dims = " ".join(f"dim: {size}" for size in shape)
+        return self.layer("Input", name, [], [name], f"input_param {{ shape {{ {dims} }} }}")
 
     def full(self, name: str, bottom: str, outputs: int, share: str = "", top: str = "") -> str:
         """An inner product; `share` begins the names of its params, if they are shared."""

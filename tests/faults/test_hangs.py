@@ -216,7 +216,7 @@ def test_a_job_that_has_ended_is_not_known(job: Job) -> None:
 
 
 HEALTHY = """
-import os, tempfile, time
+import os, sys, tempfile, time
 import numpy as np
 import sirtaki as hvd
 
@@ -231,22 +231,23 @@ def compiles():  # a call in C that lets no other thread run
 
 def saves():
     with tempfile.TemporaryFile() as file:
-        seconds(1.8, lambda: (file.seek(0), file.write(bytes(1 << 20)), time.sleep(0.01)))
+        seconds(long, lambda: (file.seek(0), file.write(bytes(1 << 20)), time.sleep(0.01)))
 
 hvd.init()
 hvd.barrier()
-end = time.monotonic() + 1.8
+compilation, long, stall = map(float, sys.argv[1:])
+end = time.monotonic() + compilation
 if hvd.rank() == 1:
     compiles()
 hvd.allreduce(np.ones(3), name="compiled")
 if hvd.rank() == 0:
-    seconds(1.8, lambda: np.ones(1000).sum())
+    seconds(long, lambda: np.ones(1000).sum())
 hvd.allreduce(np.ones(3), name="evaluated")
 if hvd.rank() == 1:
     saves()
 hvd.allreduce(np.ones(3), name="saved")
 if hvd.rank() == 1:
-    time.sleep(0.4)
+    time.sleep(stall)
 hvd.allreduce(np.ones(3), name="loaded")
 for i in range(15):
     if hvd.rank() == 0:
@@ -255,9 +256,20 @@ for i in range(15):
 """
 
 
-def test_a_slow_job_is_not_called_a_hang(job: Job) -> None:
-    flags = ("--stall-check-warning-time-seconds", "1")
-    done = job.run(*flags, "-np", "2", sys.executable, "-c", HEALTHY)
+# After how many seconds a hang is reported; how long a compilation, an evaluation and a checkpoint,
+# and a loader's stall take. The second ones have the times of a real job, and the default limit.
+@pytest.mark.parametrize(
+    ("limit", "times"),
+    [
+        ("1", ("1.8", "1.8", "0.4")),
+        pytest.param(
+            "10", ("40", "18", "8"), marks=(pytest.mark.nightly, pytest.mark.timeout(300))
+        ),
+    ],
+)
+def test_a_slow_job_is_not_called_a_hang(job: Job, limit: str, times: tuple[str, ...]) -> None:
+    flags = ("--stall-check-warning-time-seconds", limit)
+    done = job.run(*flags, "-np", "2", sys.executable, "-c", HEALTHY, *times, limit=240)
     assert done.returncode == 0, done.stderr
     assert "stalled" not in done.stderr, done.stderr
     told = re.findall(

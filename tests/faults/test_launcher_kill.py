@@ -17,7 +17,8 @@ from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
 pytestmark = pytest.mark.timeout(120)
 
-SLEEP = "import time; print('ready', flush=True); time.sleep(600)"
+# In short pieces: Python notices a signal that comes just before a sleep begins when that ends.
+SLEEP = "import time; print('ready', flush=True); [time.sleep(0.1) for _ in range(6000)]"
 STUBBORN = (
     "import signal, time\n"
     "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):\n"

@@ -43,7 +43,7 @@ def reports(job: Job, folder: Path, ranks: int, code: str) -> dict[int, str]:
         REPORTS=str(folder),
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "status code 137" in done.stderr
+    assert "status code 137" in done.stderr, done.stdout + done.stderr
     return {int(path.name): path.read_text() for path in folder.iterdir()}
 
 

@@ -19,6 +19,7 @@ nbclient = needs.package("nbclient")
 needs.package("ipykernel")
 nbformat = needs.package("nbformat")
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 START = """
 import pickle, subprocess, sys
 import numpy as np
@@ -131,6 +132,18 @@ def test_cells_of_a_notebook_train_with_processes_that_they_start() -> None:
     nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
     found = [cell.outputs[-1].data["text/plain"] for cell in notebook.cells]
     assert found == ["(0, 3)", "[3.0, 3.0, 3.0]", "[3.0, 3.0, 3.0]", "([0, 0], None)"]
+
+
+@pytest.mark.nightly
+def test_the_notebook_among_the_examples_trains() -> None:
+    notebook = nbformat.read(EXAMPLE, nbformat.NO_CONVERT)
+    nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert "[1]<stdout>:step 100: loss" in printed(cells[2])
+    values = [cell.outputs[-1].data["text/plain"] for cell in cells[2:]]
+    assert values[0] == "2"
+    assert float(values[1].strip("'").removeprefix("accuracy ")) > 0.8
+    assert values[2] == "[3.0, 3.0]"
 
 
 def test_an_interrupt_of_a_cell_ends_its_ranks(kernel: Any, tmp_path: Path) -> None:

@@ -33,3 +33,6 @@ for ranks in 1 2 $([ "$devices" -gt 2 ] && echo "$devices"); do
     "$run" -np "$ranks" "$python" "$here/check_overlap.py"
   fi
 done
+
+echo "== 3 ranks, of which one is killed"
+"$run" -np 3 --min-np 2 --blacklist-cooldown-range 60 60 "$python" "$here/check_elastic.py"

@@ -295,6 +295,13 @@ class VirtualHost:
             switch.do("ip", "link", "set", device, "master", bridge, "up")
         switch.do("ip", "link", "set", lan, "up")
 
+    def throttle(self, rate: str) -> None:
+        """Let no more bytes go to and from it."""
+        shape = ("root", "tbf", "rate", rate, "burst", "4kb", "latency", "500ms")
+        for device, where in ((self._port, self._bed.switch), ("eth0", self._space)):
+            where.do("tc", "qdisc", "add", "dev", device, *shape)
+            self._undo_link.callback(where.do, "tc", "qdisc", "del", "dev", device, "root")
+
     def reconnect(self) -> None:
         """Put the cable back."""
         self._undo_link.close()

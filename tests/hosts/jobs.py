@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
+from sirtaki.rendezvous.host.presence import own_folder
 from tests.hosts.bed import SSH_PORT, Bed
 
 RUN = (sys.executable, "-m", "sirtaki.launch.cli", "run")
@@ -34,6 +35,14 @@ def run(
     """Run a job over all hosts to its end; `env` are more variables of the launcher."""
     environment = {**os.environ, **(env or {})}
     return bed.hosts[0].run(*launcher(bed, *arguments, slots=slots), env=environment)
+
+
+def forget_launcher(job: str) -> None:
+    """Let no command find the launcher of a job, as on hosts where it is not.
+
+    The virtual hosts share their files.
+    """
+    (own_folder() / f"launcher.{job}").unlink()
 
 
 @contextlib.contextmanager

@@ -46,8 +46,29 @@ def test_a_host_that_is_cut_off_is_lost_and_taken_back_when_it_answers_again(bed
 
 
 @pytest.mark.slow
-def test_the_job_ends_on_all_other_hosts_when_the_launcher_s_is_lost(bed: Bed) -> None:
-    command = launcher(bed, *ELASTIC, "-x", "FAULTS=mark:all@5", "-x", "UNTIL=9", *TRAIN)
+def test_a_host_of_another_version_gets_no_place(bed: Bed, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sirtaki; sirtaki.__version__ = '0.0.7'\n")
+    python = tmp_path / "python"
+    other = f"[ $(uname -n) = {bed.hosts[2].name} ] && export PYTHONPATH={tmp_path}"
+    python.write_text(f'#!/bin/sh\n{other}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    done = run(bed, *ELASTIC, "--remote-python", str(python), "-x", "STEPS=20", *TRAIN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(re.findall(r":end (\d) exact 2", done.stdout)) == ["0", "1"], done.stdout
+    lost = f"host {bed.hosts[2].address} (processes 2) was lost: Sirtaki 0.0.7 is installed there"
+    assert lost in done.stderr
+
+
+@pytest.mark.slow
+def test_the_job_ends_on_all_other_hosts_when_the_launcher_s_is_lost(
+    bed: Bed, tmp_path: Path
+) -> None:
+    """Each says where the last checkpoint is, though its own connection is gone, too."""
+    said, python = tmp_path / "errors", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@" 2>> {said}\n')
+    python.chmod(0o755)
+    faults = ("-x", "FAULTS=note:all@3 mark:all@5", "-x", "UNTIL=9")
+    command = launcher(bed, *ELASTIC, "--remote-python", str(python), *faults, *TRAIN)
     with bed.hosts[0].running(*command) as job:
         assert job.stdout is not None
         seen = 0
@@ -61,3 +82,4 @@ def test_the_job_ends_on_all_other_hosts_when_the_launcher_s_is_lost(bed: Bed) -
         bed.hosts[0].reconnect()
         signal_to(job, signal.SIGTERM)
         assert job.wait(60) == 128 + signal.SIGTERM
+    assert said.read_text().count("the last checkpoint is /there (step 3)\n") == 2

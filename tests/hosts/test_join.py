@@ -27,9 +27,9 @@ RANK = """if True:
     from concurrent.futures import ThreadPoolExecutor
     from sirtaki.core.config import Config
     from sirtaki.rendezvous.world.join import JoinSettings, join_world
-    from sirtaki.rendezvous.world.start import Place, meet
+    from sirtaki.rendezvous.world.start import MeetingPlace, meet
     config = Config.from_env()
-    place = Place(config.start, config.rendezvous, config.secret_file, config.interfaces,
+    place = MeetingPlace(config.start, config.rendezvous, config.secret_file, config.interfaces,
                   timeout=config.start_timeout)
     met = meet(place)
     settings = JoinSettings(config.membership, config.topology, config.hostname,

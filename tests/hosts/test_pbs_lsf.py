@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.hosts.jobs import GRACE, RUN, python
 
 pytestmark = pytest.mark.timeout(120)
 
+TRAIN = Path(__file__).parents[1] / "faults" / "elastic" / "train.py"
 STAND_INS = Path(__file__).with_name("stand_ins")
 PORT = ("-p", str(SSH_PORT))
 PLACE = (
@@ -148,6 +150,23 @@ def test_a_rank_that_fails_in_a_pbs_job_ends_all(allocation: Allocation) -> None
     assert done.returncode == 1
     assert f"Process name: rank 2 on {b}\nExit code: 3\n" in done.stderr
     assert list(allocation.shared.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pbsdsh", [False, True], ids=["ssh", "pbsdsh"])
+def test_a_process_of_an_elastic_pbs_job_is_lost_and_replaced(
+    allocation: Allocation, pbsdsh: bool
+) -> None:
+    a, b, c = names(allocation.bed)
+    allocation.pbs([a, b, c], pbsdsh)
+    flags = ("--min-np", "2", "--blacklist-cooldown-range", "1", "2", "-x", "FAULTS=kill:1@9")
+    done = allocation.run(
+        *(() if pbsdsh else PORT), *flags, "-x", "UNTIL=3", sys.executable, str(TRAIN)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"process 1 on {b} ended with SIGKILL" in done.stderr
+    assert sorted(re.findall(r":end (\d) exact 3", done.stdout)) == ["0", "2", "3"], done.stdout
+    assert list(allocation.shared.glob("*")) == []
 
 
 def test_variables_of_a_pbs_job_elsewhere_are_ignored(allocation: Allocation) -> None:

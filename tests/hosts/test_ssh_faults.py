@@ -159,6 +159,17 @@ def test_a_killed_guardian_ends_the_job_and_its_ranks(bed: Bed) -> None:
         assert "watches the workers" in output
 
 
+def test_a_launcher_whose_ranks_are_elsewhere_keeps_no_guardian(bed: Bed) -> None:
+    here, there, _ = bed.hosts
+    ssh = ("-p", str(SSH_PORT))
+    job = (*RUN, "-np", "1", "-H", f"{there.name}:1", *ssh, *GRACE, *python(SLEEP))
+    with here.running(*job) as process:
+        assert process.stdout is not None
+        # ssh may have something to say first.
+        assert any("ready" in line for line in process.stdout)
+        assert not [each for each in here.processes().values() if "guardian.py" in each]
+
+
 def test_a_rank_that_ends_well_without_joining_ends_the_job(bed: Bed) -> None:
     code = """
 import os

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
+import sys
 import time
 
 import pytest
 
 from tests.hosts.bed import Bed
-from tests.hosts.jobs import launcher, python, run, running
+from tests.hosts.jobs import forget_launcher, launcher, python, run, running
 
 pytestmark = pytest.mark.timeout(120)
 
 LIMIT = 60.0
+SIRTAKI = (sys.executable, "-m", "sirtaki.launch.cli")
 
 MISSING = """
 import time
@@ -58,6 +61,66 @@ hvd.allreduce(np.ones(3), name="second")
 """
 
 
+def test_a_command_on_the_launchers_host_knows_the_lines_of_ranks_on_others(bed: Bed) -> None:
+    flags = ("--no-stall-check", *python(HANGS.replace("== 5", "== 2")))
+    with running(bed, *flags):
+        jobs = bed.hosts[0].run(*SIRTAKI, "ps").stdout
+        (job,) = re.findall(r"^([0-9a-f]{8}) ", jobs, re.MULTILINE)
+        told = ""
+        while "missing ranks: 2" not in told:  # the others may not have come so far
+            told = bed.hosts[0].run(*SIRTAKI, "hang", job).stdout
+    assert re.search(
+        r"  rank 2 \(\S+, process \d+\): asleep, in no operation; the last one was "
+        r"allreduce 'first', \d+ s ago\n      <string>:9 in <module>",
+        told,
+    ), told
+
+
+def test_a_command_on_another_host_says_what_it_cannot_know_and_where_it_is_known(
+    bed: Bed,
+) -> None:
+    flags = ("--no-stall-check", *python(HANGS.replace("== 5", "== 2")))
+    with running(bed, *flags):
+        jobs = bed.hosts[1].run(*SIRTAKI, "ps").stdout
+        (job,) = re.findall(r"^([0-9a-f]{8}) ", jobs, re.MULTILINE)
+        forget_launcher(job)
+        told = ""
+        while "missing ranks: 2" not in told:  # the others may not have come so far
+            told = bed.hosts[1].run(*SIRTAKI, "hang", job).stdout
+    assert re.search(
+        r"\nnot known here of ranks 0,2 \(\S+, \S+\): their lines of code, and whether they "
+        r"compute, are stopped or in a debugger\n"
+        r"ask on the host where `horovodrun` runs, which knows all; ",
+        told,
+    ), told
+
+
+TRAINS = """
+import time
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+print("ready", flush=True)
+while True:
+    hvd.allreduce(np.ones(3), name="grad")
+    time.sleep(0.02)
+"""
+
+
+def test_a_command_on_the_launchers_host_knows_how_fast_ranks_on_others_are(bed: Bed) -> None:
+    with running(bed, "--no-stall-check", *python(TRAINS)):
+        jobs = bed.hosts[0].run(*SIRTAKI, "ps").stdout
+        (job,) = re.findall(r"^([0-9a-f]{8}) ", jobs, re.MULTILINE)
+        steps = [None]
+        while None in steps:  # the others may not have come so far
+            told = bed.hosts[0].run(*SIRTAKI, "top", job, "--once", "--json").stdout
+            ranks = json.loads(told)["ranks"]
+            steps = [one["step"] for one in ranks]
+    assert [one["rank"] for one in ranks] == [0, 1, 2]
+    assert len({one["host"] for one in ranks}) == 3
+    assert all(one["step"] >= 0.02 and one["memory"] > 1 << 20 for one in ranks), ranks
+
+
 @pytest.mark.nightly
 def test_twelve_ranks_on_three_hosts_are_reported_within_eleven_seconds(bed: Bed) -> None:
     command = launcher(bed, *python(HANGS), slots=4)
@@ -69,6 +132,37 @@ def test_twelve_ranks_on_three_hosts_are_reported_within_eleven_seconds(bed: Bed
         while "rank 5 held up ranks 0-4,6-11" not in process.stdout.readline():
             pass
         assert 9 < time.monotonic() - began <= 11
+
+
+THROTTLED = """
+import time
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+hvd.barrier()
+print("ready", flush=True)
+time.sleep(2)
+hvd.allreduce(np.ones(1 << 20, np.float32), name="grad")
+"""
+
+
+@pytest.mark.slow
+def test_a_throttled_link_is_named(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIRTAKI_HOST_TIMEOUT_SECONDS", "0")
+    flags = ("--stall-check-warning-time-seconds", "2")
+    with running(bed, *flags, *python(THROTTLED)) as process:
+        assert process.stdout is not None
+        # Fast enough for the signs of life of agent and launcher, which share the link.
+        bed.hosts[2].throttle("512kbit")
+        told = ""
+        while "look at the network between them" not in told:
+            line = process.stdout.readline()
+            assert line, told
+            told += line
+    assert re.search(
+        r"likely cause: the data of allreduce 'grad' come slowly or not at all from \S+ to \S+: ",
+        told,
+    ), told
 
 
 NEVER_MEET = """

@@ -112,7 +112,9 @@ def test_a_host_that_stops_for_three_seconds_is_not_lost(bed: Bed) -> None:
 def test_a_killed_rank_ends_the_training_with_its_host_named(bed: Bed) -> None:
     with running(bed, *FOR_EVER) as process:
         found = bed.hosts[1].processes().items()
-        (rank,) = [p for p, command in found if SCRIPT in command and "launch" not in command]
+        (rank,) = [
+            p for p, command in found if SCRIPT in command and "sirtaki.launch" not in command
+        ]
         os.kill(rank, signal.SIGKILL)
         output, _ = process.communicate(timeout=LIMIT)
         assert process.returncode == 1

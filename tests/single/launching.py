@@ -30,14 +30,16 @@ class Job:
         self.mark = uuid.uuid4().hex
         self.environment = {**os.environ, _MARK: self.mark}
 
-    def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        """Run horovodrun to its end; `extra` are more variables."""
+    def run(
+        self, *arguments: str, limit: float = LIMIT, **extra: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run horovodrun to its end, at most for `limit` seconds; `extra` are more variables."""
         return subprocess.run(
             [*HOROVODRUN, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=LIMIT,
+            timeout=limit,
             env={**self.environment, **extra},
             check=False,
         )

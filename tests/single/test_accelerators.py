@@ -64,7 +64,7 @@ def test_nothing_is_imported_to_find_out(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.job
 def test_the_doctor_says_why_nccl_does_not_work() -> None:
     torch = needs.package("torch")
-    found = {each.name: each for each in probe.backends(probe.Finding("core", True, ""))}["nccl"]
+    found = {each.name: each for each in probe.backends(probe.Probed("core", True, ""))}["nccl"]
     assert found.works == (torch.distributed.is_nccl_available() and torch.cuda.is_available())
     if not torch.distributed.is_nccl_available():
         assert found.detail == "tensors of GPUs go through CPU memory: this PyTorch has no NCCL"

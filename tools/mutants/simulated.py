@@ -57,7 +57,7 @@ FAULTS = (
     Fault(
         "memory used again too early",
         "cpp/transport/group.h",
-        "return use->group == nullptr || behind() < 0;",
+        "return use->group == nullptr || use->group->have_drained(use->collective);",
         "return true;",
     ),
 )

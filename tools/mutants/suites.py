@@ -95,7 +95,11 @@ LAUNCH = Suite(
         "tests/single/mpi/test_mpirun.py",
         "tests/faults/test_launcher_*.py",
     ),
-    unseen=("sirtaki/launch/processes/agent.py", "sirtaki/launch/processes/guardian.py"),
+    unseen=(
+        "sirtaki/launch/processes/agent.py",
+        "sirtaki/launch/processes/guarding/watch.py",
+        "sirtaki/launch/processes/guarding/workers.py",
+    ),
 )
 PARALLEL = of_ranks("parallel", "tests/parallel/**/test_*.py")
 DISTRIBUTED = Suite("distributed", ("tests/distributed/ranks/test_*.py",), _TORCHRUN)

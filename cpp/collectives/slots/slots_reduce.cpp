@@ -6,19 +6,26 @@
 namespace sirtaki {
 namespace {
 
+void copy_to_slot(Group& group, const Op& op, const Segments& in, int which) {
+  const Form form(op);
+  Cursor(in, form).copy_to(group.small_slot(group.rank(), which), {0, form.bytes(in)});
+}
+
+void reduce_slots(const Group& group, const Op& op, const Segments& out, int which) {
+  const Form form(op);
+  const auto slot = [&](int member, size_t at) { return group.small_slot(member, which) + at; };
+  Cursor target(out, form);
+  RangeReduce(op, op.scale, group.size(), true).run({0, form.bytes(out)}, target, slot);
+}
+
 /// Small messages: everybody reads everything and reduces it alone, one exchange in all.
 Task reduce_at_once(Group& group, const Op& op, const Segments& in, const Segments* out) {
   const int which = co_await group.begin_small();
-  const Form form(op);
-  const Range all{0, form.bytes(in)};
-  Cursor(in, form).copy_to(group.small_slot(group.rank(), which), all);
+  copy_to_slot(group, op, in, which);
   group.publish();
   if (out != nullptr) {
     co_await group.all_published(1);
-    const auto slot = [&](int member, size_t at) { return group.small_slot(member, which) + at; };
-    const Place own(slot(group.rank(), 0), 0);
-    Cursor target(*out, form);
-    RangeReduce(op, op.scale, group.size(), true).run(all, own, group.rank(), target, slot);
+    reduce_slots(group, op, *out, which);
   }
   group.end();
 }

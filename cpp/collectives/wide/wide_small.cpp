@@ -123,10 +123,9 @@ class Leaders {
 
   /// In the order of hosts.
   void sum_hosts(std::vector<std::byte>& sums, std::byte* result) {
-    const Place own(sum_of(sums, 0), 0);
     const Place target(result, 0);
     const auto sum = [&](int h, size_t at) { return sum_of(sums, h) + at; };
-    RangeReduce(op_, scales_.among_hosts, group_.hosts()).run({0, bytes_}, own, 0, target, sum);
+    RangeReduce(op_, scales_.among_hosts, group_.hosts()).run({0, bytes_}, target, sum);
   }
 
   WideGroup& group_;

@@ -163,6 +163,7 @@ void Runner::end(const std::shared_ptr<void>& owner, const Message& message,
                  const std::optional<Error>& error) {
   auto handle = std::static_pointer_cast<Handle>(owner);
   handle->message = message;
+  if (handle->traced) context_.recorder.messages().ended(*handle->traced, message, !error);
   complete(std::move(handle), error);
 }
 
@@ -171,6 +172,7 @@ void Runner::complete(const Entry& entry, std::optional<Error> error) {
     error = invalid(sirtaki::describe(entry.request, entry.ordinal) + ": " + entry.no_memory);
   }
   context_.recorder.ended(entry.handle->record, !error);
+  if (context_.hooks.any()) context_.hooks.ended(entry.request, error, context_.callbacks);
   complete(entry.handle, error);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/utf8.h"
+#include "engine/observe/exposed.h"
 
 namespace sirtaki {
 namespace {
@@ -89,6 +90,9 @@ RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t
     tell(state, most_telling(all), now_ns);
   }
   tell_blocked(state, region, place, hosts.size(), now_ns);
+  const RankBlock& block = region.rank(place);
+  state.exposed_seconds = Exposed::seconds(block, now_ns);
+  state.calls = block.waits.load(std::memory_order_relaxed);
   return state;
 }
 
@@ -103,7 +107,7 @@ RankState RankState::decode(Reader& in, int ranks) {
   for (std::string* text : {&state.operation, &state.tensor}) {
     *text = valid_utf8(text->substr(0, kMostText));
   }
-  for (double* seconds : {&state.seconds, &state.blocked_seconds}) {
+  for (double* seconds : {&state.seconds, &state.blocked_seconds, &state.exposed_seconds}) {
     if (!std::isfinite(*seconds)) *seconds = 0;
   }
   return state;

@@ -26,6 +26,8 @@ struct RankState {
   uint64_t completed = 0;      ///< operations that have, since init()
   double blocked_seconds = 0;  ///< a thread is blocked for it, and nothing has moved for so long
   bool all_blocked = false;    ///< and no other thread of the process has ever called the engine
+  double exposed_seconds = 0;  ///< since init() threads were blocked in calls for so long
+  uint64_t calls = 0;          ///< how often a thread has asked for a result
 
   bool known() const { return place != Place::kUnknown; }
   bool waits() const { return phase != Phase::kNone; }
@@ -33,7 +35,8 @@ struct RankState {
   template <class Self, class Bytes>
   static void fields(Self& r, Bytes& bytes) {
     bytes(r.rank)(r.place)(r.stage)(r.operation)(r.tensor)(r.phase)(r.peer)(r.chunk)(r.seconds);
-    bytes(r.open)(r.completed)(r.blocked_seconds)(r.all_blocked);
+    bytes(r.open)(r.completed)(r.blocked_seconds)(r.all_blocked)(r.exposed_seconds);
+    bytes(r.calls);
   }
   /// Throws for what no rank of a world of so many says.
   static RankState decode(Reader& in, int ranks);

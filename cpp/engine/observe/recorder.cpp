@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/utf8.h"
@@ -87,6 +88,7 @@ std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks) {
   found.bytes = words[kBytes];
   if (message) {
     found.operation = kind == kSend ? "send" : "receive";
+    found.sequence = words[kName];
     found.tensor = "tag " + std::to_string(static_cast<int64_t>(words[kOrdinal]));
   } else {
     found.operation = traits_of(static_cast<Kind>(kind)).name;
@@ -98,11 +100,17 @@ std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks) {
   found.agreed_ns = static_cast<int64_t>(words[kTimes + 1]);
   found.begun_ns = static_cast<int64_t>(words[kTimes + 2]);
   found.ended_ns = static_cast<int64_t>(words[kTimes + 3]);
-  if (found.stage == Stage::kUnderWay) found.awaited = awaited_in(words[kWaits], ranks);
+  if (found.stage == Stage::kUnderWay || message) {
+    found.awaited = awaited_in(words[kWaits], ranks);
+  }
   if (found.awaited.phase != Phase::kNone) {
     found.waits_since_ns = static_cast<int64_t>(words[kSince]);
   }
   return found;
+}
+
+uint64_t Recorder::time() const {
+  return static_cast<uint64_t>(precise_.load(std::memory_order_relaxed) ? now_ns() : recent_ns());
 }
 
 Recorder::Number Recorder::submitted(const Request& request, uint64_t ordinal) {
@@ -120,7 +128,7 @@ Recorder::Number Recorder::submitted(const Request& request, uint64_t ordinal) {
                    static_cast<uint64_t>(static_cast<uint32_t>(request.set)) << 32;
     words[kBytes] = static_cast<uint64_t>(bytes_of(request));
     words[kOrdinal] = ordinal;
-    words[kTimes] = static_cast<uint64_t>(recent_ns());
+    words[kTimes] = time();
     std::memcpy(&words[kName], name.data(), length);
     record.write(0, words);
     return last_;
@@ -132,7 +140,7 @@ void Recorder::note(Number number, Stage stage) {
   if (number == 0) return;
   FlightRecord& record = of(number);
   const uint64_t what = (record.own(kWhat) & ~uint64_t{0xff}) | static_cast<uint64_t>(stage);
-  record.write(kWhat, what, time_of(stage), static_cast<uint64_t>(recent_ns()));
+  record.write(kWhat, what, time_of(stage), time());
 }
 
 void Recorder::waits(Number number, const Awaited& awaited, int64_t since_ns) {
@@ -159,6 +167,24 @@ void Recorder::forget_message() {
   shows_message_ = false;
 }
 
+Recorder::Drained Recorder::drain(Number next, const std::vector<Number>& open) {
+  Drained found{{}, {}, next, 0};
+  FlightRecord::Words words;
+  for (size_t i = 0; i < Region::kRecords; ++i) {
+    const Number seen = records_[i].own(kNumber);  // most are old, and not worth to be read whole
+    if (seen < next && std::find(open.begin(), open.end(), seen) == open.end()) continue;
+    if (!records_[i].read(words) || words[kNumber] == 0) continue;
+    if (has_ended(words[kWhat])) {
+      found.ended.push_back(words);
+    } else {
+      found.open.push_back(words[kNumber]);
+    }
+    found.next = std::max(found.next, words[kNumber] + 1);
+  }
+  found.lost = messages_.take(found.ended);
+  return found;
+}
+
 FlightRecord::Words Recorder::words_of(Number number) const {
   FlightRecord::Words words{};
   const size_t at = number == 0 ? Region::kMessageRecord : number % Region::kRecords;
@@ -177,6 +203,39 @@ FlightRecord::Words Recorder::words_of(const Transfer& message, int64_t since_ns
   words[kTimes] = words[kTimes + 1] = words[kTimes + 2] = words[kSince] =
       static_cast<uint64_t>(since_ns);
   return words;
+}
+
+// ---- Messages ----
+
+std::unique_ptr<MessageLog::Words> MessageLog::words_of(Transfer& transfer) {
+  auto words = std::make_unique<Words>(Recorder::words_of(transfer, now_ns()));
+  transfer.number = &(*words)[kName];
+  return words;
+}
+
+void MessageLog::ended(Words words, const Message& message, bool well) {
+  const Stage stage = well ? Stage::kDone : Stage::kFailed;
+  words[kWhat] = (words[kWhat] & ~uint64_t{0xff}) | static_cast<uint64_t>(stage);
+  words[time_of(stage)] = static_cast<uint64_t>(now_ns());
+  if (message.source != kAnySource) {
+    words[kBytes] = message.bytes;
+    words[kOrdinal] = static_cast<uint64_t>(message.tag);
+    words[kWaits] = awaited_word({Phase::kSend, message.source});
+    words[kName] = message.number;
+  }
+  const std::lock_guard lock(mutex_);
+  if (ended_.size() < kMost) {
+    ended_.push_back(words);
+  } else {
+    ++lost_;
+  }
+}
+
+uint64_t MessageLog::take(std::vector<Words>& found) {
+  const std::lock_guard lock(mutex_);
+  found.insert(found.end(), ended_.begin(), ended_.end());
+  ended_.clear();
+  return std::exchange(lost_, 0);
 }
 
 std::vector<Recorded> read_records(const FlightRecord* records, int ranks, size_t most) {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/awaited.h"
+#include "engine/observe/message_log.h"
 #include "engine/requests/request.h"
 #include "pairs/message.h"
 #include "transport/memory/region.h"
@@ -33,7 +35,8 @@ constexpr const char* name(Stage stage) {
 /// What a flight recorder says of an operation, or of a message to or from another rank. Times are
 /// on the monotonic clock, 0 where it has not come so far.
 struct Recorded {
-  uint64_t number = 0;  ///< on its rank, counted from 1; of messages 0
+  uint64_t number = 0;    ///< on its rank, counted from 1; of messages 0
+  uint64_t sequence = 0;  ///< of a message that is over: of those from its source to its receiver
   const char* operation = "";
   std::string tensor;  ///< as people see it: `grad`; of a message `tag 5`
   Dtype dtype = Dtype::kU8;
@@ -44,7 +47,8 @@ struct Recorded {
   int64_t agreed_ns = 0;
   int64_t begun_ns = 0;
   int64_t ended_ns = 0;
-  Awaited awaited;  ///< of a batch that runs as one only the first operation tells
+  /// Of a batch that runs as one only the first operation tells; of a message also once it is over.
+  Awaited awaited;
   int64_t waits_since_ns = 0;
 
   bool is_open() const { return stage != Stage::kDone && stage != Stage::kFailed; }
@@ -78,6 +82,24 @@ class Recorder {
   /// There is no message to be seen any more.
   void forget_message();
 
+  /// From now on times are read from a clock that costs more, until told otherwise.
+  void be_precise(bool wanted) {
+    precise_.store(wanted, std::memory_order_relaxed);
+    messages_.be_on(wanted);
+  }
+
+  /// Of what has been submitted from `next` on, and of the operations in `open`.
+  struct Drained {
+    std::vector<FlightRecord::Words> ended;  ///< messages too, where it is precise
+    std::vector<Number> open;
+    Number next;
+    uint64_t lost;  ///< messages
+  };
+  /// What is over by now, to be asked for often; from any thread.
+  Drained drain(Number next, const std::vector<Number>& open);
+
+  MessageLog& messages() { return messages_; }
+
   /// What is written down of an operation; of 0 the message.
   FlightRecord::Words words_of(Number number) const;
   /// What is written down of a message, if that is done.
@@ -86,8 +108,11 @@ class Recorder {
  private:
   FlightRecord& of(Number number) { return records_[number % Region::kRecords]; }
   void note(Number number, Stage stage);
+  uint64_t time() const;
 
   FlightRecord* records_;
+  std::atomic<bool> precise_{false};
+  MessageLog messages_;
   Number last_ = 0;
   const void* message_ = nullptr;  ///< whose the pending message was when the driver slept
   int64_t message_since_ns_ = 0;

@@ -13,6 +13,7 @@
 #include "base/parking.h"
 #include "engine/requests/request.h"
 #include "pairs/message.h"
+#include "transport/memory/flight_record.h"
 
 namespace sirtaki {
 
@@ -106,6 +107,7 @@ class Handle {
   std::vector<int64_t> received_splits;          ///< rows from each member, of each tensor in turn
   Message message;                               ///< of a receive
   uint64_t record = 0;                           ///< the operation's in the flight recorder
+  std::unique_ptr<FlightRecord::Words> traced;   ///< the message's, while somebody records
   int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
 
  private:

@@ -35,7 +35,6 @@ struct Pending {
   std::vector<Request> requests;  ///< the same by member where it has sizes, else none
   std::string error;
   int64_t since_ns = 0;
-  int64_t warned_ns = 0;  ///< when it was last warned of; 0: never
 
   bool whole() const { return reported.count() == members; }
   /// Nobody is missing but those who have joined.

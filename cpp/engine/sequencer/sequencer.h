@@ -64,10 +64,9 @@ class Sequencer {
   }
   bool has_pending() const { return !reports_.empty(); }
 
-  /// Warns of operations some members have not submitted, or fails them, once it is known what
-  /// these are doing; returns the warnings.
-  std::vector<std::string> check_stalls(
-      int64_t now_ns, const StateOf& state_of = [](int) { return RankState{}; });
+  /// Fails operations that some members have not submitted for too long, once it is known what
+  /// these are doing.
+  void check_stalls(int64_t now_ns, const StateOf& state_of = [](int) { return RankState{}; });
 
   /// Tells ranks something.
   void tell(std::vector<int> ranks, std::string_view message);

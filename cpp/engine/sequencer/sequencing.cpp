@@ -77,14 +77,12 @@ void Sequencing::done(const Flight& flight) {
                         context_.doorbell.data_sleeps() - flight.sleeps_before);
 }
 
-std::vector<std::string> Sequencing::check_stalls(int64_t now_ns) {
+void Sequencing::check_stalls(int64_t now_ns) {
   collect(now_ns);
-  std::vector<std::string> warnings =
-      sequencer_.check_stalls(now_ns, [&](int rank) { return state_of_rank(rank, now_ns); });
+  sequencer_.check_stalls(now_ns, [&](int rank) { return state_of_rank(rank, now_ns); });
   ask_leaders();
   dispatch(now_ns);
   tell_askers(now_ns);
-  return warnings;
 }
 
 std::string Sequencing::all_blocked(int64_t now_ns) {

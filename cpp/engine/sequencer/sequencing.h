@@ -39,8 +39,8 @@ class Sequencing {
   bool expects_peers() const { return sequencer_.expects_peers(); }
   void set_timeline(Timeline* timeline) { sequencer_.set_timeline(timeline); }
 
-  /// Operations that some members have not submitted for too long fail, or are told.
-  std::vector<std::string> check_stalls(int64_t now_ns);
+  /// Operations that some members have not submitted for too long fail.
+  void check_stalls(int64_t now_ns);
   /// What every rank is blocked in, if all have been for so long; else empty.
   std::string all_blocked(int64_t now_ns);
 

@@ -3,30 +3,16 @@
 // Operations that some members have not submitted for too long.
 namespace sirtaki {
 
-std::vector<std::string> Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
-  constexpr int64_t kWarnAgainNs = 60'000'000'000;
-  if (ended_) return {};
-  std::vector<std::string> warnings;
+void Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
   const double limit = options_.stall_shutdown_seconds;
-  const double patience = options_.stall_warning_seconds;
+  if (ended_ || limit <= 0) return;
   for (Pending* pending : reports_.all()) {
-    const double seconds = static_cast<double>(now_ns - pending->since_ns) * 1e-9;
-    const bool fails = limit > 0 && seconds > limit;
-    const bool due = pending->warned_ns == 0 || now_ns - pending->warned_ns >= kWarnAgainNs;
-    const bool warns = patience > 0 && due && seconds > patience;
-    if (!fails && !warns) continue;
+    if (static_cast<double>(now_ns - pending->since_ns) * 1e-9 <= limit) continue;
     const std::optional<std::string> missing = missing_text(*pending, state_of);
     if (!missing) continue;
-    if (fails) {
-      fail(*pending, ErrorCode::kTimeout, "not submitted within " + seconds_text(limit) + *missing);
-      reports_.take(*pending);
-    } else {
-      pending->warned_ns = now_ns;
-      warnings.push_back(describe(pending->base(), pending->ordinal) + " has waited for " +
-                         std::to_string(static_cast<int>(seconds)) + " s" + *missing);
-    }
+    fail(*pending, ErrorCode::kTimeout, "not submitted within " + seconds_text(limit) + *missing);
+    reports_.take(*pending);
   }
-  return warnings;
 }
 
 /// Who has not submitted it, and what the first of them are doing; nothing as long as that is being

@@ -46,6 +46,7 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::obj
   }
   {
     nb::gil_scoped_release release;
+    const Exposed blocked = engine->exposed();
     engine->submit_and_wait(std::move(asked.submission), now_ns() + kSignalCheckNs);
   }
   wait_and_check(engine, *handle, keep);

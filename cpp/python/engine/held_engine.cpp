@@ -11,6 +11,7 @@ namespace nb = nanobind;
 namespace sirtaki {
 
 bool wait_interruptibly(HeldEngine& engine, Handle& handle, int64_t limit_ns, bool for_ever) {
+  if (handle.done()) engine->note_wait();
   Callers::Wait waiting(*engine.shared(), handle);
   while (!handle.done()) {
     {

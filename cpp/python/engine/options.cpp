@@ -26,7 +26,6 @@ void bind_options(nb::module_& m) {
       .def_rw("fusion_bytes", &EngineOptions::fusion_bytes)
       .def_rw("chunk_bytes", &EngineOptions::chunk_bytes)
       .def_rw("cache_capacity", &EngineOptions::cache_capacity)
-      .def_rw("stall_warning_seconds", &EngineOptions::stall_warning_seconds)
       .def_rw("stall_shutdown_seconds", &EngineOptions::stall_shutdown_seconds)
       .def_rw("caller_spin_ns", &EngineOptions::caller_spin_ns)
       .def_rw("engine_spin_ns", &EngineOptions::engine_spin_ns)

@@ -2,6 +2,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
+
 #include "base/clock.h"
 #include "engine/observe/rank_state.h"
 #include "python/engine/held_engine.h"
@@ -34,11 +36,36 @@ nb::list snapshot_of(HeldEngine& engine, size_t most, double patience) {
   return result;
 }
 
+/// (what has ended since, as bytes for `decode_records`, what is open, where to go on, how many
+/// messages were lost).
+nb::tuple drain(HeldEngine& engine, Recorder::Number next,
+                const std::vector<Recorder::Number>& open) {
+  Recorder::Drained found;
+  {
+    const nb::gil_scoped_release release;
+    found = engine->recorder().drain(next, open);
+  }
+  const size_t size = found.ended.size() * sizeof(FlightRecord::Words);
+  return nb::make_tuple(nb::bytes(found.ended.data(), size), found.open, found.next, found.lost);
+}
+
+std::vector<Recorded> decode_records(const nb::bytes& drained, int ranks) {
+  std::vector<Recorded> found;
+  FlightRecord::Words words;
+  const auto* data = static_cast<const char*>(drained.data());
+  for (size_t at = 0; at + sizeof(words) <= drained.size(); at += sizeof(words)) {
+    std::memcpy(&words, data + at, sizeof(words));
+    if (auto one = decode(words, ranks)) found.push_back(std::move(*one));
+  }
+  return found;
+}
+
 }  // namespace
 
 void bind_states(nb::module_& m, nb::class_<HeldEngine>& engine) {
   nb::class_<Recorded>(m, "Recorded")
       .def_ro("number", &Recorded::number)
+      .def_ro("sequence", &Recorded::sequence)
       .def_prop_ro("operation", [](const Recorded& one) { return one.operation; })
       .def_ro("tensor", &Recorded::tensor)
       .def_prop_ro("dtype", [](const Recorded& one) { return name(one.dtype); })
@@ -68,9 +95,16 @@ void bind_states(nb::module_& m, nb::class_<HeldEngine>& engine) {
       .def_ro("open", &RankState::open)
       .def_ro("completed", &RankState::completed)
       .def_ro("blocked_seconds", &RankState::blocked_seconds)
+      .def_ro("exposed_seconds", &RankState::exposed_seconds)
+      .def_ro("calls", &RankState::calls)
       .def("__str__", &text_of);
 
   engine.def("snapshot", &snapshot_of, "most"_a, "patience"_a);
+  engine.def("drain", &drain, "next"_a, "open"_a);
+  engine.def(
+      "be_precise", [](HeldEngine& held, bool wanted) { held->recorder().be_precise(wanted); },
+      "wanted"_a);
+  m.def("decode_records", &decode_records, "drained"_a, "ranks"_a);
 }
 
 }  // namespace sirtaki

@@ -74,13 +74,21 @@ struct alignas(128) RankBlock {
   int32_t loss_reporter;
   int32_t loss_code;
   char loss_reason[480];
+
+  /// For how long its threads were blocked in calls that wait, since when one is (0: none is), and
+  /// how often one has asked for a result; written by its process alone.
+  alignas(128) std::atomic<int64_t> waited_ns;
+  std::atomic<int64_t> waits_since_ns;
+  std::atomic<uint64_t> waits;
 };
 
 /// Per rank and process set: counters that its peers wait for, perhaps asleep, and that only grow.
 struct alignas(128) Counters {
   std::atomic<uint64_t> published;  ///< chunks this rank has made readable in its slots
   std::atomic<uint64_t> consumed;   ///< chunks of its peers this rank has finished reading
-  std::atomic<uint64_t> drained;    ///< collectives this rank has finished
+  /// Collectives this rank has finished. Peers seldom look at it, and it lies on a line of its own,
+  /// so that counting does not wait for the line that they look at all the time.
+  alignas(128) std::atomic<uint64_t> drained;
 };
 
 /// Per rank: what its peers need for messages from one to another.

@@ -85,7 +85,7 @@ def not_finite(name: str) -> NotFiniteError:
     """Return the error for an array of this rank."""
     rank = world.rank() if world.is_initialized() else 0
     return NotFiniteError(
-        f"rank {rank} ({socket.gethostname()}): {name} has values that are infinite or no numbers; "
+        f"rank {rank} ({socket.gethostname()}): {name} has infinite values or NaN; "
         "look at this rank's inputs of this step, and go on from the last checkpoint"
     )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sirtaki.checkpoint import files
 from sirtaki.checkpoint.framework import Array, Framework
 from sirtaki.checkpoint.packing import pack, shares, unpack
-from sirtaki.core import elastic
+from sirtaki.core import elastic, resuming
 from sirtaki.core.errors import CheckpointError
 from sirtaki.core.operations.objects import allgather_object, broadcast_object
 from sirtaki.core.world import state as world
@@ -187,7 +187,8 @@ class Checkpoints:
         The number of ranks may be another than when it was saved. Ranks that there were then go on
         with their random numbers. Of a checkpoint that rank 0 has written alone, only rank 0 needs
         to see the file. In an elastic job only rank 0 loads, for processes that come later do not
-        call this together with others; `run` gives its state to all.
+        call this together with others; `run` gives its state to all, and their random numbers to
+        the ranks that there were.
 
         Args:
             path: As given to `save`, or what `latest` returned.
@@ -204,6 +205,8 @@ class Checkpoints:
         """
         alone = elastic.is_elastic() or not world.is_initialized()
         if alone and _rank() != 0:
+            later = functools.partial(self.load, path, state, trusted)
+            resuming.leaves_to_first(later, self._framework.set_random)
             return None
         exchange: Callable[[Any, int], Any] = _keep if alone else _broadcast
         found, parts = _tried(lambda: _find(Path(path)), 0, exchange)
@@ -244,6 +247,8 @@ class Checkpoints:
         states = unpack(packed, leaves, trusted=False)
         if _rank() < len(states):
             self._framework.set_random(states[_rank()])
+        if elastic.is_elastic():
+            resuming.has_loaded(states)
 
     def _put(self, state: Any, tree: Any) -> Any:
         if type(state) is not dict:

@@ -6,8 +6,8 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
+from sirtaki.records import dataclass, field, replace
 from sirtaki.rendezvous.words import heap_mode, truth
 from sirtaki.rendezvous.world.membership import Membership, Topology
 from sirtaki.rendezvous.world.placement import Placement

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
@@ -37,6 +38,7 @@ __all__ = [
     "listen",
     "next_placement",
     "note_checkpoint",
+    "prepare",
     "report",
     "require_driver",
     "say_training",
@@ -58,6 +60,15 @@ class _Process:
     awaited: int = -1
     leave_code: int = 0
     has_left: bool = False
+    preparations: ClassVar[list[Callable[[], object]]] = []
+
+
+def prepare(preparation: Callable[[], object]) -> None:
+    """Have something done before this process asks for its first place.
+
+    Nobody waits for a process until it has asked, so what takes long is done by then.
+    """
+    _Process.preparations.append(preparation)
 
 
 def next_placement(config: Config) -> Placement:
@@ -68,6 +79,8 @@ def next_placement(config: Config) -> Placement:
         ConnectionError: The driver is gone.
     """
     heartbeat.descriptor(config.heartbeat_file)
+    while _Process.preparations:
+        _Process.preparations.pop()()
     place = _applicant(config).ask()
     if place.refusal:
         sys.exit(f"sirtaki: {place.refusal}")

@@ -33,7 +33,7 @@ class DivergedError(RuntimeError):
 
 
 class NotFiniteError(ArithmeticError):
-    """A value is infinite or no number; the message names the rank and the tensor."""
+    """A value is infinite or NaN; the message names the rank and the tensor."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):

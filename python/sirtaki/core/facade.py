@@ -10,6 +10,8 @@ from sirtaki.core.errors import (
     PeerLostError,
 )
 from sirtaki.core.operations.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+from sirtaki.core.tracing.hooks import add_hooks
+from sirtaki.core.tracing.spans import trace
 from sirtaki.core.world.lifecycle import init, shutdown
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.core.world.registration import add_process_set, remove_process_set
@@ -49,6 +51,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "add_hooks",
     "add_process_set",
     "ccl_built",
     "cross_rank",
@@ -74,4 +77,5 @@ __all__ = [
     "size",
     "start_timeline",
     "stop_timeline",
+    "trace",
 ]

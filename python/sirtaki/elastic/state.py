@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sirtaki.core import elastic
+from sirtaki.core import elastic, resuming
 from sirtaki.core.errors import HostsUpdatedInterrupt
-from sirtaki.core.operations.objects import allgather_object, broadcast_flag, pickled
+from sirtaki.core.operations.objects import allgather_object, flag_of_first, pickled
 from sirtaki.core.world import state as world_state
 
 # How new a state is: numbers that are compared from the left; empty for none yet.
@@ -40,6 +40,8 @@ class State:
         self._commits = 0
         # Whether it has been equal on all ranks, which that of a newcomer was not.
         self._shared = False
+        # Random states of ranks, from a checkpoint that rank 0 has loaded.
+        self._random_of_ranks: resuming.Random = None
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
         """Have functions called after each new world, before training goes on.
@@ -131,7 +133,11 @@ class State:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all ranks the newest state that one of them has."""
+        """Give all ranks the newest state that one of them has.
+
+        Each new world begins with it. Call it after ``hvd.join()``, too: who joined first has not
+        taken the last steps.
+        """
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -145,6 +151,7 @@ class State:
         """Be as new as the state that `sync` has brought."""
         (self._commits,) = version or (0,)
         self._shared = True
+        resuming.end(self._rank(), self._random_of_ranks)
 
     def _newest(self) -> tuple[int, Version]:
         """Find out together which rank has the newest state, and how new it is.
@@ -153,14 +160,19 @@ class State:
         """
         if not elastic.is_elastic() or not world_state.is_initialized():
             return 0, self._version()
-        versions = allgather_object(self._version() if self._shared else (), "elastic.versions")
+        if not self._shared and world_state.rank() == 0:
+            resuming.become_first()
+        mine = self._version() if self._shared else (), resuming.random_to_tell()
+        told = allgather_object(mine, "elastic.versions")
+        self._random_of_ranks = told[0][1]
+        versions = [version for version, _ in told]
         newest = max(versions)
         return versions.index(newest), newest
 
 
 def _any_news(here: bool) -> bool:
-    """Tell whether rank 0 has news."""
-    return broadcast_flag(here, "elastic.news") if world_state.is_initialized() else here
+    """Tell whether rank 0 has news; not before all ranks can hear them."""
+    return flag_of_first(here, "elastic.news") if world_state.is_initialized() else here
 
 
 class ObjectState(State):
@@ -170,6 +182,9 @@ class ObjectState(State):
         bcast_object: See `State`.
         get_rank: See `State`.
         kwargs: Become attributes, which are saved, restored, and synchronized by pickling them.
+            Samplers, loaders and whatever else has `state_dict` and `load_state_dict` stay the
+            objects that they are; what these give and take is saved and synchronized, and their
+            `reset`, if they have one, is called in each new world.
     """
 
     def __init__(
@@ -178,16 +193,34 @@ class ObjectState(State):
         super().__init__(bcast_object, get_rank)
         for name, value in kwargs.items():
             object.__setattr__(self, name, value)
-        self._saved_state = _copies(kwargs)
+        self._saved_state = _copies({name: _content(value) for name, value in kwargs.items()})
 
     def save(self) -> None:
         """See `State`."""
-        self._saved_state = _copies({name: getattr(self, name) for name in self._saved_state})
+        self._saved_state = _copies(self._contents())
 
     def restore(self) -> None:
         """See `State`."""
-        for name, value in copy.deepcopy(self._saved_state).items():
-            object.__setattr__(self, name, value)
+        self._take(copy.deepcopy(self._saved_state))
+
+    def on_reset(self) -> None:
+        """See `State`."""
+        for name in self._saved_state:
+            value = getattr(self, name)
+            if _has_position(value) and hasattr(value, "reset"):
+                value.reset()
+        super().on_reset()
+
+    def _contents(self) -> dict[str, Any]:
+        return {name: _content(getattr(self, name)) for name in self._saved_state}
+
+    def _take(self, contents: dict[str, Any]) -> None:
+        for name, content in contents.items():
+            value = getattr(self, name)
+            if _has_position(value):
+                value.load_state_dict(content)
+            else:
+                object.__setattr__(self, name, content)
 
     def sync(self) -> None:
         """See `State`."""
@@ -201,19 +234,18 @@ class ObjectState(State):
         """Give all ranks the state of one rank; for subclasses that have more than objects."""
         if not self._saved_state:
             return
-        mine = {name: getattr(self, name) for name in self._saved_state}
+        mine = self._contents()
         try:
             # Functions that programs bring may know rank 0 alone.
             theirs = self._bcast_object(mine, root) if root else self._bcast_object(mine)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             _name_culprit(mine, "pickled", pickled, error)
             raise
-        for name, value in theirs.items():
-            object.__setattr__(self, name, value)
+        self._take(theirs)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint saves: the attributes as they are, not as last committed."""
-        return {name: getattr(self, name) for name in self._saved_state}
+        return self._contents()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the attributes of `state_dict`, and commit them.
@@ -222,9 +254,17 @@ class ObjectState(State):
             ValueError: It is of a state with other attributes.
         """
         require_names(self._saved_state, state_dict)
-        for name, value in state_dict.items():
-            object.__setattr__(self, name, value)
+        self._take(state_dict)
         self.save()
+
+
+def _has_position(value: Any) -> bool:
+    """Tell whether a value itself says how far it has come, as samplers and loaders do."""
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def _content(value: Any) -> Any:
+    return value.state_dict() if _has_position(value) else value
 
 
 def require_names(mine: Iterable[str], loaded: Iterable[str]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from sirtaki.hang.answers import Asked, Job, Rank
+from sirtaki.hang.answers import AskedOperation, Job, Rank
+from sirtaki.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -15,14 +15,14 @@ class Missed:
     seconds: for how long. has: who waits in it. missing: for whom.
     """
 
-    asked: Asked
+    asked: AskedOperation
     seconds: float
     has: list[int]
     missing: list[int]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """What is wrong with a job.
 
     seconds: for how long nothing has ended. missed: what waits, longest first. holding: who holds
@@ -43,7 +43,7 @@ class Finding:
         return [self.job.ranks[rank] for rank in sorted(held)]
 
 
-def analyse(job: Job) -> Finding:
+def analyse(job: Job) -> Diagnosis:
     """Find out who holds up whom."""
     found = sorted(_missed(job), key=lambda one: -one.seconds)
     missed = [one for one in found if not one.asked.patient] or found
@@ -52,7 +52,7 @@ def analyse(job: Job) -> Finding:
     # Who waits itself is held up by somebody else, unless all do.
     holding = [one for one in known if not one.waits or not _runs(one)] or known
     moving = bool(holding) and all(one.moved is True and _runs(one) for one in holding)
-    return Finding(job, job.stuck, missed, holding, moving)
+    return Diagnosis(job, job.stuck, missed, holding, moving)
 
 
 def _runs(one: Rank) -> bool:
@@ -60,7 +60,7 @@ def _runs(one: Rank) -> bool:
 
 
 def _missed(job: Job) -> Iterable[Missed]:
-    asked: dict[Asked, list[Rank]] = {}
+    asked: dict[AskedOperation, list[Rank]] = {}
     for one in job.ranks.values():
         for each in one.open:
             asked.setdefault(each.asked, []).append(one)
@@ -94,7 +94,9 @@ def _joined(job: Job) -> dict[str, set[int]]:
     return found
 
 
-def _in_the_middle(job: Job, what: Asked, ranks: Sequence[Rank]) -> tuple[list[int], list[int]]:
+def _in_the_middle(
+    job: Job, what: AskedOperation, ranks: Sequence[Rank]
+) -> tuple[list[int], list[int]]:
     """Who waits in an operation whose data do not move, and for whom in the end."""
     waits = {one.rank: each for one in ranks for each in one.open if each.asked == what}
     held = sorted(rank for rank, each in waits.items() if each.waits)

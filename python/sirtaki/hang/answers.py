@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
+
+from sirtaki.records import dataclass, field
 
 
 class Frame(NamedTuple):
@@ -22,7 +23,7 @@ class Frame(NamedTuple):
         return f"{shown}: {self.text}" if self.text else shown
 
 
-class Asked(NamedTuple):
+class AskedOperation(NamedTuple):
     """An operation as all ranks know it: in which world, and which."""
 
     world: str
@@ -48,7 +49,7 @@ class Open:
     peer: for whom it waits, of the job, -1: any. waits: for how long.
     """
 
-    asked: Asked
+    asked: AskedOperation
     set: int | None
     stage: str
     seconds: float
@@ -142,7 +143,7 @@ class Job:
         every = (o for one in self.ranks.values() for o in one.open if o.stage == "submitted")
         return max((o.seconds for o in every if not o.asked.patient), default=0.0)
 
-    def label(self, asked: Asked) -> str:
+    def label(self, asked: AskedOperation) -> str:
         """Return an operation's name for people."""
         label = self.labels.get(asked.world, "")
         return f"{asked} of {label}" if label else str(asked)
@@ -190,10 +191,7 @@ def _add_world(
 ) -> None:
     """Add what one rank knows of a world. numbers: of the job's ranks, by those of the world."""
     key = world["key"]
-    whole = world["whole"] or len(world["sets"].get("0", ())) == len(job.ranks)
-
-    def of_job(number: int) -> int | None:
-        return number if whole else numbers.get(number)
+    of_job = numbering(world, len(job.ranks), numbers)
 
     job.labels[key] = world["label"]
     for number, members in world["sets"].items():
@@ -215,10 +213,28 @@ def _add_world(
         one.open += [_open_of(key, each, of_job) for each in state["open"]]
 
 
+def numbering(
+    world: Mapping[str, Any], ranks: int, numbers: Mapping[int, int]
+) -> Callable[[int], int | None]:
+    """Return what gives a rank of a world its number in the job, None where that is not known.
+
+    Args:
+        world: What one of its ranks knows of it.
+        ranks: How many the job has.
+        numbers: Of ranks of the world that have answered.
+    """
+    members = world.get("members") or ()
+    if members:
+        return lambda number: members[number] if number < len(members) else None
+    if world["whole"] or len(world["sets"].get("0", ())) == ranks:
+        return lambda number: number
+    return numbers.get
+
+
 def _open_of(key: str, one: Mapping[str, Any], of_job: Any) -> Open:
     peer = one["peer"]
     return Open(
-        Asked(key, one["kind"], one["name"]),
+        AskedOperation(key, one["kind"], one["name"]),
         one["set"],
         one["stage"],
         one["seconds"],

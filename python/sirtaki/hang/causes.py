@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from sirtaki.hang.analysis import Finding
-from sirtaki.hang.answers import Asked, Frame, Rank
+from sirtaki.hang.analysis import Diagnosis
+from sirtaki.hang.answers import AskedOperation, Frame, Rank
 
 _LOADERS = ("/torch/utils/data/", "/tensorflow/python/data/", "/sirtaki/data/", "/grain/")
 _LOADER_WORDS = ("load", "dataset", "next(", "batch")
@@ -17,50 +17,57 @@ _OTHERS = {
 _LOCKS = ("threading.py", "queue.py", "multiprocessing/", "concurrent/futures/", "asyncio/")
 
 
-def cause_of(finding: Finding) -> str:
+def cause_of(diagnosis: Diagnosis) -> str:
     """Return a sentence, "" where no pattern fits."""
-    for guess in (_of_a_process, _of_a_thread, _of_names, _of_code):
-        if found := guess(finding):
+    for guess in (
+        _of_a_process,
+        _of_a_thread,
+        _of_an_accelerator,
+        _of_the_network,
+        _of_names,
+        _of_code,
+    ):
+        if found := guess(diagnosis):
             return found
     return ""
 
 
-def _each(finding: Finding, holds: Callable[[Rank], object]) -> Iterator[Rank]:
-    return (one for one in finding.holding if holds(one))
+def _each(diagnosis: Diagnosis, holds: Callable[[Rank], object]) -> Iterator[Rank]:
+    return (one for one in diagnosis.holding if holds(one))
 
 
-def _of_a_process(finding: Finding) -> str:
+def _of_a_process(diagnosis: Diagnosis) -> str:
     """Something has happened to a process as a whole."""
-    for one in _each(finding, lambda one: one.stopped):
+    for one in _each(diagnosis, lambda one: one.stopped):
         return f"rank {one.rank} is stopped by a signal: kill -CONT {one.pid} lets it go on"
-    for one in _each(finding, lambda one: one.traced or one.debugger):
+    for one in _each(diagnosis, lambda one: one.traced or one.debugger):
         with_what = f" ({one.debugger})" if one.debugger else ""
         return f"rank {one.rank} is in a debugger{with_what}: the job goes on when it does"
-    for one in _each(finding, lambda one: one.gone):
+    for one in _each(diagnosis, lambda one: one.gone):
         return (
             f"rank {one.rank} has left: it had fewer batches, its script has ended, or it has "
             "called shutdown(); let it join()"
         )
-    for one in _each(finding, lambda one: one.silent):
+    for one in _each(diagnosis, lambda one: one.silent):
         return f"rank {one.rank} {one.silent}"
-    for one in _each(finding, lambda one: one.pid and not one.state):
+    for one in _each(diagnosis, lambda one: one.pid and not one.state):
         return f"the process of rank {one.rank} is dead"
     return ""
 
 
-def _of_a_thread(finding: Finding) -> str:
+def _of_a_thread(diagnosis: Diagnosis) -> str:
     """The main thread of a rank is in something that may last."""
-    for one in _each(finding, lambda one: one.call == "input" or _calls(one, "input(")):
+    for one in _each(diagnosis, lambda one: one.call == "input" or _calls(one, "input(")):
         return (
             f"rank {one.rank} waits for a line on standard input: ask for it on one rank and "
             "broadcast it, before the others wait"
         )
-    for one in _each(finding, lambda one: one.busy):
+    for one in _each(diagnosis, lambda one: one.busy):
         return (
             f"rank {one.rank} is in C code that holds Python's lock (GIL), so that none of its "
             "other threads runs"
         )
-    for one in _each(finding, lambda one: one.handles):
+    for one in _each(diagnosis, lambda one: one.handles):
         return (
             f"rank {one.rank} deals with an exception that the others did not get "
             f"({one.handles}); let it end the rank, or handle it on all"
@@ -68,15 +75,46 @@ def _of_a_thread(finding: Finding) -> str:
     return ""
 
 
-def _of_names(finding: Finding) -> str:
+def _of_an_accelerator(diagnosis: Diagnosis) -> str:
+    """All ranks have handed an operation over, and none is missing."""
+    for one in diagnosis.missed:
+        opened = [each for rank in one.has for each in diagnosis.job.ranks[rank].open]
+        mine = [each for each in opened if each.asked == one.asked]
+        if not one.missing and mine and all(each.stage == "handed over" for each in mine):
+            return (
+                f"the accelerators have {diagnosis.job.label(one.asked)} and do not complete it: "
+                "something before it on their streams waits, or the links between them fail"
+            )
+    return ""
+
+
+def _of_the_network(diagnosis: Diagnosis) -> str:
+    """A rank waits for data of one on another host that is in the same operation and runs."""
+    ranks = diagnosis.job.ranks
+    for missed in diagnosis.missed:
+        for rank in missed.has:
+            for each in ranks[rank].open:
+                peer = ranks.get(-1 if each.peer is None else each.peer)
+                if each.asked != missed.asked or each.stage != "under way" or peer is None:
+                    continue
+                sends = [o for o in peer.open if o.asked == each.asked and o.stage == "under way"]
+                if sends and peer.state and not peer.busy and peer.host != ranks[rank].host:
+                    return (
+                        f"the data of {diagnosis.job.label(each.asked)} come slowly or not at all "
+                        f"from {peer.host} to {ranks[rank].host}: look at the network between them"
+                    )
+    return ""
+
+
+def _of_names(diagnosis: Diagnosis) -> str:
     """Ranks wait for one another in different operations."""
-    asked = list(dict.fromkeys(found for one in finding.holding if (found := _blocking(one))))
-    others = [one.asked for one in finding.missed if one.asked not in asked]
+    asked = list(dict.fromkeys(found for one in diagnosis.holding if (found := _blocking(one))))
+    others = [one.asked for one in diagnosis.missed if one.asked not in asked]
     names = [*asked, *others][:2]
     if not asked or len(names) < 2:
         return ""
-    first, second = (_asking(finding, name) for name in names)
-    shown = f"{finding.job.label(names[0])} and {finding.job.label(names[1])}"
+    first, second = (_asking(diagnosis, name) for name in names)
+    shown = f"{diagnosis.job.label(names[0])} and {diagnosis.job.label(names[1])}"
     places = [frame for frame in (_own(first), _own(second)) if frame is not None]
     if len(places) == 2 and places[0][:2] == places[1][:2] and names[0].kind == names[1].kind:
         return f"{_at(places[0])} gives other tensor names on other ranks: {shown}"
@@ -97,9 +135,9 @@ def _of_names(finding: Finding) -> str:
     return f"control flow depends on the rank: they wait in {shown}{told}"
 
 
-def _of_code(finding: Finding) -> str:
+def _of_code(diagnosis: Diagnosis) -> str:
     """A rank is in no operation, but in code of its own."""
-    for one in _each(finding, lambda one: not one.waits and one.stack):
+    for one in _each(diagnosis, lambda one: not one.waits and one.stack):
         own, inner = _own(one), one.stack[0]
         where = "" if own is None else f" at {_at(own)}"
         if any(part in frame.file for part in _LOADERS for frame in one.stack) or (
@@ -110,12 +148,12 @@ def _of_code(finding: Finding) -> str:
             return f"rank {one.rank} waits for a lock or another thread of its own{where}"
         if not one.moved and one.call in _OTHERS:
             return f"rank {one.rank} waits for {_OTHERS[one.call]}{where}"
-    computing = [one for one in finding.holding if one.moved and not one.waits]
+    computing = [one for one in diagnosis.holding if one.moved and not one.waits]
     if computing:
         one = computing[0]
         own = _own(one)
         return f"rank {one.rank} takes longer than the others" + (f" at {_at(own)}" if own else "")
-    for one in _each(finding, lambda one: not one.waits and one.ended):
+    for one in _each(diagnosis, lambda one: not one.waits and one.ended):
         if _own(one) is not None:
             return f"rank {one.rank} does nothing at {_at(_own(one))}; the others wait for it"
     return ""
@@ -130,12 +168,12 @@ def _calls(one: Rank, what: str) -> bool:
     return bool(one.stack) and one.stack[0].own and what in one.stack[0].text
 
 
-def _blocking(one: Rank) -> Asked | None:
+def _blocking(one: Rank) -> AskedOperation | None:
     return next((each.asked for each in one.open if each.stage == "submitted" or each.waits), None)
 
 
-def _asking(finding: Finding, asked: Asked) -> Rank:
-    ranks = finding.job.ranks.values()
+def _asking(diagnosis: Diagnosis, asked: AskedOperation) -> Rank:
+    ranks = diagnosis.job.ranks.values()
     return next(one for one in ranks if any(each.asked == asked for each in one.open))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from sirtaki.hang.asking import Busy, NoAnswer, ask, dump
 from sirtaki.hang.dumped import main_stack
+from sirtaki.hang.scheduled import scheduled
 from sirtaki.rendezvous.host.presence import Presence, own_namespace, present
 
 _ASKED_AT_ONCE = 32
@@ -24,6 +25,8 @@ REPORT = "work"
 FAR = "far"
 # What asks how fast ranks are.
 RATES = "rates"
+# The same, with lines of code and what the kernel says: for `sirtaki bench scaling`.
+FIGURES = "figures"
 # What asks for all that can be known, after a failure.
 RECORDS = "records"
 
@@ -33,7 +36,7 @@ def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dic
 
     Args:
         job: Its name.
-        question: `POLL`, `REPORT`, `FAR`, `RATES` or `RECORDS`.
+        question: `POLL`, `REPORT`, `FAR`, `RATES`, `FIGURES` or `RECORDS`.
         patience: How many seconds a rank has to answer.
     """
     every = [each for each in present() if each.record.job == job]
@@ -50,9 +53,11 @@ def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dic
     some = next((number for number, one in enumerate(found) if "work" in one), None)
     if some is None:
         return found
-    if question in (FAR, RECORDS):
+    if question == FAR:
         _ask_more(ranks[some], found[some], question, _FAR_SECONDS)
-    elif question != RATES and not all("work" in one for one in found):
+    elif question == RECORDS:
+        _ask_for_records(ranks, found)
+    elif question not in (RATES, FIGURES) and not all("work" in one for one in found):
         # The others know from shared memory what those do that do not answer.
         for rank, one in zip(ranks, found, strict=True):
             if "work" in one:
@@ -63,6 +68,16 @@ def collect(job: str, question: str = REPORT, patience: float = 0.4) -> list[dic
 def _ask_more(rank: Presence, answer: dict[str, Any], question: str, patience: float) -> None:
     with contextlib.suppress(NoAnswer):
         answer["work"] = ask(rank, question, patience)
+
+
+def _ask_for_records(ranks: list[Presence], found: list[dict[str, Any]]) -> None:
+    """Ask one rank of each world here, which knows the records of all that are here."""
+    known: set[str] = set()
+    for rank, one in zip(ranks, found, strict=True):
+        keys = {world["key"] for world in one.get("work", ())}
+        if not keys <= known:
+            _ask_more(rank, one, RECORDS, _FAR_SECONDS)
+            known |= keys
 
 
 def _look(rank: Presence, question: str, patience: float) -> dict[str, Any]:
@@ -76,13 +91,15 @@ def _look(rank: Presence, question: str, patience: float) -> dict[str, Any]:
         **_process(record.pid),
         "before": _done(record.pid),
     }
+    if question == FIGURES:
+        found["scheduled"] = scheduled(record.pid)
     try:
-        found["work"] = ask(rank, question, patience)
-        if question == REPORT:
+        found["work"] = ask(rank, RATES if question == FIGURES else question, patience)
+        if question in (REPORT, FIGURES):
             found["place"] = ask(rank, "place", patience)
     except Busy as reason:
         found["busy"] = str(reason)
-        if question == REPORT:
+        if question in (REPORT, FIGURES):
             with contextlib.suppress(NoAnswer):
                 found["place"] = {"stack": main_stack(dump(rank))}
     except NoAnswer as reason:

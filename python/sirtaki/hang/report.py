@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sirtaki.hang.analysis import Finding
+from sirtaki.hang.analysis import Diagnosis
 from sirtaki.hang.answers import Rank
 from sirtaki.hang.causes import cause_of
 
@@ -24,19 +24,19 @@ _WAITS = {
 }
 
 
-def report(finding: Finding, job: str, stacks: bool = False) -> str:
+def report(diagnosis: Diagnosis, job: str, stacks: bool = False) -> str:
     """Return what people read.
 
     Args:
-        finding: What is wrong.
+        diagnosis: What is wrong.
         job: The job's name, for the commands that show more; "": it has ended.
         stacks: Whether to show the whole stack of each group's first rank.
     """
-    lines = [_headline(finding)]
-    lines += _operations(finding)
-    if cause := cause_of(finding):
+    lines = [_headline(diagnosis)]
+    lines += _operations(diagnosis)
+    if cause := cause_of(diagnosis):
         lines.append(f"  likely cause: {cause}")
-    lines += _groups(finding, stacks)
+    lines += _groups(diagnosis, stacks)
     if not stacks:
         lines = lines[: MOST_LINES - 1]
     if job:
@@ -49,39 +49,39 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
-def _headline(finding: Finding) -> str:
-    for_so_long = f"no operation has ended for {finding.seconds:.0f} s"
-    holding = [one.rank for one in finding.holding]
-    if not finding.missed:
+def _headline(diagnosis: Diagnosis) -> str:
+    for_so_long = f"no operation has ended for {diagnosis.seconds:.0f} s"
+    holding = [one.rank for one in diagnosis.holding]
+    if not diagnosis.missed:
         return "no operation waits for another rank"
-    if finding.moving:
+    if diagnosis.moving:
         return f"waiting, still making progress: {_ranks(holding)} at work; {for_so_long}"
     if not holding:
         return f"stalled: {for_so_long}, and no rank is missing"
-    others = [one.rank for one in finding.waiting if one.rank not in holding]
+    others = [one.rank for one in diagnosis.waiting if one.rank not in holding]
     if not others:
         return f"stalled: {for_so_long}; {_ranks(holding)} wait for one another"
     return f"stalled: {for_so_long}; {_ranks(holding)} held up {_ranks(others)}"
 
 
-def _operations(finding: Finding) -> Iterable[str]:
-    for one in finding.missed[:_MOST_OPERATIONS]:
-        line = f"  {finding.job.label(one.asked)} has waited for {one.seconds:.0f} s"
+def _operations(diagnosis: Diagnosis) -> Iterable[str]:
+    for one in diagnosis.missed[:_MOST_OPERATIONS]:
+        line = f"  {diagnosis.job.label(one.asked)} has waited for {one.seconds:.0f} s"
         line += f"; asked for by {_ranks(one.has)}"
         if one.missing:
-            line += f"; missing ranks: {_named(finding, one.missing)}"
-        elif any(each.stage == "handed over" for each in finding.job.ranks[one.has[0]].open):
+            line += f"; missing ranks: {_named(diagnosis, one.missing)}"
+        elif any(each.stage == "handed over" for each in diagnosis.job.ranks[one.has[0]].open):
             line += "; handed to the accelerator, which has not completed it"
         yield line
-    left = len(finding.missed) - _MOST_OPERATIONS
+    left = len(diagnosis.missed) - _MOST_OPERATIONS
     if left > 0:
         yield f"  and {left} more operations"
 
 
-def _groups(finding: Finding, stacks: bool) -> Iterable[str]:
-    holding = {one.rank for one in finding.holding}
+def _groups(diagnosis: Diagnosis, stacks: bool) -> Iterable[str]:
+    holding = {one.rank for one in diagnosis.holding}
     groups: dict[tuple[bool, str, object], list[Rank]] = {}
-    for one in finding.job.ranks.values():
+    for one in diagnosis.job.ranks.values():
         where = one.own[0][:3] if one.own else None
         groups.setdefault((one.rank in holding, doing(one), where), []).append(one)
     # Those that hold up others first, then the smallest groups.
@@ -119,7 +119,7 @@ def doing(one: Rank) -> str:
 
 def _in_operations(one: Rank) -> str:
     if not one.known:
-        return "what it is in is not known"
+        return "its state is not known"
     if not one.open:
         last = f"; the last one was {one.ended[-1]}" if one.ended else "; there was none before"
         return f"in no operation{last}"
@@ -150,10 +150,10 @@ def _who(ranks: Sequence[Rank]) -> str:
     return f"{_ranks([one.rank for one in ranks])} ({where})"
 
 
-def _named(finding: Finding, ranks: Sequence[int]) -> str:
+def _named(diagnosis: Diagnosis, ranks: Sequence[int]) -> str:
     if len(ranks) > _MOST_NAMED:
         return spans(ranks)
-    hosts = {one.rank: one.host for one in finding.job.ranks.values()}
+    hosts = {one.rank: one.host for one in diagnosis.job.ranks.values()}
     return ", ".join(f"{rank} ({hosts[rank]})" if rank in hosts else str(rank) for rank in ranks)
 
 

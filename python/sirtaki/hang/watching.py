@@ -58,12 +58,12 @@ class Watching:
             self.due = now + self._seconds - stuck
             return ""
         compare(earlier[0], found, now - earlier[1])
-        finding = analyse(found)
+        diagnosis = analyse(found)
         self.question, self._earlier = POLL, None
-        if not finding.missed:
+        if not diagnosis.missed:
             return ""
         self._reported_at = now - stuck
-        return report(finding, self._job)
+        return report(diagnosis, self._job)
 
     def _goes_on(self, now: float) -> str:
         since, self._reported_at = self._reported_at, None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sirtaki.core.rate_log import RateLog
 from sirtaki.core.world import state
 from sirtaki.keras.distributed import Distributed
 from sirtaki.keras.elastic import (
@@ -31,6 +32,7 @@ __all__ = [
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
     "ProgressBar",
+    "RateLogCallback",
     "UpdateBatchStateCallback",
     "UpdateEpochStateCallback",
 ]
@@ -85,6 +87,23 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if not self.broadcast_done:
             broadcast_global_variables(self.root_rank, self.model, self.local_variables)
             self.broadcast_done = True
+
+
+class RateLogCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Lets rank 0 log how fast the ranks of its host are.
+
+    Args:
+        log: As of ``RateLog``.
+        every: Log at each so many batches.
+    """
+
+    def __init__(self, log: Any, every: int = 100) -> None:
+        super().__init__()
+        self._rates = RateLog(log, every)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Count a batch, and log when it is time to."""
+        self._rates.step()
 
 
 def _check_order_of_scaling(optimizer: Any) -> None:

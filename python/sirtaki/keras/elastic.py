@@ -36,13 +36,12 @@ class KerasState(ObjectState):
         backend: Accepted: there is one backend in a process.
         every_step: Whether `commit`, to be called after each batch, copies no variables but those
             that are not trained: after a loss the newest step is used, which one of the survivors
-            has whole.
-        kwargs: Objects that can be pickled; they become attributes.
+            has whole. On JAX it copies all, for Keras donates the variables of a step to the next.
+        kwargs: Objects that can be pickled, samplers and loaders; they become attributes.
 
     Raises:
-        ValueError: The model has no variables yet, or `every_step` does not fit: on JAX, for Keras
-            donates the variables of a step to the next one; without an optimizer; with several
-            steps in one call (``steps_per_execution``).
+        ValueError: The model has no variables yet, or `every_step` does not fit: without an
+            optimizer; with several steps in one call (``steps_per_execution``).
     """
 
     def __init__(
@@ -62,9 +61,10 @@ class KerasState(ObjectState):
         self.optimizer: Any = optimizer or getattr(model, "optimizer", None)
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(model.trainable_variables)
-        self._kept = every_step
+        self._kept = every_step and BACKEND != "jax"
         if every_step:
             _require_whole_steps(model, self.optimizer)
+        self._saved_values: list[Any] = []
         self._save_variables()
         super().__init__(broadcast_object, world_state.rank, **kwargs)
 
@@ -78,7 +78,7 @@ class KerasState(ObjectState):
         return list(self.model.non_trainable_variables) if self._kept else self._variables()
 
     def _save_variables(self) -> None:
-        self._saved_values = values_of_variables(self._saved_variables())
+        self._saved_values = values_of_variables(self._saved_variables(), self._saved_values)
         self._marked = self._applied()
 
     def _applied(self) -> int:
@@ -95,7 +95,8 @@ class KerasState(ObjectState):
         if self._applied() != self._marked:
             say_uncommitted(self._applied())
             return
-        assign_variables(self._saved_variables(), self._saved_values)
+        # A backend may keep the memory of what it is given.
+        assign_variables(self._saved_variables(), [each.copy() for each in self._saved_values])
         super().restore()
 
     def _version(self) -> Version:
@@ -138,9 +139,7 @@ class KerasState(ObjectState):
 
 
 def _require_whole_steps(model: Any, optimizer: Any) -> None:
-    if BACKEND == "jax":
-        why = "Keras on JAX gives the memory of a step's variables to the next step"
-    elif optimizer is None:
+    if optimizer is None:
         why = "there is no optimizer, whose steps are counted"
     elif _steps_per_call(model) > 1:
         why = f"steps_per_execution is {_steps_per_call(model)}, so steps go by without a commit"
@@ -159,9 +158,13 @@ def _steps_per_call(model: Any) -> int:
     return int(found.numpy() if hasattr(found, "numpy") else found or 1)
 
 
-def values_of_variables(variables: Sequence[Any]) -> list[Any]:
-    """Return copies of the values, as arrays of NumPy."""
-    return [value_of(variable) for variable in variables]
+def values_of_variables(variables: Sequence[Any], earlier: Sequence[Any] = ()) -> list[Any]:
+    """Return copies of the values, as arrays of NumPy: in the memory of earlier copies, if any."""
+    if len(earlier) != len(variables):
+        return [value_of(variable) for variable in variables]
+    for copied, variable in zip(earlier, variables, strict=True):
+        np.copyto(copied, _array_of(variable))
+    return list(earlier)
 
 
 def assign_variables(variables: Sequence[Any], values: Sequence[Any]) -> None:
@@ -172,7 +175,11 @@ def assign_variables(variables: Sequence[Any], values: Sequence[Any]) -> None:
 
 def value_of(variable: Any) -> Any:
     """Return a copy of a variable as an array."""
-    return np.array(variable.numpy() if LEGACY else keras.ops.convert_to_numpy(variable))
+    return np.array(_array_of(variable))
+
+
+def _array_of(variable: Any) -> Any:
+    return variable.numpy() if LEGACY else keras.ops.convert_to_numpy(variable)
 
 
 class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -60,8 +60,8 @@ def DistributedOptimizer(
         class.
 
     Raises:
-        ValueError: It is no optimizer of this Keras, is distributed already, or an argument does
-            not fit it.
+        ValueError: It is not an optimizer of this Keras, is distributed already, or an argument
+            does not fit it.
     """
     _check_optimizer(optimizer)
     if op not in (Average, Sum):
@@ -166,7 +166,8 @@ def _check_optimizer(optimizer: Any) -> None:
             "Keras 2: take it from tf_keras.optimizers, or unset the variable"
         )
     raise ValueError(
-        f"{optimizer!r} is no optimizer of Keras; give an object such as keras.optimizers.Adam()"
+        f"{optimizer!r} is not an optimizer of Keras; "
+        "give an object such as keras.optimizers.Adam()"
     )
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,16 +21,11 @@ from sirtaki.launch.flags.settings import Settings, make_settings
 from sirtaki.launch.job import run_job
 from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.output.tracebacks import shortened_text
-from sirtaki.launch.plan import Job
+from sirtaki.launch.plan import PlannedJob
 from sirtaki.launch.processes.outcome import Failure
+from sirtaki.launch.starters import shared_folder
 from sirtaki.launch.starters.allocation import as_flag, find_allocation, take_allocation
-from sirtaki.launch.starters.shared_folder import (
-    SECRET,
-    create_folder,
-    remove_folder,
-    shared_directory,
-    write_private,
-)
+from sirtaki.records import replace
 from sirtaki.rendezvous.stores.store import open_store
 
 if TYPE_CHECKING:
@@ -105,9 +100,8 @@ def run(
         "command": [executable or sys.executable, "-m", task.__name__],
     }
     settings = _settings({**given, **own})
-    if settings.elastic is not None:
-        return _run_elastic(settings, func, args, kwargs or {})
-    return _run(settings, func, args, kwargs or {})
+    leave = partial(leave_call, func=func, args=args, kwargs=kwargs or {})
+    return _run(settings, leave) if settings.elastic is None else _run_elastic(settings, leave)
 
 
 def _renamed(old: str, old_value: int | None, new: str, new_value: int | None) -> int | None:
@@ -148,20 +142,15 @@ def _settings_of_mpirun(args: argparse.Namespace) -> Settings:
     return replace(settings, mpi=replace(settings.mpi, hosts_given=given))
 
 
-def _run(
-    settings: Settings,
-    func: Callable[..., T],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> list[T]:
-    job = Job(settings)
+def _run(settings: Settings, leave: Callable[..., None]) -> list[Any]:
+    job = PlannedJob(settings)
     with job.server as server:
-        _leave_call(server, job.secret, func, args, kwargs)
+        leave(server, job.secret)
         start = _run_by_launcher if settings.mpi is None else _run_by_mpi
         return _values(server, start(job), settings)
 
 
-def _leave_call(
+def leave_call(
     server: JobServer,
     secret: bytes,
     func: Callable[..., T],
@@ -179,50 +168,50 @@ def _leave_call(
     task.put(store, f"{task.PREFIX}/call", call)
 
 
-def _run_elastic(
-    settings: Settings,
-    func: Callable[..., T],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> list[T]:
+def _run_elastic(settings: Settings, leave: Callable[..., None]) -> list[Any]:
     """Return what those processes returned that were there at the end, in rank order."""
-    import cloudpickle
-
     from sirtaki.launch.elastic.job import ElasticJob
 
     assert settings.elastic is not None
     with ElasticJob(settings, settings.elastic) as job:
-        _leave_call(job.server, job.secret, func, args, kwargs)
+        leave(job.server, job.secret)
         job.run(sys.stdout, sys.stderr, signals=None)
-        found = [
-            cloudpickle.loads(data)
-            for number in range(job.started)
-            if (data := task.peek(job.server, f"{task.PREFIX}/result/{number}")) is not None
-        ]
+        return elastic_results(job.server, job.started)
+
+
+def elastic_results(server: JobServer, started: int) -> list[Any]:
+    """Return what those of the processes started returned that were there at the end, by rank."""
+    import cloudpickle
+
+    found = [
+        cloudpickle.loads(data)
+        for number in range(started)
+        if (data := task.peek(server, f"{task.PREFIX}/result/{number}")) is not None
+    ]
     returned = [result for result in found if "text" not in result]
     return [result["value"] for result in sorted(returned, key=lambda result: result["rank"])]
 
 
-def _run_by_launcher(job: Job) -> Failure | str | None:
+def _run_by_launcher(job: PlannedJob) -> Failure | str | None:
     """Start the workers ourselves; return what went wrong first. Raises LaunchError."""
     return run_job(job, sys.stdout, sys.stderr, signals=None).failure
 
 
-def _run_by_mpi(job: Job) -> Failure | str | None:
+def _run_by_mpi(job: PlannedJob) -> Failure | str | None:
     """Let mpirun start the workers; return what went wrong. Raises LaunchError.
 
     The secret lies in a private folder, on a file system that all hosts of the job share.
     """
     from sirtaki.launch.starters import mpi
 
-    parent = shared_directory(os.environ)
+    parent = shared_folder.shared_directory(os.environ)
     try:
-        folder = create_folder(parent, "mpi")
+        folder = shared_folder.create_folder(parent, "mpi")
     except OSError as error:
         raise LaunchError(f"cannot create a folder in {parent}: {error.strerror}") from None
     try:
-        secret = folder / SECRET
-        write_private(secret, job.secret)
+        secret = folder / shared_folder.SECRET
+        shared_folder.write_private(secret, job.secret)
         meeting = {"SIRTAKI_RENDEZVOUS": job.server.address, "SIRTAKI_SECRET_FILE": str(secret)}
         settings = job.settings
         settings = replace(settings, variables={**settings.variables, **meeting})
@@ -231,7 +220,7 @@ def _run_by_mpi(job: Job) -> Failure | str | None:
             print(f"start: {shlex.join(launch.argv)}", file=sys.stderr)
         code = _run_and_show(launch.argv, launch.variables)
     finally:
-        remove_folder(folder)
+        shared_folder.remove_folder(folder)
     return f"mpirun exited with code {code}" if code != 0 else None
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import sirtaki
 from sirtaki.launch.errors import ONLY_LINUX, USAGE
+from sirtaki.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,11 @@ GROUPS = {
             "say why a job hangs, and who holds it up", "sirtaki.launch.questions.hang"
         ),
         "top": Subcommand(
-            "show how fast each rank is, and for whom it waits", "sirtaki.launch.questions.top"
+            "show how fast each rank is, and which rank it waits for",
+            "sirtaki.launch.questions.top",
+        ),
+        "trace": Subcommand(
+            "record what all ranks do, and say where the time goes", "sirtaki.observe.trace.command"
         ),
         "postmortem": Subcommand(
             "tell what the ranks of a failed job did", "sirtaki.launch.questions.postmortem"
@@ -54,13 +59,17 @@ GROUPS = {
             "show what works here, why something does not, and what to do",
             "sirtaki.launch.doctor.doctor",
         ),
-        "bench": Subcommand("measure collectives on this machine", "sirtaki.observe.bench"),
+        "bench": Subcommand(
+            "measure collectives here, or how your script scales", "sirtaki.observe.bench"
+        ),
     },
     "Caffe's nets": {
         "caffe": Subcommand("train, test and measure them", "sirtaki_caffe.commands.main"),
     },
     "Your shell": {
-        "completion": Subcommand("print what completes these words", "sirtaki.launch.completion"),
+        "completion": Subcommand(
+            "print a completion script for your shell", "sirtaki.launch.completion"
+        ),
     },
 }
 _SUBCOMMANDS = {name: each for group in GROUPS.values() for name, each in group.items()}
@@ -106,15 +115,15 @@ def horovodrun(arguments: Sequence[str] | None = None) -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Run `sirtaki run …`."""
-    from sirtaki.launch import command
+    from sirtaki.launch import start
 
-    return command.run(arguments, "sirtaki run")
+    return start.run(arguments, "sirtaki run")
 
 
 def _horovodrun(arguments: Sequence[str]) -> int:
-    from sirtaki.launch import command
+    from sirtaki.launch import start
 
-    return command.run(arguments, "horovodrun")
+    return start.run(arguments, "horovodrun")
 
 
 def _exit_code(module: str, function: str, arguments: Sequence[str]) -> int:
@@ -135,6 +144,8 @@ def _exit_code(module: str, function: str, arguments: Sequence[str]) -> int:
         return 2
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
+    except KeyboardInterrupt:  # nobody who has pressed Ctrl-C wants to see where
+        return 128 + signal.SIGINT
 
 
 def _usage() -> str:

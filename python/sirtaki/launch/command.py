@@ -16,10 +16,12 @@ from sirtaki.launch.errors import FAILED, STALLED, LaunchError
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
 from sirtaki.launch.hosts.mounted import take_mounted_hosts
+from sirtaki.launch.hosts.nodes import take_nodes
 from sirtaki.launch.job import run_job
 from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.output.first_error import FirstError
-from sirtaki.launch.plan import Job, describe
+from sirtaki.launch.plan import PlannedJob, describe
+from sirtaki.launch.processes.guarding.process import drop_guardian
 from sirtaki.launch.processes.outcome import Failure, Outcome
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.starters.allocation import take_allocation
@@ -32,7 +34,6 @@ def run(arguments: Sequence[str], prog: str) -> int:
     long for others, 75: those of an elastic job have left on a warning and want to be run again,
     126 and 127: the command cannot be executed or found, 128 + n: ended by signal n.
     """
-    _prepare_streams()
     try:
         return _run(arguments, prog)
     except BrokenPipeError:
@@ -59,8 +60,17 @@ def run_parsed(args: argparse.Namespace, prog: str) -> int:
     """Start the job that the flags describe; see `run`. Raises LaunchError."""
     bring_in_config(args, lambda text: _say(f"{prog}: warning: {text}"))
     take_mounted_hosts(args, os.environ)
-    allocation = take_allocation(args, os.environ)
-    settings = make_settings(args, os.environ, allocation)
+    nodes = take_nodes(args, os.environ)
+    allocation = None if nodes else take_allocation(args, os.environ)
+    settings = make_settings(args, os.environ, allocation, nodes)
+    if nodes is not None and nodes.rank > 0 and not settings.dry_run:
+        # Here, because other jobs start faster without it.
+        from sirtaki.launch.starters.nodes import join
+
+        return join(nodes, settings)
+    if settings.mpi or settings.elastic or allocation:
+        # Their ranks may all be elsewhere; mpirun takes our place, and would reap no child of ours.
+        drop_guardian()
     if settings.mpi is not None:
         # Here, because other jobs start faster without it.
         from sirtaki.launch.starters import mpi
@@ -76,24 +86,10 @@ def run_parsed(args: argparse.Namespace, prog: str) -> int:
     return _launch(settings)
 
 
-def _prepare_streams() -> None:
-    """Make output possible whatever we were started with."""
-    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # It gets the lowest free number, which otherwise another file of ours would have.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-        if getattr(sys, name) is None:
-            mode = "w" if descriptor else "r"
-            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character must not end the job.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-
-
 def _launch(settings: Settings) -> int:
-    job = Job(settings)
+    job = PlannedJob(settings)
+    if all(plan.way for plan in job.plans):
+        drop_guardian()  # no rank is on this host
     with SignalWatch() as signals, job.server:
         outcome = run_job(job, sys.stdout, sys.stderr, signals)
     return _exit_code(outcome, settings)

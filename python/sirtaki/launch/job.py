@@ -6,22 +6,25 @@ import os
 from functools import partial
 from typing import TextIO
 
+from sirtaki.launch.flags.settings import Settings
+from sirtaki.launch.live import open_metrics
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.output.progress import Progress
-from sirtaki.launch.plan import Job, describe
+from sirtaki.launch.plan import PlannedJob, describe
 from sirtaki.launch.processes.local import require_command, require_system
 from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
 from sirtaki.launch.questions.job_watch import watch_of
-from sirtaki.launch.questions.postmortem import keep
-from sirtaki.rendezvous.host.presence import job_name
+from sirtaki.launch.questions.postmortem import kept_if_it_fails
 from sirtaki.rendezvous.world.membership import Membership
 
 
-def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | None) -> Outcome:
+def run_job(
+    job: PlannedJob, stdout: TextIO, stderr: TextIO, signals: SignalWatch | None
+) -> Outcome:
     """Start the workers and watch them to the end.
 
     job: with its store started. stdout, stderr: where the workers' lines go. signals: the watched
@@ -31,16 +34,7 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
     require_system()
     if not all(plan.way for plan in job.plans):
         require_command(settings.command, {**os.environ, **settings.forwarded}.get("PATH"))
-    outputs = Outputs(
-        len(settings.slots),
-        stdout,
-        stderr,
-        settings.output_directory,
-        settings.timestamps,
-        errors=Errors(settings.verbose),
-        tee=settings.tee,
-    )
-    outputs.prepare()
+    outputs = outputs_of(settings, len(settings.slots), stdout, stderr)
     if settings.verbose:
         for line in describe(settings, os.environ):
             outputs.say(line)
@@ -54,7 +48,8 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
         partial(job.server.joined, everybody),
     )
     watch = watch_of(settings, job.server.address, outputs.say)
-    with job.hosts(os.environ) as hosts, room_for(_open_files(job)):
+    metrics = open_metrics(settings, job.server.address, outputs.say)
+    with metrics, job.hosts(os.environ) as hosts, room_for(_open_files(job)):
         supervisor = Supervisor(
             hosts,
             outputs,
@@ -65,14 +60,26 @@ def run_job(job: Job, stdout: TextIO, stderr: TextIO, signals: SignalWatch | Non
             progress=progress,
             watch=watch,
         )
-        outcome = supervisor.run()
-    name = job_name(job.server.address)
-    if folder := keep(outcome, settings, name, watch.answers, os.environ):
-        outputs.say(f"what the ranks did: sirtaki postmortem {folder}")
-    return outcome
+        with kept_if_it_fails(settings, job.server.address, watch, outputs.say) as kept:
+            return kept(supervisor.run())
 
 
-def _open_files(job: Job) -> int:
+def outputs_of(settings: Settings, ranks: int, stdout: TextIO, stderr: TextIO) -> Outputs:
+    """Return where the lines of so many ranks go. Raises LaunchError."""
+    outputs = Outputs(
+        ranks,
+        stdout,
+        stderr,
+        settings.output_directory,
+        settings.timestamps,
+        errors=Errors(settings.verbose),
+        tee=settings.tee,
+    )
+    outputs.prepare()
+    return outputs
+
+
+def _open_files(job: PlannedJob) -> int:
     """How many files we open: streams of the ranks here, of hosts, connections to the store."""
     settings = job.settings
     here = sum(len(plan.slots) for plan in job.plans if not plan.way)

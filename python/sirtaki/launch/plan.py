@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +17,15 @@ from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.settings import Settings, uses_tls
 from sirtaki.launch.hosts.addresses import all_addresses, own_addresses, require_interfaces
 from sirtaki.launch.hosts.environment import base_environment, rank_environment, sent_environment
+from sirtaki.launch.hosts.nodes import leave_node
 from sirtaki.launch.hosts.slots import Slot, is_local
 from sirtaki.launch.hosts.torch_variables import torch_environment
-from sirtaki.launch.processes.channels import ProgramChannel
+from sirtaki.launch.processes.channels import Channel, ProgramChannel
 from sirtaki.launch.processes.events import HostJob, HostProcesses, Process
 from sirtaki.launch.processes.local import LocalProcesses
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.starters.ssh import explain_end, ssh_command
+from sirtaki.records import dataclass, replace
 from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY, UnixStoreServer
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def plan_hosts(settings: Settings) -> list[HostPlan]:
     for host, slots in settings.by_host().items():
         if settings.allocation is not None:
             plans.append(HostPlan(host, slots, settings.allocation.starter))
+        elif settings.nodes is not None:
+            plans.append(HostPlan(host, slots, "its own launcher" if plans else ""))
         else:
             plans.append(plan_host(settings, host, slots))
     return plans
@@ -79,6 +81,8 @@ def store_addresses(settings: Settings, plans: Sequence[HostPlan]) -> list[str]:
 
     A scheduler's ranks reach any address of their own host.
     """
+    if settings.nodes is not None:
+        return all_addresses(settings.interfaces)
     remote = [plan.host for plan in plans if plan.way]
     if settings.allocation is not None:
         # The own name often means loopback.
@@ -92,6 +96,8 @@ def store_addresses(settings: Settings, plans: Sequence[HostPlan]) -> list[str]:
 
 def master_address(settings: Settings, first: HostPlan, addresses: Sequence[str]) -> str:
     """Return where the other ranks reach the host of rank 0. addresses: see `store_addresses`."""
+    if settings.nodes is not None:
+        return settings.nodes.address
     if settings.allocation is not None and len(first.slots) == len(settings.slots):
         return _LOOPBACK
     if first.way:
@@ -145,7 +151,20 @@ def host_job(
     )
 
 
-class Job:
+def scheduled_job(
+    settings: Settings, secret: bytes, plan: HostPlan, places: int, environ: Mapping[str, str]
+) -> HostJob:
+    """As `host_job`, of a host whose agent a scheduler's program starts."""
+    from sirtaki.launch.starters import scheduler
+
+    assert settings.allocation is not None
+    cpus, gpus = scheduler.cpus_and_gpus(settings.allocation, plan.host, environ)
+    variables = scheduler.environment_of_ranks(settings.allocation, settings, environ)
+    job = host_job(settings, secret, plan, places, environ)
+    return replace(job, environment=variables, cpus=cpus, gpus=gpus)
+
+
+class PlannedJob:
     """What the ranks of one run have in common: the hosts, the secret, the store.
 
     `server` is to be started before the ranks and closed after them. Raises LaunchError.
@@ -154,7 +173,7 @@ class Job:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.plans = plan_hosts(settings)
-        self.secret = secrets.token_bytes(SECRET_BYTES)
+        self.secret = os.urandom(SECRET_BYTES)
         self._addresses = store_addresses(settings, self.plans)
         self._master = master_address(settings, self.plans[0], self._addresses)
         self.server = make_server(settings, self._addresses, self.secret)
@@ -165,6 +184,13 @@ class Job:
     def hosts(self, environ: Mapping[str, str]) -> Iterator[list[HostProcesses]]:
         """Be ready for the processes of all hosts. environ: what we have ourselves."""
         allocation, settings = self.settings.allocation, self.settings
+        if settings.nodes is not None:
+            # Here, because jobs on one host start faster without it.
+            from sirtaki.launch.starters.nodes import called_by_nodes
+
+            with called_by_nodes(settings.nodes, self._addresses) as channels:
+                yield self._of_nodes(channels, leave_node(environ))
+            return
         if allocation is None:
             yield [self._processes(plan, environ) for plan in self.plans]
             return
@@ -174,19 +200,27 @@ class Job:
         addresses = self._addresses
         if addresses != [_LOOPBACK]:
             addresses = all_addresses(settings.interfaces)
-        variables = scheduler.environment_of_ranks(allocation, settings, environ)
         by_host = settings.by_host()
         with scheduler.called_agents(
             allocation, settings, environ, self.secret, addresses
         ) as channels:
             hosts: list[HostProcesses] = []
             for plan, channel in zip(self.plans, channels, strict=True):
-                cpus, gpus = scheduler.cpus_and_gpus(allocation, plan.host, environ)
                 own = [scheduler.variables_of_rank(allocation, s, by_host) for s in plan.slots]
-                job = host_job(settings, self.secret, plan, len(plan.slots), environ)
-                job = replace(job, environment=variables, cpus=cpus, gpus=gpus)
+                job = scheduled_job(settings, self.secret, plan, len(plan.slots), environ)
                 hosts.append(RemoteProcesses(plan.host, self._planned(plan, own), channel, job))
             yield hosts
+
+    def _of_nodes(
+        self, channels: Sequence[Channel], environ: Mapping[str, str]
+    ) -> list[HostProcesses]:
+        first, *others = self.plans
+        hosts = [self._processes(first, environ)]
+        for plan, channel in zip(others, channels, strict=True):
+            # Each node has an environment of its own, and gets only what flags say.
+            job = host_job(self.settings, self.secret, plan, len(plan.slots), {})
+            hosts.append(RemoteProcesses(plan.host, self._planned(plan), channel, job))
+        return hosts
 
     def _processes(self, plan: HostPlan, environ: Mapping[str, str]) -> HostProcesses:
         job = host_job(self.settings, self.secret, plan, len(plan.slots), environ)

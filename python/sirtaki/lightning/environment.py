@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from sirtaki.core.world import lifecycle, state
 from sirtaki.lightning.library import fabric_module
+from sirtaki.rendezvous.world.started_by import find_start
 
-_Base: Any = fabric_module("plugins.environments").ClusterEnvironment
+_environments: Any = fabric_module("plugins.environments")
+_Base: Any = _environments.ClusterEnvironment
 
 
 class SirtakiEnvironment(_Base):  # type: ignore[misc]
@@ -63,3 +66,27 @@ class SirtakiEnvironment(_Base):  # type: ignore[misc]
     def node_rank(self) -> int:
         """Return the host's number."""
         return int(self._topology.cross_rank)
+
+
+def spare_mpi() -> None:
+    """Let Lightning start MPI only in processes that an mpirun may have started.
+
+    It asks MPI for its world before it knows a strategy's environment. In a rank that something
+    else has started that takes time, and fails where mpi4py finds no MPI.
+    """
+    theirs = _environments.MPIEnvironment.detect
+
+    def detect() -> bool:
+        try:
+            return _has_starter() and bool(theirs())
+        except RuntimeError:  # of mpi4py without an MPI; Lightning expects ImportError
+            return False
+
+    _environments.MPIEnvironment.detect = staticmethod(detect)
+
+
+def _has_starter() -> bool:
+    try:
+        return find_start(os.environ) is not None
+    except ValueError:
+        return True

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from sirtaki.lightning.environment import SirtakiEnvironment
+from sirtaki.lightning.environment import SirtakiEnvironment, spare_mpi
 from sirtaki.lightning.library import fabric_module, trainer_module
 from sirtaki.stand_in import NAME
 from sirtaki.torch.distributed.started import init
@@ -26,6 +26,8 @@ class _OnSirtaki:
     def __init__(self, *arguments: Any, scale_lr: bool = False, **options: Any) -> None:
         options.setdefault("process_group_backend", NAME)
         options.setdefault("cluster_environment", SirtakiEnvironment())
+        # Spares copies of all gradients into DDP's buckets and back.
+        options.setdefault("gradient_as_bucket_view", True)
         super().__init__(*arguments, **options)
         self._scale_lr = scale_lr
 
@@ -114,6 +116,7 @@ class SirtakiFabricStrategy(_OnSirtaki, _FabricBase):  # type: ignore[misc]
 
 def register() -> None:
     """Let `Trainer` and `Fabric` know the strategies by the names `sirtaki` and `horovod`."""
+    spare_mpi()
     trainers = trainer_module("strategies").StrategyRegistry
     fabrics = fabric_module("strategies").STRATEGY_REGISTRY
     what = "DistributedDataParallel on Sirtaki's engine"

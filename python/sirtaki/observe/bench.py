@@ -27,7 +27,15 @@ memcpy: every rank copies as many bytes at the same time, none of them in a cach
 
 def main(arguments: Sequence[str]) -> int:
     """Run `sirtaki bench …`; returns the exit code."""
+    if arguments[:1] == ["scaling"]:
+        # Here, because measuring collectives needs nothing of it.
+        from sirtaki.observe.scaling import command
+
+        return command.main(arguments[1:])
     args = make_parser().parse_args(arguments)
+    if args.operation == "scaling":
+        print("sirtaki bench: error: scaling comes before its flags", file=sys.stderr)
+        return _WRONG_ARGUMENTS
     for name in filter(None, (args.json, args.plot)):
         if not Path(name).resolve().parent.is_dir():
             print(f"sirtaki bench: error: no folder for {name}", file=sys.stderr)
@@ -73,9 +81,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "operation",
         nargs="?",
-        choices=["allreduce"],
+        choices=["allreduce", "scaling"],
         default="allreduce",
-        help="what to measure (allreduce)",
+        help="what to measure: allreduce, the default; or scaling, of your own script, which has "
+        "flags of its own (sirtaki bench scaling --help)",
     )
     parser.add_argument("-np", "--num-proc", type=int, default=2, help="ranks (2)")
     parser.add_argument(

@@ -19,7 +19,8 @@ except ModuleNotFoundError as error:
         "sirtaki.ray needs Ray, and there is none here: pip install 'sirtaki[ray]'", name="ray"
     ) from None
 
+from sirtaki.ray.elastic import ElasticRayExecutor
 from sirtaki.ray.executor import RayExecutor
 from sirtaki.ray.worker import BaseHorovodWorker
 
-__all__ = ["BaseHorovodWorker", "RayExecutor"]
+__all__ = ["BaseHorovodWorker", "ElasticRayExecutor", "RayExecutor"]

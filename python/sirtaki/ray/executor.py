@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
 
 from sirtaki.ray import failures
-from sirtaki.ray.placing import Demand, Room, by_node
-from sirtaki.ray.settings import RaySettings, write_key
+from sirtaki.ray.elastic import ElasticWorkers
+from sirtaki.ray.nodes import Share
+from sirtaki.ray.placing import Demand, Room, by_node, require_version
+from sirtaki.ray.settings import ElasticRaySettings, RaySettings, write_key
 from sirtaki.ray.worker import BaseHorovodWorker
 
 _NOT_STARTED = "RayExecutor has no workers: call start() first"
@@ -32,6 +35,13 @@ class RayExecutor:
         gpus_per_worker: How many; default 1.
         use_current_placement_group: Whether a placement group in which the program runs, such as
             Ray Tune's, is used.
+        min_workers: In place of `num_workers`: the job is elastic, and has at least so many ranks.
+        max_workers: How many ranks it has at most; None: as many as the cluster takes.
+        reset_limit: How many new worlds an elastic job may have.
+        cooldown_range: For how many seconds a node takes no new rank after a failure, at first and
+            at most.
+        elastic_timeout: How many seconds a world with enough ranks may take to form.
+        override_discovery: See `ElasticRayExecutor`.
 
     Raises:
         ValueError: Arguments contradict each other.
@@ -76,28 +86,51 @@ class RayExecutor:
         use_gpu: bool = False,
         gpus_per_worker: int | None = None,
         use_current_placement_group: bool = True,
+        min_workers: int | None = None,
+        max_workers: int | None = None,
+        reset_limit: int | None = None,
+        cooldown_range: tuple[float, float] | None = None,
+        elastic_timeout: float = 600,
+        override_discovery: bool = True,
     ) -> None:
-        if gpus_per_worker is not None and not use_gpu:
-            raise ValueError("gpus_per_worker is set, but use_gpu is False. Set use_gpu=True.")
-        if use_gpu and gpus_per_worker is not None and gpus_per_worker < 1:
-            raise ValueError(f"gpus_per_worker must be >= 1: Got {gpus_per_worker}.")
-        assert num_workers is None or num_hosts is None, (
-            "give num_workers or num_hosts with num_workers_per_host, not both"
-        )
-        workers = num_workers if num_hosts is None else num_hosts * num_workers_per_host
+        share = Share.of(cpus_per_worker, use_gpu, gpus_per_worker, "gpus_per_worker")
+        self._elastic: ElasticWorkers | None = None
+        self._settings = RaySettings.of(settings)
+        if max_workers is not None and not min_workers:
+            raise ValueError(
+                "`max_workers` provided without any positive `min_workers`: give min_workers for "
+                "an elastic job, num_workers for one of a fixed size"
+            )
+        workers: int | None
+        if min_workers:
+            if num_workers is not None or num_hosts is not None:
+                raise ValueError(
+                    "Both `min_workers` and `num_workers` provided (or num_hosts): give "
+                    "min_workers for an elastic job, the others for one of a fixed size"
+                )
+            own = ElasticRaySettings.of(settings)
+            own.min_num_proc, own.max_num_proc = min_workers, max_workers
+            own.reset_limit, own.cooldown_range = reset_limit, cooldown_range
+            own.elastic_timeout = elastic_timeout
+            self._elastic = ElasticWorkers(own, share, override_discovery)
+            workers = min_workers
+        else:
+            assert num_workers is None or num_hosts is None, (
+                "give num_workers or num_hosts with num_workers_per_host, not both"
+            )
+            workers = num_workers if num_hosts is None else num_hosts * num_workers_per_host
         if workers is None or workers < 1:
             raise ValueError("RayExecutor needs num_workers, or num_hosts, of at least 1")
-        gpus = (gpus_per_worker or 1) if use_gpu else 0
-        self._demand = Demand(workers, num_hosts or 0, cpus_per_worker, gpus)
-        self._settings = RaySettings.of(settings)
+        self._demand = Demand(workers, num_hosts or 0, share)
         self._use_current = use_current_placement_group
         self._room: Room | None = None
         self._nodes: list[str] = []
+        self._hosts: list[str] = []
         self.workers: list[Any] = []
 
     @property
     def num_workers(self) -> int:
-        """The number of ranks."""
+        """The number of ranks; of an elastic job the least."""
         return self._demand.workers
 
     def start(
@@ -121,13 +154,18 @@ class RayExecutor:
         """
         if self.workers:
             raise RuntimeError("RayExecutor has started already: call shutdown() first")
+        executable = executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {})
+        if self._elastic is not None:
+            self._elastic.start(executable, extra_env_vars or {})
+            return
         timeout = self._settings.placement_group_timeout_s
         self._room = Room(self._demand, timeout, self._use_current)
         try:
             self._start(extra_env_vars or {})
             if executable_cls is not None:
-                start = (executable_cls, executable_args, executable_kwargs)
-                self._await([worker.start_executable.remote(*start) for worker in self.workers])
+                self._await(
+                    [worker.start_executable.remote(*executable) for worker in self.workers]
+                )
         except BaseException:
             self.shutdown()
             raise
@@ -137,15 +175,17 @@ class RayExecutor:
         actor = ray.remote(BaseHorovodWorker)
         size = self._demand.workers
         made = [actor.options(**self._room.options(n)).remote(n, size) for n in range(size)]
-        self.workers, self._nodes = made, [f"worker {n}" for n in range(size)]
-        nodes = self._await([worker.node_id.remote() for worker in made])
-        order = by_node(nodes)
-        self.workers, self._nodes = [made[n] for n in order], [nodes[n] for n in order]
+        self.workers, self._nodes = made, ["unknown"] * size
+        told = self._await([worker.introduce.remote() for worker in made])
+        order = by_node([node for node, _, _ in told])
+        self.workers, told = [made[n] for n in order], [told[n] for n in order]
+        self._nodes, self._hosts = [node for node, _, _ in told], [host for _, host, _ in told]
+        require_version([version for _, _, version in told], self._hosts)
         (places,) = self._await(
             [self.workers[0].serve.remote(self._nodes, self._settings.interfaces())]
         )
         own = {"HOROVOD_START_TIMEOUT": self._settings.timeout_s}
-        seen = self._visible_gpus() if self._demand.gpus else [{}] * size
+        seen = self._visible_gpus() if self._demand.share.gpus else [{}] * size
         self._await(
             [
                 worker.take_place.remote(place, {**own, **seen[place.rank], **variables})
@@ -178,9 +218,11 @@ class RayExecutor:
 
         Raises:
             RuntimeError: A rank failed; it names the rank, its node, and shows its traceback. The
-                others were given two seconds, then they were ended. The cause is Ray's exception.
+                others were given 1.5 seconds, then they were ended. The cause is Ray's exception.
         """
         call = (fn, tuple(args or ()), dict(kwargs or {}))
+        if self._elastic is not None:
+            return self._elastic.run(partial(fn, *call[1], **call[2]), callbacks)
         return self._logged(lambda: [w.run.remote(*call) for w in self._started()], callbacks)
 
     def run_remote(
@@ -189,7 +231,12 @@ class RayExecutor:
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """Start `fn(*args, **kwargs)` on each rank; return what `ray.get` takes, for each rank."""
+        """Start `fn(*args, **kwargs)` on each rank; return what `ray.get` takes, for each rank.
+
+        Raises:
+            NotImplementedError: The job is elastic: its ranks change.
+        """
+        self._require_fixed("run_remote")
         call = (fn, tuple(args or ()), dict(kwargs or {}))
         return [worker.run.remote(*call) for worker in self._started()]
 
@@ -207,6 +254,8 @@ class RayExecutor:
         Raises:
             RuntimeError: See `run`.
         """
+        if self._elastic is not None:
+            return self._elastic.execute(fn, callbacks)
         return self._logged(lambda: [w.execute.remote(fn) for w in self._started()], callbacks)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
@@ -217,17 +266,26 @@ class RayExecutor:
 
         Raises:
             RuntimeError: See `run`.
+            NotImplementedError: The job is elastic: its ranks change.
         """
+        self._require_fixed("execute_single")
         return self._await([self._started()[0].execute.remote(fn)])[0]
 
     def shutdown(self) -> None:
         """End the actors; remove the placement group if `start` has made it."""
         for worker in self.workers:
             ray.kill(worker)
-        self.workers, self._nodes = [], []
+        self.workers, self._nodes, self._hosts = [], [], []
         if self._room is not None:
             self._room.close()
             self._room = None
+
+    def _require_fixed(self, call: str) -> None:
+        if self._elastic is not None:
+            raise NotImplementedError(
+                f"RayExecutor.{call}: the ranks of an elastic job change, so none can be named; "
+                "call run or execute"
+            )
 
     def _started(self) -> list[Any]:
         if not self.workers:
@@ -262,9 +320,10 @@ class RayExecutor:
         if not failed:
             return values
         first = failures.first_of(failed)
-        where = f"rank {first.rank} (node {self._nodes[first.rank]})"
+        where = f"rank {first.rank} (node {self._nodes[first.rank]}) failed"
+        if self._hosts:
+            where += f" on {self._hosts[first.rank]}"
         self.shutdown()
         raise RuntimeError(
-            f"{where} failed, so the other workers were ended; call start() to try again:\n"
-            f"{first.error}"
+            f"{where}, so the other workers were ended; call start() to try again:\n{first.error}"
         ) from first.error

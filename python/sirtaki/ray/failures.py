@@ -10,8 +10,8 @@ import ray
 
 from sirtaki.core.errors import HorovodInternalError
 
-# How long the others may take to notice that a rank has failed.
-GRACE_SECONDS = 2.0
+# How long the others may take to notice that a rank has failed; after two seconds all have ended.
+GRACE_SECONDS = 1.5
 _TURN_SECONDS = 0.2
 
 

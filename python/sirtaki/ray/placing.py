@@ -10,6 +10,9 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+import sirtaki
+from sirtaki.ray.nodes import Share
+
 _TIMED_OUT = (
     "Placement group creation timed out. Make sure your cluster either has enough resources or "
     "use an autoscaling cluster. Asked for {count} times {bundle} ({strategy}); the cluster has "
@@ -25,14 +28,12 @@ class Demand:
     Attributes:
         workers: Their number.
         hosts: On how many nodes they go, equally many on each.
-        cpus: Of each worker.
-        gpus: Of each worker.
+        share: What each has of its node.
     """
 
     workers: int
     hosts: int
-    cpus: float
-    gpus: float
+    share: Share
 
     @property
     def per_host(self) -> int:
@@ -41,9 +42,9 @@ class Demand:
 
     def bundles(self) -> list[dict[str, float]]:
         """Return what is asked of the cluster."""
-        bundle = {"CPU": self.cpus * self.per_host}
-        if self.gpus:
-            bundle["GPU"] = self.gpus * self.per_host
+        bundle = {"CPU": self.share.cpus * self.per_host}
+        if self.share.gpus:
+            bundle["GPU"] = self.share.gpus * self.per_host
         return [dict(bundle) for _ in range(self.hosts or self.workers)]
 
     @property
@@ -73,27 +74,26 @@ class Room:
     def _made(self, timeout: float) -> Any:
         bundles, strategy = self._demand.bundles(), self._demand.strategy
         group = placement_group(bundles, strategy=strategy)
-        try:
-            ray.get(group.ready(), timeout=timeout)
-        except ray.exceptions.GetTimeoutError:
-            remove_placement_group(group)
-            raise TimeoutError(
-                _TIMED_OUT.format(
-                    count=len(bundles),
-                    bundle=bundles[0],
-                    strategy=strategy,
-                    resources=ray.cluster_resources(),
-                    free=ray.available_resources(),
-                )
-            ) from None
-        return group
+        # Its ready() is a task, for which Ray may start a process.
+        if group.wait(timeout):
+            return group
+        remove_placement_group(group)
+        raise TimeoutError(
+            _TIMED_OUT.format(
+                count=len(bundles),
+                bundle=bundles[0],
+                strategy=strategy,
+                resources=ray.cluster_resources(),
+                free=ray.available_resources(),
+            )
+        )
 
     def options(self, worker: int) -> dict[str, Any]:
         """Return the options with which the actor of a worker is made."""
         bundle = worker // self._demand.per_host if self._own else _ANY_BUNDLE
         return {
-            "num_cpus": self._demand.cpus,
-            "num_gpus": self._demand.gpus,
+            "num_cpus": self._demand.share.cpus,
+            "num_gpus": self._demand.share.gpus,
             "scheduling_strategy": PlacementGroupSchedulingStrategy(
                 self._group, placement_group_bundle_index=bundle
             ),
@@ -113,3 +113,18 @@ def by_node(nodes: Sequence[str]) -> list[int]:
     """
     first = {node: number for number, node in reversed(list(enumerate(nodes)))}
     return sorted(range(len(nodes)), key=lambda worker: first[nodes[worker]])
+
+
+def require_version(versions: Sequence[str], hosts: Sequence[str]) -> None:
+    """Raise a RuntimeError where a worker has another Sirtaki than this program.
+
+    Args:
+        versions: What each rank has.
+        hosts: Where each rank is.
+    """
+    for rank, (version, host) in enumerate(zip(versions, hosts, strict=True)):
+        if version != sirtaki.__version__:
+            raise RuntimeError(
+                f"rank {rank} on {host} has Sirtaki {version}, this program {sirtaki.__version__}: "
+                "install the same version on all nodes, or give it in runtime_env of ray.init"
+            )

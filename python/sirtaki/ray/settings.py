@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+S = TypeVar("S", bound="RaySettings")
 
 
 @dataclass
@@ -37,12 +39,12 @@ class RaySettings:
         """Horovod's other name of `timeout_s`."""
         return self.timeout_s
 
-    @staticmethod
-    def of(given: object) -> RaySettings:
+    @classmethod
+    def of(cls: type[S], given: object) -> S:
         """Return the settings that any object has, such as Horovod's own; defaults for others."""
-        default = RaySettings()
+        default = cls()
         names = default.__dict__.keys()
-        return RaySettings(**{name: getattr(given, name, getattr(default, name)) for name in names})
+        return cls(**{name: getattr(given, name, getattr(default, name)) for name in names})
 
     def interfaces(self) -> list[str]:
         """Return `nics` as a list."""
@@ -50,6 +52,30 @@ class RaySettings:
             return []
         names = self.nics.split(",") if isinstance(self.nics, str) else self.nics
         return sorted(name.strip() for name in names)
+
+
+@dataclass
+class ElasticRaySettings(RaySettings):
+    """How an elastic job goes on.
+
+    Attributes:
+        min_num_proc: How many processes a world has at least.
+        max_num_proc: How many it has at most; None: as many as the cluster takes.
+        reset_limit: How many new worlds there may be after the first; None for any number.
+        elastic_timeout: How many seconds a world with enough processes may take to form.
+        cooldown_range: For how many seconds a node takes no new process after a failure, at first
+            and at most; None for 1 and 60.
+        discovery: Has `find_available_hosts_and_slots()`, for `override_discovery=False`.
+    """
+
+    timeout_s: float = 30
+    elastic: bool = True
+    min_num_proc: int = 1
+    max_num_proc: int | None = None
+    reset_limit: int | None = None
+    elastic_timeout: float = 600
+    cooldown_range: tuple[float, float] | None = None
+    discovery: Any = None
 
 
 def write_key(path: str | None, text: str | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+import sirtaki
 from sirtaki.core import placed
 from sirtaki.core.world import lifecycle
 from sirtaki.ray import ray_logger
@@ -35,6 +36,10 @@ class BaseHorovodWorker:
     def node_id(self) -> str:
         """Return Ray's name of the node, which is not that of the machine."""
         return str(ray.get_runtime_context().get_node_id())
+
+    def introduce(self) -> tuple[str, str, str]:
+        """Return the node, the machine's name, and which Sirtaki is installed there."""
+        return self.node_id(), self.hostname(), sirtaki.__version__
 
     def hostname(self) -> str:
         """Return the machine's name."""

@@ -7,6 +7,20 @@ results = horovod.spark.run(train, num_proc=4)
 ```
 """
 
-from sirtaki.spark.runner import run
+import importlib
+from typing import TYPE_CHECKING
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from sirtaki.spark.elastic.runner import run_elastic
+    from sirtaki.spark.failures import SparkRunError
+    from sirtaki.spark.runner import run
+
+_WHERE = {"SparkRunError": "failures", "run": "runner", "run_elastic": "elastic.runner"}
+__all__ = ["SparkRunError", "run", "run_elastic"]
+
+
+def __getattr__(name: str) -> object:
+    """Load what the driver uses when it is used: ranks import this package too."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

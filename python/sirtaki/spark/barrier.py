@@ -11,21 +11,34 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any
 
 from sirtaki.launch.starters import bound
 from sirtaki.rendezvous.stores.store import Store, open_store
 from sirtaki.rendezvous.world.placement import Placement
-from sirtaki.spark.messages import FAILED, OUTPUT, STARTED, Call, Failed, read_part, write_part
+from sirtaki.spark.failures import PYTHON_HINT
+from sirtaki.spark.messages import (
+    FAILED,
+    OUTPUT,
+    OVER,
+    PLACED,
+    STARTED,
+    Call,
+    Failed,
+    read_part,
+    write_part,
+)
 from sirtaki.spark.task import GPUS
 
 _STORE_SECONDS = 60.0
 _READ_BYTES = 1 << 16
 # Spark's own, which would let a user's process pose as one of its workers.
 _SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_PATH")
-_MISSING = "set PYSPARK_PYTHON to a Python that has sirtaki, or give run(executable=…)"
+# How long ranks may take to end by themselves when another has failed.
+_GRACE_SECONDS = 1.0
+_FOR_EVER = 1e9
 
 
 def task(call: Call) -> Callable[[Any], Iterator[tuple[int, bytes]]]:
@@ -35,15 +48,18 @@ def task(call: Call) -> Callable[[Any], Iterator[tuple[int, bytes]]]:
         from pyspark import BarrierTaskContext
 
         context = BarrierTaskContext.get()
-        place = call.places[context.partitionId()]
+        number, size = context.partitionId(), len(call.places)
+        place = call.places[number]
         store = open_store(place.store, _STORE_SECONDS, place.secret)
-        store.set(f"{STARTED}/{context.partitionId()}", b"")
         # Ranks whose tasks share a container are on one host, which others may share, too.
-        own = [_host(), os.environ.get("CONTAINER_ID", "")]
-        hosts = [":".join(json.loads(text)) for text in context.allGather(json.dumps(own))]
-        rank = ranks_by_host(hosts)[context.partitionId()]
+        container = os.environ.get("CONTAINER_ID", "")
+        store.set(f"{STARTED}/{number}", f"{_host()}:{container}".encode())
+        # Spark's allGather would look once a second whether all are there.
+        hosts = [store.get(f"{STARTED}/{each}", _FOR_EVER).decode() for each in range(size)]
+        rank = ranks_by_host(hosts)[number]
+        store.set(f"{PLACED}/{number}", json.dumps([rank, _host()]).encode())
         gpus = context.resources().get("gpu")
-        place = replace(call.places[rank], host_id=own[1])
+        place = replace(call.places[rank], host_id=container)
         yield rank, _run(call, place, store, gpus.addresses if gpus is not None else [])
 
     return run
@@ -65,9 +81,7 @@ def _host() -> str:
 
 def _run(call: Call, place: Placement, store: Store, gpus: Sequence[str]) -> bytes:
     """Run the rank's process; return its pickled answer, or raise when it has failed."""
-    base = os.environ if call.variables is None else call.variables
-    environ = {name: value for name, value in base.items() if name not in _SECRETS}
-    environ[GPUS] = ",".join(gpus)
+    environ = environment(call.variables, gpus)
     answer_end, rank_end = os.pipe()
     rank = subprocess.Popen(
         [
@@ -83,6 +97,7 @@ def _run(call: Call, place: Placement, store: Store, gpus: Sequence[str]) -> byt
     os.close(rank_end)
     readers = [_relayed(rank.stdout, "stdout", place.rank, store)]
     readers += [_relayed(rank.stderr, "stderr", place.rank, store)]
+    ended_by_others = _ended_with_others(rank, store)
     try:
         _hand_over(rank.stdin, call, place)
         with os.fdopen(answer_end, "rb") as stream:
@@ -94,9 +109,40 @@ def _run(call: Call, place: Placement, store: Store, gpus: Sequence[str]) -> byt
             reader.join()
     if code == 0:
         return answer
+    if ended_by_others.is_set():
+        raise RuntimeError(f"rank {place.rank} ({_host()}) was ended: the job is over")
     failed = _failure(place.rank, code, answer)
     store.set(f"{FAILED}/{place.rank}", pickle.dumps(failed))
+    store.set(OVER, b"")
     raise RuntimeError(failed.text)
+
+
+def environment(given: Mapping[str, str] | None, gpus: Sequence[str]) -> dict[str, str]:
+    """Return the environment of a rank: the one given, else the executor's."""
+    base = os.environ if given is None else given
+    environ = {name: value for name, value in base.items() if name not in _SECRETS}
+    return {**environ, GPUS: ",".join(gpus)}
+
+
+def _ended_with_others(rank: subprocess.Popen[bytes], store: Store) -> threading.Event:
+    """Kill a rank soon after the job is over; returns what is set when that has happened.
+
+    Spark itself would take longer to end the tasks of a stage that has failed.
+    """
+    killed = threading.Event()
+
+    def wait() -> None:
+        # A store that has gone was the driver's.
+        with contextlib.suppress(OSError):
+            store.get(OVER, _FOR_EVER)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            rank.wait(_GRACE_SECONDS)
+        if rank.poll() is None:
+            killed.set()
+            rank.kill()
+
+    threading.Thread(target=wait, name="sirtaki-over", daemon=True).start()
+    return killed
 
 
 def _hand_over(stream: IO[bytes] | None, call: Call, place: Placement) -> None:
@@ -115,7 +161,7 @@ def _failure(rank: int, code: int, answer: bytes) -> Failed:
     if not answer:
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
         text = f"its process {how} before its function returned"
-        return Failed(rank, _host(), f"{text}; if it never began, {_MISSING}", None)
+        return Failed(rank, _host(), f"{text}; if it never began, {PYTHON_HINT}", None)
     return Failed(rank, _host(), pickle.loads(answer)["text"], answer)
 
 

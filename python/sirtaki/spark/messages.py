@@ -12,6 +12,10 @@ from sirtaki.rendezvous.world.placement import Placement
 STARTED = "spark/started"
 FAILED = "spark/failed"
 OUTPUT = "spark/output"
+# A task's rank and host, as a list.
+PLACED = "spark/placed"
+# Set when the job is over: what still runs is to end.
+OVER = "spark/over"
 _LENGTH = struct.Struct("<Q")
 
 

@@ -13,6 +13,7 @@ import traceback
 from typing import Any
 
 from sirtaki.core import placed
+from sirtaki.spark.failures import missing_module_hint
 from sirtaki.spark.messages import pickled, read_part, write_part
 
 
@@ -40,6 +41,22 @@ def main() -> int:
 
 
 def _called(surroundings: dict[str, Any], place: bytes, call: bytes) -> Any:
+    _require_same_python(surroundings)
+    sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
+    placed.take(pickle.loads(place), surroundings["host"])
+    try:
+        function, args, kwargs = pickle.loads(call)
+    except ModuleNotFoundError as error:
+        hint = missing_module_hint(str(error.name))
+        raise ModuleNotFoundError(
+            f"the function needs a module that this rank's Python ({sys.executable}) does not "
+            f"have: {hint}",
+            name=error.name,
+        ) from error
+    return placed.call(function, *args, **kwargs)
+
+
+def _require_same_python(surroundings: dict[str, Any]) -> None:
     ours = sys.version_info[:2]
     if list(ours) != surroundings["version"]:
         theirs = ".".join(map(str, surroundings["version"]))
@@ -47,10 +64,6 @@ def _called(surroundings: dict[str, Any], place: bytes, call: bytes) -> Any:
             f"this rank runs Python {ours[0]}.{ours[1]} ({sys.executable}), the driver {theirs}: "
             "functions cannot be sent between them; set PYSPARK_PYTHON, or give run(executable=…)"
         )
-    sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
-    placed.take(pickle.loads(place), surroundings["host"])
-    function, args, kwargs = pickle.loads(call)
-    return placed.call(function, *args, **kwargs)
 
 
 if __name__ == "__main__":

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import itertools
-import logging
-import os
+import json
 import pickle
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
+from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.stores.store_server import StoreServer
 from sirtaki.rendezvous.world.placement import served_placements
 from sirtaki.spark.barrier import task
-from sirtaki.spark.messages import FAILED, OUTPUT, STARTED, Call, Failed, pickled
+from sirtaki.spark.context import (
+    Output,
+    active_context,
+    make_call,
+    process_count,
+    start_seconds,
+)
+from sirtaki.spark.failures import SparkRunError, explained, too_few
+from sirtaki.spark.messages import FAILED, OUTPUT, OVER, PLACED, STARTED, Call, Failed
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 T = TypeVar("T")
-_log = logging.getLogger("horovod.spark")
-_DEFAULT_START_SECONDS = 600.0
 _TURN_SECONDS = 0.1
+_STORE_SECONDS = 5.0
 # How long the failure of a rank may take to get here after Spark has said that its task failed.
 _LAST_WORDS_SECONDS = 1.0
 _numbers = itertools.count()
-
-
-class SparkRunError(RuntimeError):
-    """A rank failed, or its task did."""
 
 
 def run(
@@ -77,8 +79,10 @@ def run(
 
     Raises:
         SparkRunError: A rank failed; a RuntimeError that names the rank, its host, and shows its
-            traceback. Its cause is the rank's exception.
+            traceback. Its cause is the rank's exception. Or its executor was lost, or Spark has
+            too few slots, or the workers' Python does not fit.
         ValueError: MPI was asked for, or `num_proc` is below 1.
+        TypeError: The function or an argument cannot be sent.
         Exception: There is no SparkContext, or the tasks have not started in time.
     """
     if use_mpi or extra_mpi_args:
@@ -86,71 +90,19 @@ def run(
             "horovod.spark.run: Spark's tasks start the ranks, which need no MPI; leave out "
             "use_mpi and extra_mpi_args"
         )
-    context = _context()
-    if num_proc is None:
-        num_proc = context.defaultParallelism
-        if verbose:
-            _log.info("Running %d processes (inferred from spark.default.parallelism)...", num_proc)
-    if num_proc < 1:
-        raise ValueError(f"num_proc={num_proc} must be >= 1")
-    output = _Output(stdout or sys.stdout, stderr or sys.stderr, prefix_output_with_timestamp)
+    context = active_context()
+    num_proc = process_count(context, num_proc, verbose)
+    output = Output(stdout, stderr, prefix_output_with_timestamp)
     with served_placements(num_proc, anywhere=True, interfaces=nics or ()) as (places, server):
-        call = Call(
-            pickled((fn, tuple(args), dict(kwargs or {}))),
-            places,
-            sys.version_info[:2],
-            [os.path.abspath(entry) for entry in sys.path],  # noqa: PTH100
-            executable or "",
-            None if env is None else dict(env),
-        )
-        job = _Job(context, call, server, output)
-        return job.results(_start_seconds(start_timeout))
-
-
-def _context() -> SparkContext:
-    try:
-        from pyspark import SparkContext
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "horovod.spark needs Spark, and there is no pyspark: pip install 'sirtaki[spark]'"
-        ) from None
-    context = SparkContext._active_spark_context
-    if context is None:
-        raise Exception(
-            "Could not find an active SparkContext, are you running in a PySpark session? (A "
-            "session of Spark Connect has none; run this where the driver is.)"
-        )
-    return context
-
-
-def _start_seconds(given: float | None) -> float:
-    if given is not None:
-        return given
-    text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
-    return float(text) if text else _DEFAULT_START_SECONDS
-
-
-class _Output:
-    """Shows what ranks print, each line with the rank it comes from."""
-
-    def __init__(self, stdout: IO[str], stderr: IO[str], timestamps: bool) -> None:
-        self._streams = {"stdout": stdout, "stderr": stderr}
-        self._timestamps = timestamps
-
-    def show(self, key: str, lines: bytes) -> None:
-        _, _, rank, name, _ = key.split("/")
-        now = time.strftime("%a %b %d %H:%M:%S %Y") if self._timestamps else ""
-        stream = self._streams[name]
-        for line in lines.decode(errors="replace").splitlines():
-            stream.write(f"{now}[{rank}]<{name}>:{line}\n")
-        stream.flush()
+        call = make_call(fn, args, kwargs, places, executable, env)
+        return _Job(context, call, server, output).results(start_seconds(start_timeout))
 
 
 class _Job:
     """A barrier stage whose tasks start ranks."""
 
     def __init__(
-        self, context: SparkContext, call: Call, server: StoreServer, output: _Output
+        self, context: SparkContext, call: Call, server: StoreServer, output: Output
     ) -> None:
         self._context = context
         self._call = call
@@ -158,6 +110,7 @@ class _Job:
         self._output = output
         self._size = len(call.places)
         self._started: set[str] = set()
+        self._placed: dict[int, tuple[int, str]] = {}
         self._failed: list[Failed] = []
         self._rows: list[tuple[int, bytes]] = []
         self._error: BaseException | None = None
@@ -170,27 +123,31 @@ class _Job:
             self._server.discard(key)
         elif key.startswith(f"{STARTED}/"):
             self._started.add(key)
+        elif key.startswith(f"{PLACED}/"):
+            rank, host = json.loads(value)
+            self._placed[int(key.rpartition("/")[2])] = rank, host
         elif key.startswith(f"{FAILED}/"):
             self._failed.append(pickle.loads(value))
 
-    def results(self, start_seconds: float) -> list[Any]:
-        """Run the stage; return the results by rank."""
+    def results(self, seconds: float) -> list[Any]:
+        """Run the stage; return the results by rank. seconds: for the tasks to start."""
         from pyspark import InheritableThread
 
         group = f"horovod.spark.run.{next(_numbers)}"
         thread = InheritableThread(target=lambda: self._collect(group))
         thread.daemon = True
         thread.start()
-        deadline = time.monotonic() + start_seconds
+        deadline = time.monotonic() + seconds
         try:
             while thread.is_alive():
                 thread.join(_TURN_SECONDS)
                 if len(self._started) < self._size and time.monotonic() > deadline:
-                    raise Exception(self._too_few(start_seconds))
+                    raise Exception(too_few(len(self._started), self._size, seconds))
         except BaseException:
-            self._context.cancelJobGroup(group)
+            self._end(group)
             raise
         if self._error is not None:
+            self._end(group)
             raise self._explained(self._error)
         values = {rank: pickle.loads(row)["value"] for rank, row in self._rows}
         return [values[rank] for rank in range(self._size)]
@@ -204,14 +161,13 @@ class _Job:
         except BaseException as error:
             self._error = error
 
-    def _too_few(self, seconds: float) -> str:
-        return (
-            f"Timed out waiting for Spark tasks to start: {len(self._started)} of {self._size} "
-            f"have started after {seconds:g} s. Please check that you have enough resources to run "
-            "all Horovod processes. Each Horovod process runs in a Spark task. You may need to "
-            "increase the start_timeout parameter to a larger value if your Spark resources are "
-            "allocated on-demand."
-        )
+    def _end(self, group: str) -> None:
+        """End what still runs: tasks hear of it sooner from us than Spark kills them."""
+        place = self._call.places[0]
+        store = open_store(place.store, _STORE_SECONDS, place.secret)
+        store.set(OVER, b"")
+        store.close()
+        self._context.cancelJobGroup(group)
 
     def _first(self) -> Failed | None:
         """Return the failure that others follow from, which may come after them."""
@@ -222,9 +178,10 @@ class _Job:
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
         while (first := self._first()) is None and time.monotonic() < deadline:
             time.sleep(_TURN_SECONDS)
-        first = first or next(iter(self._failed), None)
-        if first is None:
-            return SparkRunError(f"Spark job has failed, see the error above.\n{error}")
+        lost = explained(error, self._size, self._placed)
+        if first is None and (not self._failed or "was lost with its executor" in lost):
+            return SparkRunError(lost)
+        first = first or self._failed[0]
         failure = SparkRunError(
             "one or more processes exited with non-zero status; the first: rank "
             f"{first.rank} ({first.host}) failed:\n{first.text}"

@@ -32,7 +32,7 @@ class TensorFlowState(ObjectState):
     Args:
         variables: The variables, in the same order on all ranks.
         session: None: sessions of TensorFlow 1 have no elastic state.
-        kwargs: Objects that can be pickled; they become attributes.
+        kwargs: Objects that can be pickled, samplers and loaders; they become attributes.
 
     Raises:
         NotImplementedError: There is a session.

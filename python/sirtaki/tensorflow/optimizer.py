@@ -58,10 +58,10 @@ def DistributedOptimizer(
         subclass of its old class.
 
     Raises:
-        ValueError: It is no optimizer, or an argument does not fit it.
+        ValueError: It is not an optimizer, or an argument does not fit it.
     """
     if not hasattr(optimizer, "apply_gradients"):
-        raise ValueError(f"{optimizer!r} is no optimizer of TensorFlow or Keras")
+        raise ValueError(f"{optimizer!r} is not an optimizer of TensorFlow or Keras")
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         from sirtaki.keras import optimizer as keras_optimizer
 

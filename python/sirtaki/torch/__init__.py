@@ -11,6 +11,7 @@ except ImportError as error:
         "sirtaki.torch needs PyTorch 2.4 or later: pip install 'torch>=2.4'"
     ) from error
 
+from sirtaki.core.rate_log import RateLog
 from sirtaki.torch import checkpoint, elastic, guards, mpi_ops
 from sirtaki.torch.functions import allgather_object, broadcast_object, broadcast_parameters
 from sirtaki.torch.gradients.optimizer_state import broadcast_optimizer_state
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DistributedOptimizer",
+    "RateLog",
     "SyncBatchNorm",
     "_check_has_gpu",
     "allgather_object",

@@ -26,7 +26,7 @@ def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
     sizes = shared_heap.checked_shape(one)  # type: ignore[arg-type]
     kind = torch.get_default_dtype() if dtype is None else dtype
     if not isinstance(kind, torch.dtype):
-        raise TypeError(f"dtype={kind!r} is no torch.dtype")
+        raise TypeError(f"dtype={kind!r} is not a torch.dtype")
     block = shared_heap.block(shared_heap.bytes_of(sizes, kind.itemsize))
     if block is None:
         return torch.empty(sizes, dtype=kind)

@@ -70,6 +70,24 @@ def update() -> None:
     print("update")
 
 
+def orders() -> None:
+    """One process looks at weights and gradients, in order then, and the other does not."""
+    hvd.init()
+    solver = caffe.SGDSolver("normed_solver.prototxt")
+    if hvd.rank() == 0:
+        assert all(
+            b.data.size == b.diff.size for blobs in solver.net.params.values() for b in blobs
+        )
+    solver.step(3)
+    for number, param in enumerate(solver.net.engine.learnable):
+        if param.learns:
+            mine = param.data.detach()
+            mean = hvd.allreduce(mine, op=hvd.Average, name=f"orders.{number}")
+            torch.testing.assert_close(mine, mean, rtol=1e-6, atol=1e-7)
+    solver.engine.close()
+    print("orders")
+
+
 def signalled() -> None:
     """Train until one process has sent itself the signal that the file `signalled` names."""
     rank, name = Path("signalled").read_text().split()

@@ -22,16 +22,19 @@ from sirtaki_caffe.proto.schema import TEST, TRAIN
 from sirtaki_caffe.proto.text import read_net, read_solver
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-NETS = ("mnist", "hdf5_classification", "siamese", "models")
+NETS = ("mnist", "hdf5_classification", "siamese", "shapes", "models")
 LAYOUT = "models/intel_optimized_models/multinode/alexnet_4nodes"
 ALEXNET = f"{LAYOUT}/train_val.prototxt"
+#: With the three statistics of each BatchNorm.
+SHAPES_PARAMS = 145719
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all that the makers make, and links to the nets."""
     root = tmp_path_factory.mktemp("caffe")
-    few = {"make_imagenet_like_lmdb": ["--count", "8"], "make_siamese_pairs": ["--count", "200"]}
+    counts = {"make_imagenet_like_lmdb": 8, "make_siamese_pairs": 200, "make_shapes": 24}
+    few = {maker: ["--count", str(count)] for maker, count in counts.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLES)
         for maker in sorted(path.stem for path in EXAMPLES.glob("make_*.py")):
@@ -47,7 +50,7 @@ def built(root: Path, path: str, phase: int, **more: object) -> Iterator[Net]:
     """A net of the examples, with at most two images a batch."""
     proto = read_net(root / path)
     for layer in proto.layer:
-        if layer.type == "Data":
+        if layer.type in ("Data", "AnnotatedData"):
             layer.data_param.batch_size = 2
     net = Net(proto, phase=phase, seed=1, **more)
     try:
@@ -66,6 +69,7 @@ def built(root: Path, path: str, phase: int, **more: object) -> Iterator[Net]:
         ("hdf5_classification/linear.prototxt", 10),
         ("hdf5_classification/nonlinear.prototxt", 282),
         ("siamese/siamese.prototxt", 431102),
+        ("shapes/ssd.prototxt", SHAPES_PARAMS),
         (ALEXNET, 60965224),
     ],
 )
@@ -78,7 +82,9 @@ def test_a_net_has_its_params_and_runs(
         assert math.isfinite(float(net.forward()))
 
 
-@pytest.mark.parametrize("path", ["mnist/lenet.prototxt", "siamese/siamese.prototxt", ALEXNET])
+@pytest.mark.parametrize(
+    "path", ["mnist/lenet.prototxt", "siamese/siamese.prototxt", "shapes/ssd.prototxt", ALEXNET]
+)
 def test_a_test_net_builds_beside_it(
     root: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
@@ -101,7 +107,7 @@ def test_stages_choose_what_an_autoencoder_is_tested_on(
 
 def test_every_solver_names_a_net_that_is_there() -> None:
     solvers = [path for folder in NETS for path in (EXAMPLES / folder).rglob("*solver*.prototxt")]
-    assert len(solvers) == 9
+    assert len(solvers) == 10
     for path in solvers:
         solver = read_solver(path)
         assert (EXAMPLES / (solver.net or solver.train_net)).is_file(), path

@@ -118,7 +118,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("checked")
     places.make_data(folder)
     places.write_net(folder, "normed", places.BATCH_NORM, 6)
-    return rank_script(folder, "update", "statistics")
+    return rank_script(folder, "update", "statistics", "orders")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -133,6 +133,13 @@ def test_statistics_are_averaged_for_tests_and_snapshots_and_kept_apart_otherwis
     checked: list[str], rank: int
 ) -> None:
     assert f"[{rank}]<stdout>:statistics" in checked
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_gradients_are_averaged_whoever_has_put_weights_in_order(
+    checked: list[str], rank: int
+) -> None:
+    assert f"[{rank}]<stdout>:orders" in checked
 
 
 def test_a_process_that_loses_its_data_ends_all_and_says_so(tmp_path: Path) -> None:

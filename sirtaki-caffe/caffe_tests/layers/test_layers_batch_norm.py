@@ -103,7 +103,7 @@ def test_chunks_of_a_batch_are_normalised_by_themselves(where: dict[str, object]
 
 def test_a_batch_that_chunks_do_not_divide_is_refused() -> None:
     built = build(PLAIN, SHAPE, bn_stats_batch_size=3)
-    with pytest.raises(LayerError, match=r"a batch of 4 is no multiple of the 3 images"):
+    with pytest.raises(LayerError, match=r"a batch of 4 is not a multiple of the 3 images"):
         built.shapes([SHAPE])
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
+import caffe
 from caffe_tests.layers.layer_runs import Case, build, build_case
 from caffe_tests.layers.test_layers_gradients import CASES, weights
 
@@ -49,3 +53,72 @@ def test_what_convolution_and_pooling_return_keeps_the_channels_of_a_pixel_toget
     pooling = 'type: "Pooling" pooling_param { kernel_size: 2 }'
     (top,) = build(pooling, shape).forward([torch.ones(shape)])
     assert top.is_contiguous(memory_format=torch.channels_last)
+
+
+def trained(file: Path) -> caffe.SGDSolver:
+    """A solver after a step, whose net and test net have a convolution of many channels."""
+    net = (
+        'layer { name: "d" type: "DummyData" top: "d" dummy_data_param { '
+        'shape { dim: 2 dim: 3 dim: 6 dim: 6 } data_filler { type: "gaussian" } } }\n'
+        'layer { name: "c" type: "Convolution" bottom: "d" top: "c" convolution_param { '
+        'num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }\n'
+        'layer { name: "l" type: "Reduction" bottom: "c" top: "l" loss_weight: 1 '
+        "reduction_param { operation: SUMSQ } }\n"
+    )
+    (file / "net").write_text(net)
+    (file / "solver").write_text(
+        f'net: "{file}/net" base_lr: 0.001 momentum: 0.9 lr_policy: "fixed" random_seed: 3 '
+        f'test_iter: 1 test_interval: 100 test_initialization: false snapshot_prefix: "{file}/s"'
+    )
+    solver = caffe.SGDSolver(str(file / "solver"))
+    solver.step(1)
+    return solver
+
+
+def test_weights_gradients_and_momentum_stay_in_one_order_through_a_step(tmp_path: Path) -> None:
+    solver = trained(tmp_path)
+    weight = solver.net.engine.learnable[0]
+    kept = weight.data.data_ptr()
+    solver.step(1)
+    assert weight.data.data_ptr() == kept
+    for tensor in (weight.data, weight.diff, solver.engine.update.history[0]):
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
+        assert not tensor.is_contiguous()
+
+
+def test_a_script_has_weights_and_gradients_in_order_and_keeps_their_memory(tmp_path: Path) -> None:
+    solver = trained(tmp_path)
+    blob = solver.net.params["c"][0]
+    weights, gradient = blob.data, blob.diff
+    for array in (weights, gradient):
+        assert array.shape == (4, 3, 3, 3)
+        assert array.flags.c_contiguous
+    weights.reshape(-1)[0] = 7  # a view, as of Caffe's memory
+    other = solver.test_nets[0].params["c"][0].data
+    assert other[0, 0, 0, 0] == 7
+    before, had = weights.copy(), gradient.copy()
+    solver.step(1)
+    assert (weights != before).all()
+    assert (gradient != had).any()
+    np.testing.assert_array_equal(other, weights)
+    np.testing.assert_allclose(before - weights, gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_script_that_looks_at_weights_does_not_change_what_they_become(tmp_path: Path) -> None:
+    looking, plain = trained(tmp_path), trained(tmp_path)
+    for blob in looking.net.params["c"]:
+        assert blob.data.flags.c_contiguous
+        assert blob.diff.flags.c_contiguous
+    for solver in (looking, plain):
+        solver.step(3)
+    for mine, others in zip(looking.net.params["c"], plain.net.params["c"], strict=True):
+        np.testing.assert_allclose(mine.data, others.data, rtol=1e-5, atol=1e-6)
+
+
+def test_processes_exchange_elements_in_one_order_whoever_looks_at_them(tmp_path: Path) -> None:
+    looking, plain = (trained(tmp_path).net.engine.learnable[0] for _ in range(2))
+    assert looking.in_order().is_contiguous()
+    assert looking.diff_in_order().is_contiguous()
+    mine, others = (each.exchanged(each.diff) for each in (looking, plain))
+    assert others.is_contiguous()
+    assert torch.equal(mine.flatten(), others.flatten())

@@ -7,6 +7,7 @@ import torch
 
 from caffe_tests.nets import message
 from caffe_tests.zoo import NETS, alexnet, googlenet, lenet
+from sirtaki_caffe.layers.formats import same_order
 from sirtaki_caffe.net.net import Net
 from sirtaki_caffe.proto.schema import TEST, TRAIN
 
@@ -62,5 +63,6 @@ def test_the_order_of_images_in_memory_changes_no_gradient() -> None:
         net.backward()
     for mine, given in zip(single.learnable, double.learnable, strict=True):
         assert mine.diff is not None
-        assert mine.diff.is_contiguous()
+        assert same_order(mine.diff, mine.data)
+        assert mine.diff_in_order().is_contiguous()
         torch.testing.assert_close(mine.diff.double(), given.diff, rtol=1e-4, atol=1e-6)

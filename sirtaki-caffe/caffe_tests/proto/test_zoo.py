@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from caffe_tests.zoo import NETS, googlenet
+from sirtaki_caffe.data.annotated.label_map import read_label_map
 from sirtaki_caffe.proto.schema import NetParameter
 from sirtaki_caffe.proto.text import parse, read_net, read_phases, text_of
 
@@ -46,8 +47,10 @@ def test_opencv_reads_what_we_write(name: str) -> None:
     sorted(path.relative_to(ROOT) for path in (ROOT / "examples").rglob("*.prototxt")),
     ids=str,
 )
-def test_the_nets_and_solvers_of_the_examples_are_read(path: Path) -> None:
-    if "solver" in path.name:
+def test_the_files_of_the_examples_are_read(path: Path) -> None:
+    if "labelmap" in path.name:
+        assert read_label_map(ROOT / path)
+    elif "solver" in path.name:
         assert all(solver.ByteSize() > 0 for solver, _ in read_phases(ROOT / path))
     else:
         assert len(read_net(ROOT / path).layer) > 0

@@ -82,6 +82,37 @@ def test_windows_of_images_are_detected(tmp_path: Path) -> None:
         detector.detect_selective_search([str(tmp_path / "a.png")])
 
 
+def test_an_image_is_classified_with_a_mean_in_a_file(tmp_path: Path) -> None:
+    from PIL import Image
+
+    caffe.set_mode_cpu()
+    (tmp_path / "deploy.prototxt").write_text(DEPLOY)
+    net = caffe.Net(str(tmp_path / "deploy.prototxt"), caffe.TEST)
+    net.save(str(tmp_path / "w.caffemodel"))
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "cat.png")
+    mean = np.random.default_rng(1).uniform(90, 130, (3, 8, 8))
+    np.save(tmp_path / "mean.npy", mean)
+
+    classifier = caffe.Classifier(
+        str(tmp_path / "deploy.prototxt"),
+        str(tmp_path / "w.caffemodel"),
+        image_dims=[8, 8],
+        mean=np.load(str(tmp_path / "mean.npy")).mean(1).mean(1),
+        raw_scale=255,
+        channel_swap=[2, 1, 0],
+    )
+    image = caffe.io.load_image(str(tmp_path / "cat.png"))
+    predictions = classifier.predict([image], False)
+    names = np.array(["cat", "dog"])
+    best = names[predictions[0].flatten().argsort()[-1:-6:-1]]
+
+    blob = pixels[:, :, ::-1].transpose(2, 0, 1) - mean.mean(1).mean(1).reshape(3, 1, 1)
+    expected = net.forward(data=np.float32([blob, blob]))["prob"][0].ravel()
+    np.testing.assert_allclose(predictions[0].ravel(), expected, rtol=1e-3, atol=1e-6)
+    assert list(best) == list(names[expected.argsort()[::-1]])
+
+
 def test_what_a_window_sees_beyond_the_image_is_the_mean(tmp_path: Path) -> None:
     (tmp_path / "deploy.prototxt").write_text(DEPLOY)
     caffe.Net(str(tmp_path / "deploy.prototxt"), caffe.TEST).save(str(tmp_path / "w.caffemodel"))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import lmdb
 import numpy as np
 import pytest
 
+from sirtaki_caffe.commands.main import main as caffe_main
 from sirtaki_caffe.commands.tools.convert_annoset import main
+from sirtaki_caffe.data.annotated.label_map import read_label_map
 from sirtaki_caffe.data.annotated.records import AnnotatedDatum
 from sirtaki_caffe.data.images import encode_image
 from sirtaki_caffe.errors import CaffeError
@@ -97,3 +100,49 @@ def test_an_annotation_of_another_kind_is_named(folder: Path) -> None:
     (folder / "a.json").write_text("[]")
     with pytest.raises(CaffeError, match=r"a\.json: no annotation as json has it"):
         converted(folder, "json")
+
+
+def test_sides_are_kept_between_a_least_and_a_most_length(folder: Path) -> None:
+    for flag, height, width in (("--min_dim=40", 40, 80), ("--max_dim=20", 10, 20)):
+        ((_, record),) = converted(folder, "xml", flag)
+        assert (record.datum.height, record.datum.width) == (height, width)
+        assert record.annotation_group[0].annotation[0].bbox.xmax == 0.5
+        shutil.rmtree(folder / "db")
+    with pytest.raises(CaffeError, match="leave out resize_width"):
+        converted(folder, "xml", "--min_dim=4", "--resize_width=8", "--resize_height=8")
+
+
+def test_a_label_map_is_made_of_a_list_of_names(folder: Path) -> None:
+    (folder / "names").write_text("cat,5,a cat\ndog,7\n")
+    flags = ("--include_background", "--delimiter=,")
+    words = ["create_label_map", *flags, str(folder / "names"), str(folder / "made")]
+    assert caffe_main(words) == 0
+    assert read_label_map(folder / "made") == {0: "none_of_the_above", 5: "cat", 7: "dog"}
+    assert 'display_name: "a cat"' in (folder / "made").read_text()
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ("cat 1\ndog 1\n", "names: the label '1' is there twice"),
+        ("cat 1\ncat 2\n", "names: the name 'cat' is there twice"),
+        ("cat 1\ndog x\n", "names:2: expected 'name [label [name shown]]', not 'dog x'"),
+    ],
+)
+def test_a_list_that_makes_no_label_map_is_refused(
+    folder: Path, capfd: pytest.CaptureFixture[str], names: str, why: str
+) -> None:
+    (folder / "names").write_text(names)
+    words = [str(folder / "names"), str(folder / "made")]
+    assert caffe_main(["create_label_map", *words]) == 1
+    assert why in capfd.readouterr().err
+
+
+def test_names_and_sizes_of_images_are_written(folder: Path) -> None:
+    (folder / "images").write_text("a.png a.xml\n")
+    (folder / "ids").write_text("a 17\n")
+    words = ["get_image_size", f"{folder}/", f"{folder}/images", f"{folder}/sizes"]
+    assert caffe_main(words) == 0
+    assert (folder / "sizes").read_text() == "a 20 40\n"
+    assert caffe_main([*words, f"--name_id_file={folder}/ids"]) == 0
+    assert (folder / "sizes").read_text() == "17 20 40\n"

@@ -146,7 +146,7 @@ class GradientAverage:
             if param.learns:
                 if param.diff is None:
                     param.diff = torch.zeros_like(param.data)
-                gradients.append(param.diff)
+                gradients.append(param.exchanged(param.diff))
         if gradients:
             handle = hvd.grouped_allreduce_async_(
                 gradients, op=hvd.Average, name=f"caffe.gradients.{name}"

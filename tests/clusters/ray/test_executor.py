@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +18,7 @@ from typing import Any
 import pytest
 
 import horovod.ray
+import sirtaki
 from horovod.ray import RayExecutor
 from tests import needs
 from tests.pages import run_alone
@@ -115,6 +121,45 @@ def test_a_module_that_workers_lack_is_named(executor: RayExecutor) -> None:
         executor.run(imports)
 
 
+def test_a_module_that_only_the_program_has_is_named(
+    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text("def train(): pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    train = importlib.import_module("only_here").train
+    host = socket.gethostname()
+    with pytest.raises(RuntimeError, match=rf"(?s)rank [01] .* on {host}.*named 'only_here'"):
+        executor.run(train)
+    # While it is imported here the function travels by its name.
+    sys.modules.pop("only_here")
+
+
+def test_a_worker_with_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sirtaki, "__version__", "0.0.1")
+    executor = RayExecutor(None, num_workers=1)
+    with pytest.raises(RuntimeError, match=r"rank 0 on \S+ has Sirtaki .*, this program 0\.0\.1"):
+        executor.start()
+    assert executor.workers == []
+
+
+def test_workers_without_sirtaki_are_an_error_that_says_so(tmp_path: Path) -> None:
+    """A Ray whose workers see another folder first, in which there is no Sirtaki."""
+    (tmp_path / "sirtaki.py").write_text("raise ModuleNotFoundError('No module named sirtaki')")
+    script = tmp_path / "program" / "script.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import ray\n"
+        "from horovod.ray import RayExecutor\n"
+        f"workers = {{'env_vars': {{'PYTHONPATH': {str(tmp_path)!r}}}}}\n"
+        "ray.init('local', num_cpus=1, include_dashboard=False, runtime_env=workers)\n"
+        "RayExecutor(None, num_workers=1).start()\n"
+    )
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert re.search(r"(?s)RuntimeError: rank 0 .*No module named sirtaki", done.stderr)
+
+
 def test_each_rank_has_an_object_of_the_class_that_start_is_given() -> None:
     class Counter:
         def __init__(self, start: int, step: int = 1) -> None:
@@ -189,6 +234,9 @@ def test_settings_are_any_object_with_some_of_the_attributes() -> None:
         ({"num_workers": 1, "gpus_per_worker": 0, "use_gpu": True}, "must be >= 1: Got 0"),
         ({}, "needs num_workers"),
         ({"num_workers": 0}, "at least 1"),
+        ({"max_workers": 2}, "without any positive `min_workers`"),
+        ({"num_workers": 1, "min_workers": 1}, "Both `min_workers` and `num_workers`"),
+        ({"min_workers": 1, "gpus_per_worker": 1}, "use_gpu is False"),
     ],
 )
 def test_arguments_that_contradict_each_other(arguments: dict[str, Any], says: str) -> None:
@@ -206,4 +254,5 @@ def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
 
 
 def test_the_module_has_horovods_names() -> None:
-    assert {"RayExecutor", "BaseHorovodWorker"} <= set(dir(horovod.ray))
+    names = {"RayExecutor", "BaseHorovodWorker", "ElasticRayExecutor"}
+    assert names <= set(dir(horovod.ray))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +19,14 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")
-def two_nodes() -> Iterator[None]:
+def two_nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
     cluster.add_node(num_cpus=2)
     cluster.add_node(num_cpus=2)
     ray.init(address=cluster.address, log_to_driver=False)
-    yield
+    yield cluster
     ray.shutdown()
     cluster.shutdown()
 
@@ -54,3 +59,45 @@ def test_ranks_of_a_node_are_neighbours(arguments: dict[str, int]) -> None:
         ]
     finally:
         executor.shutdown()
+
+
+def reduces(folder: Path) -> None:
+    """Reduce for ever."""
+    import numpy as np
+
+    import sirtaki as hvd
+
+    hvd.init()
+    (folder / str(os.getpid())).touch()
+    while True:
+        hvd.allreduce(np.ones(1))
+
+
+def is_alive(path: Path) -> bool:
+    """Whether the process runs for which a file is named."""
+    try:
+        return " Z " not in Path(f"/proc/{path.name}/stat").read_text()
+    except OSError:
+        return False
+
+
+def await_that(holds: Callable[[], bool], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_node_that_goes_in_mid_run_is_an_error_and_all_ranks_end(
+    two_nodes: Any, tmp_path: Path
+) -> None:
+    third = two_nodes.add_node(num_cpus=1)
+    executor = RayExecutor(None, num_hosts=3)
+    executor.start()
+    running = ThreadPoolExecutor(1).submit(executor.run, reduces, [tmp_path])
+    await_that(lambda: len(list(tmp_path.iterdir())) == 3, 60)
+    two_nodes.remove_node(third, allow_graceful=False)
+    says = r"(?s)rank \d \(node \w+\) failed on .*(lost|died|unavailable)"
+    with pytest.raises(RuntimeError, match=says):
+        running.result(timeout=60)
+    await_that(lambda: not any(map(is_alive, tmp_path.iterdir())), 2)

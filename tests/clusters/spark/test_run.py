@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +63,29 @@ def waiting(folder: str) -> None:
     time.sleep(600)
 
 
+def assert_ended(folder: Path) -> None:
+    """The rank that waited is gone, and so is what watched it."""
+    waits = Path("/proc", (folder / "0").read_text())
+    deadline = time.monotonic() + 30
+    while waits.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not waits.exists()
+
+
+def losing(folder: str) -> None:
+    """Wait for ever on rank 0; on rank 1 kill the executor when the other waits."""
+    import sirtaki as hvd
+    from tests.clusters.spark.test_elastic import kill_executor
+
+    hvd.init()
+    Path(folder, str(hvd.rank())).write_text(str(os.getpid()))
+    while not Path(folder, "0").exists():
+        time.sleep(0.01)
+    if hvd.rank() == 1:
+        kill_executor()
+    time.sleep(600)
+
+
 @pytest.mark.usefixtures("local")
 def test_a_function_runs_on_ranks_whose_output_the_driver_shows() -> None:
     shown = io.StringIO()
@@ -110,11 +135,7 @@ def test_the_cause_of_a_failure_is_the_exception_of_the_function() -> None:
 def test_a_rank_that_waits_is_ended_when_another_fails(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="rank 1"):
         horovod.spark.run(waiting, (str(tmp_path),), num_proc=2, stderr=io.StringIO())
-    waits = Path("/proc", (tmp_path / "0").read_text())
-    deadline = time.monotonic() + 30
-    while waits.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not waits.exists()
+    assert_ended(tmp_path)
 
 
 @pytest.mark.usefixtures("local")
@@ -133,6 +154,35 @@ def test_a_result_that_cannot_be_sent_back_is_named() -> None:
 
     with pytest.raises(RuntimeError, match="cannot be sent back"):
         horovod.spark.run(lock, num_proc=1)
+
+
+@pytest.mark.usefixtures("local")
+def test_a_function_that_cannot_be_sent_is_named() -> None:
+    lock = threading.Lock()
+
+    def locked() -> None:
+        lock.acquire()
+
+    with pytest.raises(TypeError, match=r"locked or its arguments cannot be sent to the ranks"):
+        horovod.spark.run(locked, num_proc=1)
+
+
+@pytest.mark.usefixtures("local")
+def test_a_module_that_ranks_lack_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_here.py").write_text("def work():\n    return 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_here  # type: ignore[import-not-found]
+
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path != str(tmp_path)])
+    with pytest.raises(RuntimeError, match=r"rank 0 \(.+\) failed(?s:.)*'only_here'.*addPyFile"):
+        horovod.spark.run(only_here.work, num_proc=1, stderr=io.StringIO())
+
+
+@pytest.mark.usefixtures("local")
+def test_another_version_of_sirtaki_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sirtaki.__version__", "99.1")
+    with pytest.raises(RuntimeError, match=r"^version mismatch: host .* runs (Sirtaki )?99\.1"):
+        horovod.spark.run(summed, (1,), num_proc=1, stderr=io.StringIO())
 
 
 @pytest.mark.usefixtures("local")
@@ -167,7 +217,25 @@ def test_ranks_in_executors_of_their_own(session_of: Callable[[str], Any]) -> No
     assert [place[2] for place in found] == [25.0, 25.0]
 
 
+def test_the_rank_whose_executor_is_lost_is_named(
+    session_of: Callable[[str], Any], tmp_path: Path
+) -> None:
+    session_of("local-cluster[2,1,1024]")
+    with pytest.raises(RuntimeError, match=r"rank 1 \(.+\) was lost with its executor"):
+        horovod.spark.run(losing, (str(tmp_path),), num_proc=2, stderr=io.StringIO())
+    assert_ended(tmp_path)
+
+
 def test_a_driver_without_a_context_is_told_so(session_of: Callable[[str], Any]) -> None:
     session_of("local[2]").stop()
     with pytest.raises(Exception, match="Could not find an active SparkContext"):
+        horovod.spark.run(summed, (1,), num_proc=1)
+
+
+def test_a_client_of_spark_connect_is_told_so(
+    session_of: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_of("local[2]").stop()
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(Exception, match="this is a session of Spark Connect"):
         horovod.spark.run(summed, (1,), num_proc=1)

@@ -179,7 +179,6 @@ TEST_CASE("a mismatch between hosts is an error on all ranks that names both") {
 TEST_CASE("an operation that a remote rank does not submit names that rank and its host" *
           doctest::test_suite("slow")) {
   EngineOptions options = testing::quick_options();
-  options.stall_warning_seconds = 0;
   options.stall_shutdown_seconds = 0.5;
   std::atomic<int> failed{0};
   run_hosts({0, 0, 1, 2, 2}, options, [&](Engine& engine, int rank) {

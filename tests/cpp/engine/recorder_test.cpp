@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "base/clock.h"
 #include "engine/observe/rank_state.h"
 #include "requests.h"
 
@@ -74,6 +75,41 @@ TEST_CASE("an operation is read as it was written, through all its stages") {
   found = records.read()[0];
   CHECK(found.stage == Stage::kDone);
   CHECK(found.begun_ns <= found.ended_ns);
+}
+
+TEST_CASE("what has ended is drained once, and what is open later") {
+  Records records;
+  const auto submit = [&](const char* name) {
+    return records.recorder.submitted(named(Kind::kAllreduce, name, {1}), 0);
+  };
+  records.recorder.ended(submit("early"), true);
+  Recorder::Drained drained = records.recorder.drain(0, {});
+  CHECK(drained.ended.size() == 1);
+  const auto slow = submit("slow");
+  records.recorder.ended(submit("quick"), false);
+  drained = records.recorder.drain(drained.next, drained.open);
+  REQUIRE(drained.ended.size() == 1);
+  CHECK(decode(drained.ended[0], kWorld)->tensor == "quick");
+  CHECK(decode(drained.ended[0], kWorld)->stage == Stage::kFailed);
+  CHECK(drained.open == std::vector<Recorder::Number>{slow});
+  records.recorder.ended(slow, true);
+  drained = records.recorder.drain(drained.next, drained.open);
+  REQUIRE(drained.ended.size() == 1);
+  CHECK(decode(drained.ended[0], kWorld)->tensor == "slow");
+  CHECK(drained.open.empty());
+  CHECK(records.recorder.drain(drained.next, drained.open).ended.empty());
+}
+
+TEST_CASE("times are precise where that is wanted") {
+  Records records;
+  records.recorder.be_precise(true);
+  const int64_t before = now_ns();
+  const auto number = records.recorder.submitted(named(Kind::kAllreduce, "grad", {1}), 0);
+  records.recorder.agreed(number);
+  const Recorded found = records.read()[0];
+  CHECK(before <= found.submitted_ns);
+  CHECK(found.submitted_ns <= found.agreed_ns);
+  CHECK(found.agreed_ns <= now_ns());
 }
 
 TEST_CASE("a long name is cut where a character ends") {

@@ -63,8 +63,6 @@ def test_our_strategy_learns_what_ddp_learns(learned: Learned, part: str) -> Non
 
 def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
     before = """
-import sys
-sys.modules["mpi4py"] = None
 from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
 from torch.utils.data import DataLoader
 module, loader = BoringModel(), DataLoader(RandomDataset(32, 64), batch_size=8)

@@ -1,5 +1,7 @@
 """Trains with `every_step`, kills process 1 at POINT of step 4, and prints each state in short.
 
+OP=Adasum: with that, which has no whole steps.
+
 Lines: "at WORLD STEP PARAMETERS BUFFERS RANDOM" when a step begins, "applied STEP" after each.
 """
 
@@ -81,7 +83,11 @@ model = torch.nn.Sequential(
     torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 1)
 )
 torch.manual_seed(1 + PROCESS)
-optimizer = hvd.DistributedOptimizer(Momentum(model.parameters()), model.named_parameters())
+optimizer = hvd.DistributedOptimizer(
+    Momentum(model.parameters()),
+    model.named_parameters(),
+    op=getattr(hvd, os.environ.get("OP", "Average")),
+)
 next(model.parameters()).register_hook(harm_backward)
 optimizer.register_step_pre_hook(harm_before_step)
 optimizer.register_step_post_hook(lambda *_: print("applied", state.step + 1, flush=True))

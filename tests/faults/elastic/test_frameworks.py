@@ -184,7 +184,19 @@ def test_keras(job: Job, backend: str) -> None:
 
 @pytest.mark.slow
 @needs_package("keras")
-@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
-def test_keras_without_copies_of_what_is_trained(job: Job, backend: str) -> None:
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
+def test_keras_with_every_step(job: Job, backend: str) -> None:
     kept = KERAS.replace("KerasState(model, ", "KerasState(model, every_step=True, ")
     assert survivor(job, kept, KERAS_BACKEND=backend) == ["[0]<stdout>:(1, [10.0])"]
+
+
+def test_what_pytorch_loads_with_an_optimizer_is_there_when_a_place_comes(job: Job) -> None:
+    code = """
+import sys
+import sirtaki.torch as hvd
+before = "torch._dynamo" in sys.modules
+hvd.init()
+print(before, "torch._dynamo" in sys.modules)
+"""
+    done = job.run("-np", "1", "--min-np", "1", sys.executable, "-c", code)
+    assert done.stdout == "[0]<stdout>:False True\n", done.stdout + done.stderr

@@ -109,6 +109,24 @@ def test_a_host_that_comes_and_goes_is_left_alone_for_longer_each_time(
 
 
 @pytest.mark.slow
+def test_one_who_is_left_alone_goes_on_with_a_newcomer(job: Job, tmp_path: Path) -> None:
+    """Nobody was lost, so it has nothing to ask for; but the newcomer has."""
+    hosts = tmp_path / "hosts"
+    one, both = "localhost:1\n", "localhost:1\n127.0.0.1:1\n"
+    hosts.write_text(both)
+    changes = [
+        ("first world", one),
+        ("host 127.0.0.1 has gone", both),
+        ("[2]<stdout>:trains", ""),
+    ]
+    script = ("--host-discovery-script", f"cat {hosts}")
+    extra = {"CHECKPOINT": str(tmp_path / "checkpoint")}
+    text = lived(job, hosts, changes, "-np", "2", "--min-np", "2", *script, *TRAIN, **extra)
+    assert "world 1: 2 process(es), 1 of them new" in text
+    assert text.count("left at") == 2, "both have committed the last step"
+
+
+@pytest.mark.slow
 def test_what_a_script_says_wrongly_later_is_told_and_changes_nothing(
     job: Job, tmp_path: Path
 ) -> None:

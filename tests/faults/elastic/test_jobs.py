@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sirtaki.launch.errors import REQUEUE
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job
 
 pytestmark = pytest.mark.timeout(120)
@@ -112,6 +113,61 @@ def test_two_names_of_this_machine_are_two_hosts(job: Job) -> None:
     assert "process 2 on 127.0.0.1 ended" in done.stderr
 
 
+def test_pending_operations_fail_once_and_not_in_the_next_world(job: Job) -> None:
+    code = """
+import os, signal
+import numpy as np
+import sirtaki as hvd
+from sirtaki import elastic
+from sirtaki.core.operations.objects import broadcast_object
+errors, handles = [], []
+@elastic.run
+def train(state):
+    if hvd.size() == 3:
+        if os.environ["SIRTAKI_PROCESS"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        handles.extend(hvd.allreduce_async(np.ones(3), name=f"gradient {i}") for i in range(5))
+    for handle in handles:
+        try:
+            hvd.synchronize(handle)
+        except Exception as error:
+            errors.append(error)
+    if hvd.size() == 3:
+        raise errors[0]
+    return hvd.allreduce(np.ones(3), op=hvd.Sum, name="gradient 0")
+hvd.init()
+total = train(elastic.ObjectState(broadcast_object, hvd.rank))
+lost, used = errors[:5], errors[5:]
+print("lost", *{type(each).__name__ for each in lost}, len({str(each) for each in lost}))
+print("used", *{type(each).__name__ for each in used}, len(used), total)
+"""
+    done = job.run("-np", "3", "--min-np", "2", *ALONE, sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(":lost PeerLostError 1\n") == 2, done.stdout
+    assert done.stdout.count(":used ValueError 5 [2. 2. 2.]\n") == 2, done.stdout
+
+
+def test_the_variables_of_the_start_stay_though_ranks_change(job: Job) -> None:
+    code = """
+import os, sys
+sys.argv = sys.argv[1:]
+exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"))
+print("rank", hvd.rank(), *(os.environ[f"HOROVOD_{name}"] for name in ("RANK", "HOSTNAME")))
+"""
+    flags = ("-np", "2", "--min-np", "1", *ALONE, "-H", "localhost:1,127.0.0.1:1")
+    done = job.run(*flags, sys.executable, "-c", code, TRAIN[1], FAULTS="kill:0@9")
+    assert ends(done) == [(1, "2 1")]
+    assert "<stdout>:rank 0 1 127.0.0.1\n" in done.stdout
+
+
+@pytest.mark.parametrize("elastic", [(), ("--min-np", "1")])
+def test_no_failure_has_the_exit_code_that_asks_a_scheduler_to_requeue(
+    job: Job, elastic: tuple[str, ...]
+) -> None:
+    done = job.run("-np", "1", *elastic, sys.executable, "-c", f"raise SystemExit({REQUEUE})")
+    assert done.returncode == 1
+
+
 def test_an_error_on_one_rank_costs_its_place(job: Job) -> None:
     done = job.run("-np", "3", "--min-np", "2", *TRAIN, FAULTS="raise:1@20")
     assert ends(done) == [(0, "3 2"), (2, "3 2")]
@@ -138,10 +194,10 @@ def test_programs_that_join_no_world_run_as_in_any_job(job: Job) -> None:
 
 
 def test_a_world_that_would_be_too_small_is_waited_for_and_then_given_up(job: Job) -> None:
-    waiting = ("--elastic-timeout", "1", *ALONE)
+    waiting = ("--elastic-timeout", "3", *ALONE)
     done = job.run("-np", "2", "--min-np", "2", *waiting, *TRAIN, FAULTS="kill:1@5")
     assert done.returncode == 1
-    assert "within 1 s (--elastic-timeout) 1 process(es) of the 2 that --min-np" in done.stderr
+    assert "within 3 s (--elastic-timeout) 1 process(es) of the 2 that --min-np" in done.stderr
 
 
 def test_a_job_ends_at_its_reset_limit(job: Job) -> None:

@@ -83,6 +83,7 @@ def write_checkpoint(path: Path) -> None:
 
 @elastic.run
 def train(state: elastic.ObjectState) -> None:
+    steps = 0
     while state.step < STEPS or hvd.size() < UNTIL:
         come_to_harm(state.step)
         one = hvd.allreduce(np.ones(1000), op=hvd.Average, name="gradient")
@@ -91,6 +92,9 @@ def train(state: elastic.ObjectState) -> None:
         if state.sizes[-1:] != [hvd.size()]:
             state.sizes = [*state.sizes, hvd.size()]
         state.commit()
+        steps += 1
+        if steps == 1:
+            print("trains", flush=True)
         time.sleep(0.01)
 
 

@@ -47,6 +47,32 @@ def test_digits_are_learnt_and_training_continues_from_a_checkpoint(
     assert re.search(r"Test accuracy: .*", again).group() in output
 
 
+HANGS = """
+import time
+import jax, jax.numpy as jnp
+import sirtaki.jax as hvd
+hvd.init()
+step = jax.jit(lambda x: hvd.allreduce(x, name="grad"))
+step(jnp.ones(3)).block_until_ready()
+if hvd.rank() == 1:
+    time.sleep(4)
+step(jnp.ones(3)).block_until_ready()
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_hangs_is_told_who_is_missing_and_where_it_is(job: Job) -> None:
+    flags = ("--stall-check-warning-time-seconds", "1")
+    done = job.run(*flags, "-np", "2", *python(HANGS), **ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"; rank 1 held up rank 0\n  allreduce '[^']*grad[^']*' has waited for \d s; "
+        r"asked for by rank 0; missing ranks: 1 \(localhost\)\n",
+        done.stderr,
+    ), done.stderr
+    assert re.search(r"\n  rank 1 .*\n      <string>:9 in <module>", done.stderr), done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--fp16-allreduce",)])
 def test_the_synthetic_benchmark_says_how_fast(job: Job, more: tuple[str, ...]) -> None:

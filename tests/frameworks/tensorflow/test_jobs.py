@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.single.launching import HOROVODRUN, Job
+from tests.single.launching import HOROVODRUN, Job, python
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 LIMIT = 200
@@ -43,6 +43,32 @@ def test_a_script_in_the_style_of_tensorflow_1_learns_and_keeps_checkpoints(
     assert re.search(r"test accuracy: [789]\d\.\d%", done.stdout), done.stdout
     assert re.search(r"Speed-up: \d\.\d\d over one process alone", done.stdout), done.stdout
     assert list(tmp_path.glob("model.ckpt-100.*"))
+
+
+HANGS = """
+import time
+import tensorflow as tf
+import sirtaki.tensorflow as hvd
+hvd.init()
+step = tf.function(lambda x: hvd.allreduce(x, name="grad"))
+step(tf.ones(3))
+if hvd.rank() == 1:
+    time.sleep(4)
+step(tf.ones(3)).numpy()
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_hangs_is_told_who_is_missing_and_where_it_is(job: Job) -> None:
+    flags = ("--stall-check-warning-time-seconds", "1")
+    done = job.run(*flags, "-np", "2", *python(HANGS), TF_CPP_MIN_LOG_LEVEL="3")
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"; rank 1 held up rank 0\n  allreduce '[^']*grad[^']*' has waited for \d s; "
+        r"asked for by rank 0; missing ranks: 1 \(localhost\)\n",
+        done.stderr,
+    ), done.stderr
+    assert re.search(r"\n  rank 1 .*\n      <string>:9 in <module>", done.stderr), done.stderr
 
 
 SHARED = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,6 +49,21 @@ def test_what_a_rank_raises_is_told_with_its_rank() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)rank 1 .*no such luck") as raised:
         run(fails, num_proc=2, use_mpi=True)
     assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_mpirun_inherits_no_dead_child_of_the_launcher_that_it_replaces() -> None:
+    launch = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
+    rank = "import time; print('ready', flush=True); time.sleep(100)"
+    command = [sys.executable, "-c", launch, "-np", "1", "--mpi", sys.executable, "-c", rank]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+        try:
+            assert launcher.stdout is not None
+            assert any("ready" in line for line in launcher.stdout)
+            children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text()
+            stats = [Path(f"/proc/{pid}/stat").read_text() for pid in children.split()]
+            assert not [each for each in stats if each.rpartition(")")[2].split()[0] == "Z"]
+        finally:
+            launcher.terminate()
 
 
 def test_ranks_that_die_without_a_result_are_named_with_the_end_of_mpirun() -> None:

@@ -50,3 +50,24 @@ def test_other_operations_fail_while_somebody_has_joined(operation) -> None:
         with pytest.raises(hvd.HorovodInternalError, match=r"[Jj]oin"):
             operation()
         hvd.join()
+
+
+def test_a_rank_that_joined_before_its_first_step_steps_with_the_others_afterwards() -> None:
+    model = torch.nn.Linear(2, 1)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+    if hvd.rank() == 0:
+        step()
+    hvd.join()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    step()
+    everywhere = hvd.allgather(model.weight.detach())
+    assert (everywhere == everywhere[0]).all()

@@ -185,6 +185,45 @@ def test_a_state_holds_the_objects_that_it_is_given_and_copies_of_what_was_saved
     assert state.notes == ["a"]
 
 
+class Loader:
+    """Knows how far it has come, and which share of the data is its own."""
+
+    def __init__(self, share: int) -> None:
+        self.share, self.position, self.resets = share, 0, 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.position = state_dict["position"]
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+def test_a_loader_returns_to_its_position_and_stays_the_one_that_it_is() -> None:
+    loader = Loader(share=1)
+    state = Recording(loader=loader)
+    loader.position = 3
+    state.save()
+    loader.position = 4
+    state.restore()
+    assert state.loader is loader
+    assert (loader.share, loader.position) == (1, 3)
+    state.on_reset()
+    assert loader.resets == 1
+    assert state.state_dict() == {"loader": {"position": 3}}
+    state.load_state_dict({"loader": {"position": 7}})
+    assert (state.loader.position, state.loader.share) == (7, 1)
+
+
+def test_a_loader_takes_the_position_of_another_rank_and_not_its_share() -> None:
+    loader = Loader(share=1)
+    state = elastic.ObjectState(lambda mine: {"loader": {"position": 5}}, lambda: 1, loader=loader)
+    state.sync()
+    assert (state.loader is loader, loader.share, loader.position) == (True, 1, 5)
+
+
 def test_reset_callbacks_run_in_their_order() -> None:
     state = Recording(step=0)
     calls: list[int] = []

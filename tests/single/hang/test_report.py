@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from sirtaki.hang.analysis import Finding, analyse
+from sirtaki.hang.analysis import Diagnosis, analyse
 from sirtaki.hang.answers import compare, job_of
 from sirtaki.hang.report import report, spans
 from tests.single.hang.made_up import LIBRARY, answer, opened
 
 
-def finding_of(answers: list[dict[str, Any]]) -> Finding:
+def finding_of(answers: list[dict[str, Any]]) -> Diagnosis:
     """After two looks, a second apart, that have found the same."""
     earlier, later = job_of(answers), job_of(answers)
     compare(earlier, later, 1.0)
@@ -164,7 +164,7 @@ def test_who_has_joined_waits_for_those_that_have_not() -> None:
 
 def test_ranks_of_hosts_that_do_not_answer_are_named() -> None:
     lines = lines_of(*(waiting(rank, 16) for rank in range(8)))
-    assert "  ranks 8-15 (node1): what it is in is not known" in lines
+    assert "  ranks 8-15 (node1): its state is not known" in lines
 
 
 def test_a_thousand_ranks_fit_on_a_screen_outliers_first() -> None:
@@ -197,3 +197,43 @@ def test_a_name_does_nothing_to_a_terminal() -> None:
 
 def test_numbers_are_written_as_spans() -> None:
     assert spans([3, 1, 2, 7]) == "1-3,7"
+
+
+def under_way(rank: int, peer: int, **more: Any) -> dict[str, Any]:
+    """A rank of two hosts that waits for data of another one in the same operation."""
+    return answer(
+        rank,
+        9,
+        opened("grad", "under way", peer=peer, waits=12.0, chunk=3),
+        host=f"n{rank}",
+        **more,
+    )
+
+
+def test_data_that_do_not_come_from_a_rank_that_runs_point_at_the_network() -> None:
+    lines = lines_of(under_way(0, 8), under_way(8, 0))
+    assert lines[2] == (
+        "  likely cause: the data of allreduce 'grad' come slowly or not at all from n8 to n0: "
+        "look at the network between them"
+    )
+
+
+def test_data_of_a_rank_that_is_stopped_do_not_point_at_the_network() -> None:
+    lines = lines_of(under_way(0, 8), under_way(8, 0, state="T"))
+    assert (
+        lines[2] == "  likely cause: rank 8 is stopped by a signal: kill -CONT 1008 lets it go on"
+    )
+
+
+def test_members_of_a_group_have_the_numbers_of_the_job_though_none_of_them_answers() -> None:
+    """Ranks 1 and 2 of three are ranks 0 and 1 of the group; rank 2 is stopped."""
+    told = {"rank": 0, "gone": False, "completed": 1, "idle": 12.0, "ended": []}
+    group = {"label": "group pair", "key": "g", "whole": False, "rank": 0, "members": [1, 2]}
+    work = [{**group, "sets": {"0": [0, 1]}, "ranks": [{**told, "open": [opened("x")]}]}]
+    stopped = answer(2, 3, state="T", silent="is stopped")
+    del stopped["work"]
+    lines = lines_of(answer(0, 3), answer(1, 3, work=work), stopped)
+    assert lines[1] == (
+        "  allreduce 'x' of group pair has waited for 12 s; asked for by rank 1; "
+        "missing ranks: 2 (node0)"
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from sirtaki.core.world.snapshot import Operation, rates_of
 from sirtaki.hang.answers import job_of
-from sirtaki.launch.questions.top import table, view
+from sirtaki.hang.exposed import exposed_share
+from sirtaki.launch.live.view import table, view
 from tests.single.hang.made_up import answer, opened
 
 
@@ -52,27 +53,59 @@ def test_too_few_operations_tell_no_rate(operations: list[Operation]) -> None:
 
 def rated(rank: int, waiting: float, *operations: dict[str, Any]) -> dict[str, Any]:
     rates = {"step": 0.02, "operations": 100.0, "bytes": 3 << 20, "communicating": 0.8}
-    told = {**rates, "waiting": waiting}
+    told = {**rates, "waiting": waiting, "at": 12.0, "exposed": 4.5, "calls": 90}
     return answer(rank, 2, *operations, told=told, memory=300 << 20)
+
+
+# What both ranks told ten seconds before.
+EARLIER = {rank: {"at": 2.0, "exposed": 3.0, "calls": 60, "completed": 5} for rank in range(2)}
 
 
 def test_the_rank_that_others_wait_for_is_marked() -> None:
     answers = [rated(0, 0.7, opened("grad")), rated(1, 0.1)]
-    seen = view("job", job_of(answers), answers)
+    seen = view("job", job_of(answers), answers, EARLIER)
     assert [one["slowest"] for one in seen["ranks"]] == [False, True]
     assert [one["waits_for"] for one in seen["ranks"]] == [[1], []]
     assert [" ".join(line.split()) for line in table(seen)[1:]] == [
-        "0 20.0 ms 80% 70% - 3 MiB 300 MiB waits in allreduce 'grad', for rank 1",
-        "1* 20.0 ms 80% 10% - 3 MiB 300 MiB in no operation; the last one was allreduce 'a'",
+        "0 20.0 ms 85% 15% 80% 70% - 3 MiB 300 MiB waits in allreduce 'grad', for rank 1",
+        "1* 20.0 ms 85% 15% 80% 10% - 3 MiB 300 MiB in no operation; the last one was "
+        "allreduce 'a'",
     ]
 
 
 def test_ranks_that_are_equally_fast_have_no_mark() -> None:
     answers = [rated(0, 0.12), rated(1, 0.1)]
-    assert not any(one["slowest"] for one in view("job", job_of(answers), answers)["ranks"])
+    assert not any(one["slowest"] for one in view("job", job_of(answers), answers, {})["ranks"])
 
 
 def test_ranks_of_other_hosts_are_listed_without_numbers() -> None:
     answers = [answer(0, 9, memory=1 << 20)]
-    last = view("job", job_of(answers), answers)["ranks"][8]
+    last = view("job", job_of(answers), answers, {})["ranks"][8]
     assert (last["rank"], last["host"], last["step"], last["memory"]) == (8, "node1", None, None)
+
+
+class TestExposed:
+    """What the share of blocked time is taken from: two looks at a rank, ten seconds apart."""
+
+    BEFORE: ClassVar = {"at": 2.0, "exposed": 3.0, "calls": 60, "completed": 100}
+
+    def share(self, **now: float) -> float | None:
+        return exposed_share(self.BEFORE, {**self.BEFORE, "at": 12.0, **now})
+
+    def test_it_is_the_share_in_which_calls_have_blocked(self) -> None:
+        assert self.share(exposed=5.5, calls=80, completed=140) == 0.25
+
+    def test_operations_beside_the_computation_are_none(self) -> None:
+        assert self.share(calls=80, completed=140) == 0.0
+
+    def test_a_call_that_blocks_all_the_time_counts_although_nothing_ends(self) -> None:
+        assert self.share(exposed=13.0) == 1.0
+
+    def test_it_is_not_known_where_operations_end_that_nobody_has_called_for(self) -> None:
+        assert self.share(completed=140) is None
+
+    def test_it_is_not_known_of_another_process(self) -> None:
+        assert self.share(exposed=1.0, calls=3, completed=7) is None
+
+    def test_threads_that_block_at_a_time_are_no_more_than_all_the_time(self) -> None:
+        assert self.share(exposed=23.0, calls=70) == 1.0

@@ -81,7 +81,7 @@ def test_what_is_no_dtype_is_refused() -> None:
         sirtaki.empty(3, object)
     with pytest.raises(TypeError, match="not understood"):
         sirtaki.empty(3, "unheard of")
-    with pytest.raises(TypeError, match=r"dtype='float32' is no torch\.dtype"):
+    with pytest.raises(TypeError, match=r"dtype='float32' is not a torch\.dtype"):
         hvd.empty(3, dtype="float32")  # type: ignore[arg-type]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import pty
 import re
 import stat
@@ -442,6 +443,14 @@ def test_the_doctor_tells_the_same_in_json_and_in_words() -> None:
     shares = [describe_share(share, os.environ) for share in shares_here(2, None, os.environ)]
     assert report["cpu"]["two_ranks"] == shares
     assert all(finding["works"] for finding in report["system"][:2])
+    judged = {finding["check"]: finding for finding in report["findings"]}
+    assert len(judged) == len(report["findings"])
+    assert all(
+        set(each) == {"check", "level", "what", "fix", "host"} and each["host"] == platform.node()
+        for each in judged.values()
+    )
+    assert {*names, "native", "memory files", "ulimit nofile", "/dev/shm"} <= judged.keys()
+    assert judged["sirtaki._core"]["level"] == "ok"
     words = sirtaki("doctor")
     assert words.returncode == done.returncode
     for name in [
@@ -452,6 +461,7 @@ def test_the_doctor_tells_the_same_in_json_and_in_words() -> None:
         "Scheduler",
         "memory files",
         "NUMA nodes: ",
+        *judged,
         *shares,
     ]:
         assert name in words.stdout

@@ -414,6 +414,7 @@ MORE_PARAMETERS = {
     "SyncBatchNorm": ["process_set"],
     "_DistributedOptimizer.zero_grad": ["set_to_none"],
     "run": ["host_discovery"],
+    "ElasticSampler": ["even"],
 }
 
 # Parameters with another default, and which: the reason is in DIFFERENCES.
@@ -450,6 +451,7 @@ DIFFERENCES = {
     "add_process_set": "lists that differ are a `MismatchError` on all ranks",
     "RendezvousServer": "needs the secret in the file that `SIRTAKI_SECRET_FILE` names",
     "HorovodVersionMismatchError": "never raised: nothing is compiled against a framework",
+    "ElasticSampler": "`even` is ours: what happens to samples that do not divide evenly",
 }
 
 # What Horovod has and this version has not.

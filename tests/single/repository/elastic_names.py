@@ -10,8 +10,14 @@ GROUPS = [
         "horovod.torch.elastic",
         "sirtaki.torch.elastic",
         f"{SINGLE}/torch/test_elastic.py",
-        """TorchState
-        ElasticSampler(dataset, shuffle=True, seed=0)
+        """TorchState""",
+    ),
+    Group(
+        "Samples of elastic training",
+        "horovod.torch.elastic",
+        "sirtaki.torch.elastic",
+        f"{SINGLE}/torch/test_elastic_sampler.py",
+        """ElasticSampler(dataset, shuffle=True, seed=0)
         ElasticSampler.set_epoch(epoch)
         ElasticSampler.record_batch(batch_idx, batch_size)
         ElasticSampler.record_indices(indices)

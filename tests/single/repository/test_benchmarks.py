@@ -17,6 +17,8 @@ BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 READS = ("benchmarks/", "python/sirtaki/observe/")
 
 needs.package("torch")
+# More than `benchmark` waits for a program.
+pytestmark = pytest.mark.timeout(330)
 
 
 def benchmark(script: str, *arguments: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sirtaki.launch.doctor.doctor import make_parser as make_doctor_parser
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import bring_in_config, make_settings
 from sirtaki.launch.questions.hang import make_parser as make_hang_parser
@@ -19,6 +20,7 @@ from sirtaki.launch.questions.stacks import make_parser as make_stacks_parser
 from sirtaki.launch.questions.top import make_parser as make_top_parser
 from sirtaki.launch.starters import submit
 from sirtaki.observe import bench
+from sirtaki.observe.scaling.command import make_parser as make_scaling_parser
 from sirtaki_caffe.commands.flags import Flags
 from sirtaki_caffe.commands.run_intelcaffe import Job as IntelJob
 from tests import needs
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.job
 needs.package("torch")
 
 # Pages on frameworks that are not everywhere are run with the framework's own tests.
-ELSEWHERE = ("jax", "keras", "lightning", "ray", "spark", "tensorflow", "tf-data-service")
+ELSEWHERE = ("dask", "jax", "keras", "lightning", "ray", "spark", "tensorflow", "tf-data-service")
 WITH_CODE = [
     path
     for path in PAGES
@@ -100,6 +102,8 @@ def test_flags_that_are_mentioned_exist(path: Path) -> None:
     known = set(make_parser("horovodrun")._option_string_actions)
     known |= set(submit.make_parser()._option_string_actions)
     known |= set(bench.make_parser()._option_string_actions)
+    known |= set(make_scaling_parser()._option_string_actions)
+    known |= set(make_doctor_parser()._option_string_actions)
     known |= set(make_stacks_parser()._option_string_actions)
     known |= set(make_hang_parser()._option_string_actions)
     known |= set(make_top_parser()._option_string_actions)

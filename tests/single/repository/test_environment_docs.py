@@ -37,7 +37,7 @@ OTHERS = """
 ACTS = "That act"
 LAUNCHER = "Set by the launcher"
 SPARK = "Of Spark"
-IGNORED = ("Accepted, with nothing to do", "Accepted, to act in a later version")
+IGNORED = ("Accepted, with nothing to do",)
 
 OPERATIONS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
 

@@ -31,7 +31,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.value.id == "sirtaki" and not node.attr.startswith("__"):
                 yield f"sirtaki.{node.attr}"
-        elif isinstance(node, ast.ImportFrom):
+        elif isinstance(node, ast.ImportFrom) and node.level != 1:  # 1: of its own folder
             module = "." * node.level + (node.module or "")
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
@@ -171,6 +171,16 @@ def test_a_circle_is_found(tmp_path: Path) -> None:
     assert circles(tmp_path, ("",), late=True) == [{"one", "two"}] * 2
 
 
+def test_below_the_adapters_a_name_means_one_class() -> None:
+    places: dict[str, list[str]] = {}
+    for room in ("core", "hang", "launch", "rendezvous"):
+        for path in sorted((ROOT / "python" / "sirtaki" / room).rglob("*.py")):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
 def test_training_processes_load_only_numpy_and_nothing_of_the_launcher(job: Job) -> None:
     done = job.run(
         *("-np", "2"),
@@ -197,11 +207,17 @@ READERS = {
     "autoload.py": "SIRTAKI_TORCH_DEFAULT, when PyTorch is imported, and PyTorch's own",
     "core/config.py": "the settings of a rank",
     "core/placed.py": "none: it sets those of a place",
+    "dask/worker.py": "what a worker puts back after it was a rank",
     "keras/library.py": "Keras's own",
+    "lightning/environment.py": "those of starters",
     "ray/worker.py": "none: it sets what users give",
     "rendezvous/host/presence.py": "SIRTAKI_RUNTIME_DIR, which `sirtaki ps` reads too",
     "spark/barrier.py": "the environment that ranks inherit",
-    "spark/runner.py": "HOROVOD_SPARK_START_TIMEOUT, in the driver",
+    "spark/common/backend.py": "none: it sets what a backend gives",
+    "spark/common/store.py": "Databricks's own",
+    "spark/context.py": "HOROVOD_SPARK_START_TIMEOUT, in the driver",
+    "spark/elastic/runner.py": "HOROVOD_ELASTIC_TIMEOUT, in the driver",
+    "spark/keras/models.py": "Keras's own",
     "spark/task.py": "what our task has set",
     "tensorflow/ops/library.py": "SIRTAKI_TF_OPS, when a graph is built without a world",
     "torch/device/layer.py": "CUDA's and NCCL's own",

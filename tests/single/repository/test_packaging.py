@@ -135,7 +135,7 @@ def test_beside_a_real_horovod_the_import_says_so_and_works(beside_horovod: Path
 @pytest.mark.slow
 def test_beside_a_real_horovod_the_doctor_says_so(beside_horovod: Path) -> None:
     done = run_beside(beside_horovod, *SIRTAKI, "doctor")
-    assert "[ ] horovod        two packages own the name horovod" in done.stdout
+    assert "[ ] horovod          two packages own the name horovod" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -228,13 +228,33 @@ def test_above_the_channel_nobody_knows_sockets() -> None:
 def test_the_core_waits_and_asks_for_the_time_in_one_place() -> None:
     calls = re.compile(
         r"clock_gettime\((CLOCK_MONO|clock,)|\b(usleep|nanosleep|sched_yield|epoll_pwait)\(|SYS_futex|steady_clock"
-        r"|(?<![\w.>:])(::)?poll\(\w|this_thread::sleep"
+        r"|(?<![\w.>:])(::)?poll\(\w|this_thread::sleep|\b(wait_for|wait_until|select|ppoll)\(|timerfd"
     )
     layers = CPP_LAYERS[: CPP_LAYERS.index("ffi")]
     core = [file for layer in layers for file in (ROOT / "cpp" / layer).rglob("*.[ch]*")]
     own = {"cpp/base/machine.h", "cpp/base/machine.cpp", "cpp/base/clock.h"}
     waiting = {str(f.relative_to(ROOT)) for f in core if calls.search(f.read_text())}
     assert waiting == own
+
+
+@pytest.mark.parametrize(
+    ("thing", "most"),
+    [
+        ("collective", 8),
+        ("codec", 3),
+        ("transport between hosts", 5),
+        ("field to a rank's state", 3),
+    ],
+)
+def test_adding_something_to_the_core_takes_a_few_files_which_exist(thing: str, most: int) -> None:
+    section = first_match(rf"^## Adding a {thing}\n((?:(?!## ).*\n)*)", "CONTRIBUTING.md")
+    numbered = re.findall(r"^(?:\d+\. and )?(\d+)\. ", section, re.MULTILINE)
+    assert numbered[-1:] in ([], [str(most)])
+    words = {3: "Three", 5: "At most five", 8: "Eight"}
+    assert f"{words[most]} files" in section
+    paths = re.findall(r"`((?:cpp|python|tests)/[\w/.]+\.\w+)`", section)
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_no_two_headers_define_a_class_of_one_name() -> None:

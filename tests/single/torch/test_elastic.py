@@ -1,89 +1,15 @@
-"""Samples are used once whatever happens to worlds; states return to what was committed."""
+"""States return to what was committed."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from torch.distributed.optim import _apply_optimizer_in_backward
 
 import sirtaki.torch as hvd
-from sirtaki.core.world import state as world_state
 from sirtaki.torch.elastic import handlers
-
-
-class Worlds:
-    """Makes samplers of ranks that are not there."""
-
-    rank, size = 0, 1
-
-
-@pytest.fixture(autouse=True)
-def _worlds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world_state, "is_initialized", lambda: True)
-    monkeypatch.setattr(world_state, "rank", lambda: Worlds.rank)
-    monkeypatch.setattr(world_state, "size", lambda: Worlds.size)
-
-
-def samplers(count: int, size: int, **kwargs: object) -> list[hvd.elastic.ElasticSampler]:
-    made = []
-    for rank in range(size):
-        Worlds.rank, Worlds.size = rank, size
-        made.append(hvd.elastic.ElasticSampler(range(count), **kwargs))  # type: ignore[arg-type]
-    return made
-
-
-# Of each world: its size, how many batches it commits, and how many more it computes in vain.
-WORLDS = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4), st.integers(0, 2)), max_size=6)
-
-
-@given(st.integers(1, 60), st.integers(1, 4), WORLDS, st.integers(0, 3))
-def test_an_epoch_uses_each_sample_once_through_any_worlds(
-    count: int, batch: int, worlds: list[tuple[int, int, int]], epoch: int
-) -> None:
-    used: set[int] = set()
-    committed = {"epoch": epoch, "processed_num": 0}
-    for size, batches, in_vain in [*worlds, (2, 60, 0)]:
-        ranks = samplers(count, size)
-        for Worlds.rank, sampler in enumerate(ranks):
-            sampler.load_state_dict(committed)  # type: ignore[arg-type]
-        here: list[int] = []
-        for number in range(batches):
-            for sampler in ranks:
-                here += sampler.get_indices(number, batch)
-                sampler.record_batch(number, batch)
-        committed = dict(ranks[0].state_dict())
-        assert all(sampler.state_dict() == committed for sampler in ranks)
-        for number in range(batches, batches + in_vain):
-            ranks[0].record_batch(number, batch)  # lost with the world
-        assert used.isdisjoint(here)
-        used |= set(here)
-        assert len(used) == committed["processed_num"]
-        assert len(here) - len(set(here)) < size, "only so many as make the ranks equal"
-    assert used == set(range(count))
-
-
-def test_each_epoch_has_an_order_of_its_own_the_same_on_all_ranks() -> None:
-    (alone,) = samplers(10, 1, seed=3)
-    first = list(alone)
-    alone.set_epoch(1)
-    assert sorted(first) == sorted(alone) == list(range(10))
-    assert list(alone) != first
-    left, right = samplers(10, 2, seed=3)
-    assert [sample for pair in zip(left, right, strict=True) for sample in pair] == first
-
-
-def test_without_shuffling_samples_keep_their_order() -> None:
-    left, right = samplers(5, 2, shuffle=False)
-    assert (list(left), list(right)) == ([0, 2, 4], [1, 3, 0])
-    assert (len(left), len(right)) == (3, 3)
-
-
-def test_indices_are_recorded_as_batches_are() -> None:
-    left, _ = samplers(10, 2)
-    left.record_indices(left.indices[:2])
-    left.record_indices(left.indices[2:3])
-    assert left.state_dict() == {"epoch": 0, "processed_num": 6}
+from sirtaki.torch.gradients.adasum_optimizer import _DistributedAdasumOptimizer
+from sirtaki.torch.gradients.wrapping import adopt
 
 
 def state_of(model: torch.nn.Module) -> hvd.elastic.TorchState:
@@ -267,14 +193,62 @@ def test_with_every_step_a_loss_within_sync_leaves_the_step_of_this_rank(
 def test_every_step_refuses_what_has_no_whole_steps() -> None:
     model = torch.nn.Linear(2, 1)
     parameters = list(model.parameters())
-    with pytest.raises(ValueError, match="LBFGS asks the other ranks in the middle of a step"):
+    with pytest.raises(
+        ValueError, match="LBFGS, which asks the other ranks in the middle of a step"
+    ):
         hvd.elastic.TorchState(model, torch.optim.LBFGS(parameters), every_step=True)
-    two = [torch.optim.SGD([each], lr=0.1) for each in parameters]
-    with pytest.raises(ValueError, match="needs one optimizer and got 2"):
-        hvd.elastic.TorchState(model, two[0], other=two[1], every_step=True)
-    parameters[0]._in_backward_optimizers = two  # as torch.distributed.optim leaves it
-    with pytest.raises(ValueError, match="applies gradients within backward"):
-        hvd.elastic.TorchState(model, two[0], every_step=True)
+    with pytest.raises(ValueError, match="needs an optimizer, whose steps are counted"):
+        hvd.elastic.TorchState(model, every_step=True)
+    combining = adopt(torch.optim.SGD(parameters, lr=0.5), _DistributedAdasumOptimizer)
+    with pytest.raises(ValueError, match="make a new TorchState"):
+        kept(model).optimizer = combining
+
+
+@pytest.mark.parametrize("which", ["two", "in backward"])
+def test_every_step_copies_parameters_into_the_same_memory_where_steps_are_not_whole(
+    which: str,
+) -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizers = optimizers_without_whole_steps(model, which)
+    state = hvd.elastic.TorchState(model, every_step=True, epoch=0, **optimizers)
+
+    def step() -> None:
+        model.zero_grad()
+        model(torch.rand(1, 2)).sum().backward()
+        for optimizer in optimizers.values():
+            optimizer.step()
+
+    step()
+    state.epoch = 1
+    state.commit()  # which allocates the momenta
+    copied = state._handlers["model"]._saved["weight"]
+    step()
+    state.epoch = 2
+    state.commit()
+    assert state._handlers["model"]._saved["weight"] is copied
+    expected = [each.detach().clone() for each in model.parameters()]
+    generators = torch.get_rng_state()
+    step()
+    following = [each.detach().clone() for each in model.parameters()]
+    state.epoch = 3
+    state.restore()
+    assert state.epoch == 2
+    assert all(map(torch.equal, model.parameters(), expected))
+    torch.set_rng_state(generators)
+    step()
+    assert all(map(torch.equal, model.parameters(), following)), "with the momenta of then"
+
+
+def optimizers_without_whole_steps(
+    model: torch.nn.Module, which: str
+) -> dict[str, torch.optim.Optimizer]:
+    if which == "in backward":
+        _apply_optimizer_in_backward(
+            torch.optim.SGD, model.parameters(), {"lr": 0.5, "momentum": 0.5}
+        )
+        return {}
+    found = [torch.optim.SGD([each], lr=0.5, momentum=0.5) for each in model.parameters()]
+    return {"optimizer": found[0], "other": found[1]}
 
 
 def test_steps_without_commits_are_warned_about() -> None:

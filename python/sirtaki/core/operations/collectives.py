@@ -292,7 +292,9 @@ class Collectives(Generic[T]):
 
         `on_device` says that this rank's accelerator takes part, too.
         """
-        engine = self._world().engine
+        world = self._world()
+        engine = world.engine
+        world.joins += 1
         number = number_of(process_set)
         request = _core.Request(kinds.JOIN, name=f"join.{number}", set=number, waits=True)
         if on_device:

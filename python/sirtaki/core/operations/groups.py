@@ -8,17 +8,19 @@ operations. What remains to be done then is kept here until `synchronize`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.operations import handles
 from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.grouping import part_name, parts
+from sirtaki.records import dataclass
 
 T = TypeVar("T")
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True)
+class _Part:
     """One operation of several that serve a group, and which of its tensors it has."""
 
     handle: int

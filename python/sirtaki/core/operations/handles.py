@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from sirtaki import _core
 from sirtaki.core.errors import HorovodInternalError
 
 
-@dataclass(slots=True)
 class _Pending:
-    """An operation in flight."""
+    """An operation in flight.
 
-    engine: _core.Engine
-    handle: _core.Handle
-    finish: Callable[[_core.Handle], list[Any]]
-    key: tuple[str, int] | None  # to be refused meanwhile
-    news: int  # of `_news`, when it was started
-    succeeded: bool  # `start` has waited for it
-    polled: bool = False
+    key: to be refused meanwhile. news: of `_news`, when it was started. succeeded: `start` has
+    waited for it.
+    """
+
+    __slots__ = ("engine", "finish", "handle", "key", "news", "polled", "succeeded")
+
+    def __init__(
+        self,
+        engine: _core.Engine,
+        handle: _core.Handle,
+        finish: Callable[[_core.Handle], list[Any]],
+        key: tuple[str, int] | None,
+        news: int,
+        succeeded: bool,
+    ) -> None:
+        self.engine = engine
+        self.handle = handle
+        self.finish = finish
+        self.key = key
+        self.news = news
+        self.succeeded = succeeded
+        self.polled = False
 
 
 _pending: dict[int, _Pending] = {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from sirtaki.core.operations import dtypes, handles
 from sirtaki.core.operations.collectives import Collectives
+from sirtaki.core.operations.reduce_ops import Min
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import number_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
@@ -81,8 +82,8 @@ def broadcast_object(
     return pickle.loads(data)
 
 
-def broadcast_flag(flag: bool, name: str) -> bool:
-    """Return rank 0's flag on every rank, without pickling anything.
+def flag_of_first(flag: bool, name: str) -> bool:
+    """Return rank 0's flag on every rank, without pickling anything; False if a rank has joined.
 
     Args:
         flag: what the others pass is ignored.
@@ -91,8 +92,10 @@ def broadcast_flag(flag: bool, name: str) -> bool:
     Raises:
         HorovodInternalError: a rank was lost.
     """
-    data = bytearray([flag])
-    _broadcast(data, 0, name, global_process_set)
+    # Who has called `join` takes part with zero.
+    data = bytearray([flag or state.rank() > 0])
+    least = (Min, 1.0, 1.0, global_process_set)
+    handles.synchronize(_collectives.allreduce_async([data], [data], name, least, waits=True))
     return bool(data[0])
 
 

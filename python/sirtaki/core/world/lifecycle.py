@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from sirtaki import _core
 from sirtaki.backends.communicator import is_communicator
@@ -16,6 +15,7 @@ from sirtaki.core.world import memory, registration, shared_heap, state
 from sirtaki.core.world.links import Links
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.core.world.world import Entered, World, meet, start_mpi
+from sirtaki.records import replace
 from sirtaki.rendezvous.world.membership import Membership
 from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.rendezvous.world.start import Meeting

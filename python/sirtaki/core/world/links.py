@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 import time
-from dataclasses import replace
 
 from sirtaki import _core
 from sirtaki.core.world.affinity import own_cpus
+from sirtaki.records import replace
 from sirtaki.rendezvous.host.heaps import HeapMemory
+from sirtaki.rendezvous.trust import digests
 from sirtaki.rendezvous.world.join import Joined, JoinSettings, join_world
 from sirtaki.rendezvous.world.start import Meeting
 
@@ -51,7 +51,7 @@ class Links:
         if self.joined.object_key is None:
             return None
         label = _ENGINE_LABEL + self._generation.to_bytes(4, "big")
-        return hmac.digest(self.joined.object_key, label, "sha256")
+        return digests.keyed(self.joined.object_key, label)
 
     def renew(self, settings: JoinSettings) -> bool:
         """Serve another engine, if all ranks do; the last engine must have ended well.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sirtaki import _core
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """What an operation under way waits for.
 
     phase: what the peer is to do: ``write`` or ``read`` (be done with) a chunk in shared memory,
@@ -24,8 +24,7 @@ class Waiting:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """An operation of a rank, or a message. Times are seconds ago, None where it is not so far.
 
     number: counted from 1 on its rank; 0 for the message that it sleeps for. kind, name: as
@@ -74,6 +73,8 @@ class Doing:
     None where it waits for no rank in particular. seconds: for how long it is at that stage, or has
     ended. completed: how many operations have. blocked: for how many seconds a thread of its
     process has been blocked in it with nothing moving; 0 where none is, or not for a second.
+    exposed: for how many seconds, since ``init()``, threads were blocked in calls that wait. calls:
+    how often one has asked for a result, blocked or not.
     """
 
     stage: str
@@ -83,6 +84,8 @@ class Doing:
     seconds: float
     completed: int
     blocked: float
+    exposed: float
+    calls: int
     text: str = field(repr=False)
 
     def __str__(self) -> str:
@@ -131,6 +134,8 @@ def _doing(state: _core.RankState) -> Doing | None:
         seconds=state.seconds,
         completed=state.completed,
         blocked=state.blocked_seconds,
+        exposed=state.exposed_seconds,
+        calls=state.calls,
         text=str(state),
     )
 
@@ -185,7 +190,8 @@ def work(engine: _core.Engine, own: int, what: str, leads: bool) -> dict[str, ob
         {
             **_work_of(one),
             **(rates_of(one.operations) if rates else {}),
-            **({"records": [str(each) for each in one.operations]} if what == "records" else {}),
+            **(exposed_of(one.doing) if rates else {}),
+            **(_records(one) if what == "records" else {}),
         }
         for one in states(engine, _MOST_TIMED if rates else _MOST_ENDED, patience)
         if one.doing and (one.rank == own or not alone)
@@ -207,6 +213,32 @@ def _work_of(state: RankState) -> dict[str, object]:
         "idle": min((one.ended for one in ended if one.ended is not None), default=None),
         "ended": list(names)[::-1],
         "open": [_open_of(one) for one in state.open[:_MOST_OPEN]] + far,
+    }
+
+
+def exposed_of(doing: Doing) -> dict[str, object]:
+    """Return what `hang.exposed` compares of two looks, with the time here."""
+    return {"at": time.monotonic(), "exposed": doing.exposed, "calls": doing.calls}
+
+
+def _records(state: RankState) -> dict[str, object]:
+    """The operations of a rank in words, and as fields for other programs."""
+    return {
+        "records": [str(each) for each in state.operations],
+        "operations": [
+            {
+                "number": each.number,
+                "kind": each.kind,
+                "name": each.name,
+                "bytes": each.bytes,
+                "dtype": each.dtype,
+                "stage": each.stage,
+                "submitted": each.submitted,
+                "begun": each.begun,
+                "ended": each.ended,
+            }
+            for each in state.operations
+        ],
     }
 
 

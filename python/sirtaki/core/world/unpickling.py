@@ -7,14 +7,13 @@ sender did not send now and for this call.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sirtaki.core.errors import HorovodInternalError
+from sirtaki.records import dataclass
+from sirtaki.rendezvous.trust import digests
 
 _SIZE = struct.Struct("!Q")
 _SEALED = struct.Struct("!QQ32s")  # size, number, digest
@@ -68,17 +67,17 @@ class ObjectSeals:
         with self._lock:
             self._sent += 1
             number = self._sent
-        header = _SEALED.pack(len(data), number, hashlib.sha256(data).digest())
-        return header + hmac.digest(self._key, call.pack(sender) + header, "sha256")
+        header = _SEALED.pack(len(data), number, digests.sha256(data))
+        return header + digests.keyed(self._key, call.pack(sender) + header)
 
     def parse(self, call: Call, sender: int, header: bytes) -> SealedObject:
         """Return what the sender's header says. Raises HorovodInternalError when it was altered."""
         if self._key is None:
             return SealedObject(*_SIZE.unpack(header))
         sealed, tag = header[: _SEALED.size], header[_SEALED.size :]
-        expected = hmac.digest(self._key, call.pack(sender) + sealed, "sha256")
+        expected = digests.keyed(self._key, call.pack(sender) + sealed)
         size, number, digest = _SEALED.unpack(sealed)
-        if not hmac.compare_digest(tag, expected) or not self._take(sender, number):
+        if not digests.equal(tag, expected) or not self._take(sender, number):
             raise self._fail(call, sender)
         return SealedObject(size, digest)
 
@@ -86,7 +85,7 @@ class ObjectSeals:
         """Raise HorovodInternalError unless `data` is what the sender has sealed."""
         if sealed.digest is None:
             return
-        if not hmac.compare_digest(sealed.digest, hashlib.sha256(data).digest()):
+        if not digests.equal(sealed.digest, digests.sha256(data)):
             raise self._fail(call, sender)
 
     def _take(self, sender: int, number: int) -> bool:

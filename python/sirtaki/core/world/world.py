@@ -15,6 +15,7 @@ from sirtaki.backends import communicator
 from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
 from sirtaki.core.operations import kinds
+from sirtaki.core.tracing import recording
 from sirtaki.core.world import answering
 from sirtaki.core.world.affinity import engine_bound
 from sirtaki.core.world.links import Links, connect
@@ -59,6 +60,9 @@ class World:
         ValueError: As `World.join`, or a setting in the environment is wrong.
         TimeoutError, ConnectionError: As `World.join`.
     """
+
+    # How often this rank has called `join`: it misses what others agree on meanwhile.
+    joins: int = 0
 
     def __init__(self, placement: Placement, dynamic_process_sets: bool = False) -> None:
         config = Config.from_env(placement=placement)
@@ -164,6 +168,8 @@ class World:
         # what people do, "" of the job's own.
         self.key = self.store
         self.label = ""
+        # Of a group of a part of the job: the numbers of its members there.
+        self.members: list[int] = []
         self._answering: answering.Answering | None = None
         self._watch: OwnWatch | None = None
         # Called when its engine has ended.
@@ -225,6 +231,7 @@ class World:
                 "far": lambda: _work("far"),
                 "rates": lambda: _work("rates"),
                 "records": lambda: _work("records"),
+                **recording.answers(lambda: [each for each in list(_worlds) if not each.closed]),
             },
         )
         if watched or self._answering is None or config.stall_warning_seconds <= 0:
@@ -297,7 +304,8 @@ def _work(what: str) -> list[dict[str, object]]:
             continue
         told = work(world.engine, world.topology.rank, what, leads)
         whole = world._answering is not None
-        found.append({"label": world.label, "key": world.key, "whole": whole, **told})
+        named = {"label": world.label, "key": world.key, "members": world.members}
+        found.append({**named, "whole": whole, **told})
     return found
 
 
@@ -313,7 +321,7 @@ def meet(config: Config) -> Meeting:
     """Return where all ranks of this start meet. Raises as `rendezvous.world.start.meet`."""
     # A core for one rank alone refuses more, before they wait for one another.
     _core.region_bytes(config.topology.size)
-    place = start.Place(
+    place = start.MeetingPlace(
         start=config.start,
         rendezvous=config.rendezvous,
         secret_file=config.secret_file,
@@ -366,7 +374,6 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     options.fusion_bytes = config.fusion_threshold
     options.chunk_bytes = config.chunk_bytes
     options.cache_capacity = config.cache_capacity
-    options.stall_warning_seconds = 0  # the launcher's watch or our own says it for all ranks
     options.stall_shutdown_seconds = config.stall_shutdown_seconds
     options.host_timeout_seconds = config.host_timeout
     options.silent_seconds = silent_seconds(config.host_timeout)

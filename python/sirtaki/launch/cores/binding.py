@@ -6,13 +6,13 @@ import contextlib
 import os
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from sirtaki.launch.cores.processors import Processors, format_cpus, read_processors
 from sirtaki.launch.cores.shares import CORE, NONE, Share, share_out
+from sirtaki.records import replace
 from sirtaki.rendezvous.host import presence
-from sirtaki.rendezvous.host.cpu_quota import own_membership
+from sirtaki.rendezvous.host.control_groups import own_membership
 
 _THREADS = "OMP_NUM_THREADS"
 _GPUS = "CUDA_VISIBLE_DEVICES"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from sirtaki.records import dataclass
+from sirtaki.rendezvous.host.control_groups import text_of
 from sirtaki.rendezvous.host.cpu_quota import read_quota
 from sirtaki.rendezvous.words import write_numbers
 
@@ -68,7 +69,7 @@ def parse_cpus(text: str) -> frozenset[int]:
         found = _RANGE.fullmatch(part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if not first <= last < _MOST_CPUS:
-            raise ValueError(f"{text.strip()!r} is no list of CPUs such as 0-3,8")
+            raise ValueError(f"{text.strip()!r} is not a list of CPUs such as 0-3,8")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
 
@@ -90,19 +91,12 @@ def _nodes(folder: Path) -> dict[int, int]:
 def _core(folder: Path, cpu: int, affinity: Collection[int], nodes: dict[int, int]) -> Core:
     topology = folder / f"cpu{cpu}" / "topology"
     siblings = _cpus_in(topology / "thread_siblings_list") | {cpu}
-    package = _text(topology / "physical_package_id")
+    package = text_of(topology / "physical_package_id")
     usable = tuple(sorted(siblings.intersection(affinity)))
     return Core(usable, nodes.get(cpu, 0), int(package or 0))
 
 
 def _cpus_in(file: Path) -> frozenset[int]:
     """A node without CPUs has an empty list."""
-    text = _text(file)
+    text = text_of(file)
     return parse_cpus(text) if text else frozenset()
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""

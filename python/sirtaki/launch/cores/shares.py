@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from sirtaki.launch.cores.processors import Core, Processors, format_cpus, parse_cpus
 from sirtaki.launch.errors import LaunchError
+from sirtaki.records import dataclass
 
 CORE = "core"
 NONE = "none"

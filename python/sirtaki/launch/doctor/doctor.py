@@ -3,89 +3,106 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
-import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import sirtaki
-from sirtaki.launch.cores import binding
-from sirtaki.launch.doctor import probe
-from sirtaki.launch.doctor.probe import Finding
+from sirtaki.hang.report import printable
+from sirtaki.launch.doctor.examination import examine
+from sirtaki.launch.doctor.finding import ERROR, LEVELS, NOTE, OK
+from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.parser import add_hosts_and_ssh, add_interfaces
+from sirtaki.launch.flags.settings import interface_names, resolve_start_timeout
+from sirtaki.launch.hosts.slots import join_local, parse_hosts, read_hostfile
 from sirtaki.launch.output.colours import in_colour_of_finding, takes_colours
+from sirtaki.launch.starters.ssh import Ssh
 
 _NOT_WORKING = 1
 _Row = tuple[bool | None, str, str, str]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the report; returns 0, or 1 when the core library does not load."""
+    """Print the report.
+
+    Returns 0; 1 when the core library does not load, or a host or a way between two does not work;
+    2 when the arguments are wrong.
+    """
     args = make_parser().parse_args(arguments)
-    report = examine()
+    coloured = takes_colours(sys.stdout)
+    if args.hosts is None and args.hostfile is None:
+        report = examine(args.quick)
+        shown = [] if args.json else _sections(report)
+        works = report["core"]["works"]
+    else:
+        try:
+            report = _check_hosts(args)
+        except LaunchError as error:
+            print(f"sirtaki doctor: error: {error}", file=sys.stderr)
+            return error.exit_code
+        shown = [] if args.json else _sections_of_hosts(report)
+        works = all(finding["level"] != ERROR for finding in report["findings"])
     if args.json:
         print(json.dumps(report, indent=2))
     else:
-        _print(report, coloured=takes_colours(sys.stdout))
-    return 0 if report["core"]["works"] else _NOT_WORKING
+        _print(shown, coloured)
+    return 0 if works else _NOT_WORKING
+
+
+def _check_hosts(args: argparse.Namespace) -> dict[str, Any]:
+    # Here, because one host is looked at more often.
+    from sirtaki.launch.doctor.hosts.check import HostsPlan, check
+
+    listed = parse_hosts(args.hosts) if args.hosts is not None else read_hostfile(args.hostfile)
+    return check(
+        HostsPlan(
+            hosts=[host.name for host in join_local(listed)],
+            ssh=Ssh(args.ssh_port, args.ssh_identity_file, args.remote_python or sys.executable),
+            interfaces=interface_names(args.network_interfaces),
+            start_seconds=resolve_start_timeout(args.start_timeout, os.environ),
+            seconds=args.seconds,
+            quick=args.quick,
+        )
+    )
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `sirtaki doctor`."""
     parser = argparse.ArgumentParser(
         prog="sirtaki doctor",
-        description="Show what works here, why something does not, and what to do.",
+        description="Show what works here, why something does not, and what to do. With --hosts: "
+        "on these hosts, and between each two of them.",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object, with a list `findings`"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="import no frameworks, which takes the most time"
+    )
+    group = parser.add_argument_group("several hosts, as `horovodrun` reaches them")
+    add_hosts_and_ssh(group, "the hosts")
+    add_interfaces(group)
+    group.add_argument(
+        "--start-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="time for a host to answer (default: $HOROVOD_START_TIMEOUT or 30)",
+    )
+    group.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=0.25,
+        help="how long to send from one host to another, each way (default: 0.25)",
+    )
     return parser
 
 
-def examine() -> dict[str, Any]:
-    """Look at everything; returns what `--json` prints."""
-    found = probe.probe_modules([probe.CORE_MODULE, *probe.FRAMEWORKS])
-    core = found[probe.CORE_MODULE]
-    model, features = probe.cpu()
-    return {
-        "version": sirtaki.__version__,
-        "python": {
-            "version": platform.python_version(),
-            "implementation": platform.python_implementation(),
-            "executable": sys.executable,
-        },
-        "platform": platform.platform(),
-        "cpu": {
-            "model": model,
-            "cores": os.cpu_count(),
-            "usable_cores": len(os.sched_getaffinity(0)),
-            "features": features,
-            **_cores(),
-        },
-        "core": _plain(core),
-        "frameworks": [_plain(found[name]) for name in probe.FRAMEWORKS],
-        "backends": [_plain(finding) for finding in probe.backends(core)],
-        "torch_distributed": _plain(probe.torch_distributed()),
-        "scheduler": probe.schedulers(),
-        "system": [_plain(finding) for finding in (*probe.system(), probe.shared_heap(core))],
-    }
-
-
-def _cores() -> dict[str, Any]:
-    """What the ranks of a job on this machine share, and how two would."""
-    found = binding.own_processors()
-    shares = binding.shares_here(2, None, os.environ)
-    return {
-        "physical_cores": len(found.cores),
-        "numa_nodes": len({core.node for core in found.cores}),
-        "packages": len({core.package for core in found.cores}),
-        "quota": found.quota,
-        "two_ranks": [binding.describe_share(share, os.environ) for share in shares],
-    }
-
-
-def _plain(finding: Finding) -> dict[str, Any]:
-    return dataclasses.asdict(finding)
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0.01 <= seconds <= 60:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0.01 to 60")
+    return seconds
 
 
 def _sections(report: dict[str, Any]) -> list[tuple[str, list[_Row]]]:
@@ -93,7 +110,7 @@ def _sections(report: dict[str, Any]) -> list[tuple[str, list[_Row]]]:
     cpu = report["cpu"]
     scheduler = [_fact(name, value) for name, value in report["scheduler"].items()]
     python = report["python"]
-    return [
+    sections = [
         (
             "Sirtaki",
             [
@@ -121,6 +138,42 @@ def _sections(report: dict[str, Any]) -> list[tuple[str, list[_Row]]]:
         ("Scheduler", scheduler or [_fact("none", "no variables of a job scheduler are set")]),
         ("System", [_row(finding) for finding in report["system"]]),
     ]
+    shown = {name for _, rows in sections for _, name, _, _ in rows}
+    rest = [each for each in report["findings"] if each["check"] not in shown]
+    return [*sections, ("Limits and network", [_judgement(each) for each in rest])]
+
+
+def _sections_of_hosts(report: dict[str, Any]) -> list[tuple[str, list[_Row]]]:
+    """Turn a report of several hosts into headings with rows; what is fine on a host is counted."""
+    by_host: dict[str, list[Mapping[str, str]]] = {name: [] for name in report["hosts"]}
+    between = []
+    for finding in report["findings"]:
+        own = by_host.get(finding["host"])
+        if own is None or finding["check"] == "clock":
+            between.append(finding)
+        else:
+            own.append(finding)
+    sections = []
+    for name, found in by_host.items():
+        wrong = sorted(
+            (each for each in found if each["level"] != OK),
+            key=lambda each: -LEVELS.index(each["level"]),
+        )
+        told = report["hosts"][name]
+        addresses = " ".join(told["addresses"])
+        rows = [
+            _fact("Sirtaki", f"{told['version']}, Python {told['python']['version']}"),
+            _fact("addresses", f"{addresses} (a job would use these)"),
+            _fact("fine", f"{len(found) - len(wrong)} of {len(found)} checks"),
+        ]
+        sections.append((f"Host {name}", [*rows, *map(_judgement, wrong)]))
+    rows = [_between(finding) for finding in between]
+    return [*sections, ("Between hosts", rows or [_fact("none", "one host has no pairs")])]
+
+
+def _between(finding: Mapping[str, str]) -> _Row:
+    works, check, what, fix = _judgement(finding)
+    return works, check, f"{finding['host']}: {what}" if finding["host"] else what, fix
 
 
 def _fact(name: str, value: str) -> _Row:
@@ -131,6 +184,11 @@ def _row(finding: dict[str, Any]) -> _Row:
     return finding["works"], finding["name"], finding["detail"], finding["fix"]
 
 
+def _judgement(finding: Mapping[str, str]) -> _Row:
+    works = None if finding["level"] == NOTE else finding["level"] == OK
+    return works, finding["check"], finding["what"], finding["fix"]
+
+
 def _mark(works: bool | None, coloured: bool) -> str:
     if works is None:
         return "   "
@@ -138,10 +196,11 @@ def _mark(works: bool | None, coloured: bool) -> str:
     return in_colour_of_finding(works, mark) if coloured else mark
 
 
-def _print(report: dict[str, Any], coloured: bool) -> None:
-    for heading, rows in _sections(report):
+def _print(sections: Sequence[tuple[str, list[_Row]]], coloured: bool) -> None:
+    for heading, rows in sections:
         print(heading)
         for works, name, detail, fix in rows:
-            print(f"  {_mark(works, coloured)} {name:14} {detail}")
+            # What other hosts say may be anything.
+            print(f"  {_mark(works, coloured)} {name:16} {printable(detail)}")
             if fix:
-                print(f"      {'':14} to mend it: {fix}")
+                print(f"      {'':16} to mend it: {fix}")

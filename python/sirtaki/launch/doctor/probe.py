@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
-import resource
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import sirtaki
@@ -20,6 +18,7 @@ from sirtaki.core.config import Config
 from sirtaki.core.world import memory
 from sirtaki.core.world import shared_heap as heap
 from sirtaki.interface import second_owner_of_horovod
+from sirtaki.records import dataclass
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.network import local_socket
 
@@ -42,8 +41,7 @@ _TORCH_DISTRIBUTED = (
     "sys.stdout.write(f'\\n@{ours.moved_by()}')"
 )
 _IMPORT_SECONDS = 120.0
-# PyTorch's loaders hand batches over there.
-_LOADERS_BYTES = 1 << 29
+_NOT_TRIED = "not tried (--quick)"
 
 _INSTALL = {
     "torch": "pip install torch, if your scripts use PyTorch",
@@ -68,7 +66,7 @@ _SCHEDULER_VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class Probed:
     """One thing looked at: whether it works, and its version or the reason why not.
 
     fix: what to do where it does not work and should.
@@ -80,7 +78,7 @@ class Finding:
     fix: str = ""
 
 
-def probe_modules(names: Iterable[str]) -> dict[str, Finding]:
+def probe_modules(names: Iterable[str]) -> dict[str, Probed]:
     """Import each module in a process of its own, all at a time; returns findings by name."""
     names = list(names)
     with ThreadPoolExecutor(len(names) or 1) as pool:
@@ -88,7 +86,7 @@ def probe_modules(names: Iterable[str]) -> dict[str, Finding]:
         return dict(zip(names, pool.map(probe_module, names, checks), strict=True))
 
 
-def probe_module(name: str, check: str = _VERSION) -> Finding:
+def probe_module(name: str, check: str = _VERSION) -> Probed:
     """Import a module in a process of its own, which may crash or hang without harm.
 
     `check` is done there with the module m: it raises, or writes the detail behind a line
@@ -97,7 +95,7 @@ def probe_module(name: str, check: str = _VERSION) -> Finding:
     # Looking for a part of a package would import the package, here.
     package = name.partition(".")[0]
     if importlib.util.find_spec(package) is None:
-        return Finding(name, False, "not installed", _INSTALL.get(package, ""))
+        return Probed(name, False, "not installed", _INSTALL.get(package, ""))
     try:
         done = subprocess.run(
             [sys.executable, "-c", _IMPORT.format(check=check), name],
@@ -107,16 +105,24 @@ def probe_module(name: str, check: str = _VERSION) -> Finding:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Finding(name, False, f"its import did not end within {_IMPORT_SECONDS:g} s")
+        return Probed(name, False, f"its import did not end within {_IMPORT_SECONDS:g} s")
     if done.returncode == 0:
         version = done.stdout.decode(errors="replace").rpartition("\n@")[2].strip()
-        return Finding(name, True, version or "loads")
+        return Probed(name, True, version or "loads")
     if done.returncode < 0:
         killer = signal.Signals(-done.returncode).name
-        return Finding(name, False, f"its import was killed by {killer}")
+        return Probed(name, False, f"its import was killed by {killer}")
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     why = lines[-1] if lines else f"exit code {done.returncode}"
-    return Finding(name, False, why, _REINSTALL if name == CORE_MODULE else "")
+    return Probed(name, False, why, _REINSTALL if name == CORE_MODULE else "")
+
+
+def installed(name: str) -> Probed:
+    """Say which version of a package is installed, without importing it."""
+    try:
+        return Probed(name, True, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Probed(name, False, "not installed", _INSTALL.get(name, ""))
 
 
 def has_adapter(framework: str) -> bool:
@@ -124,16 +130,18 @@ def has_adapter(framework: str) -> bool:
     return importlib.util.find_spec(f"sirtaki.{framework}") is not None
 
 
-def torch_distributed() -> Finding:
-    """Try what moves the data of programs that use `torch.distributed`."""
+def torch_distributed(quick: bool = False) -> Probed:
+    """Try what moves the data of programs that use `torch.distributed`; not if quick."""
     name = "torch.distributed"
+    if quick:
+        return Probed(name, True, _NOT_TRIED)
     found = probe_module("torch", _TORCH_DISTRIBUTED)
     if not found.works:
-        return Finding(name, False, found.detail.removeprefix("AssertionError: "))
+        return Probed(name, False, found.detail.removeprefix("AssertionError: "))
     if found.detail == "sirtaki":
         names = "of gloo, of no name and of sirtaki"
-        return Finding(name, True, f"groups {names} are moved by sirtaki (SIRTAKI_TORCH_DEFAULT=1)")
-    return Finding(
+        return Probed(name, True, f"groups {names} are moved by sirtaki (SIRTAKI_TORCH_DEFAULT=1)")
+    return Probed(
         name,
         True,
         f"groups of sirtaki are moved by sirtaki, those of gloo by {found.detail} "
@@ -141,32 +149,32 @@ def torch_distributed() -> Finding:
     )
 
 
-def backends(core: Finding) -> list[Finding]:
-    """Return the ways of moving tensors, given what was found about the core library."""
+def backends(core: Probed, quick: bool = False) -> list[Probed]:
+    """Return the ways of moving tensors, given what was found about the core library.
+
+    quick: without importing PyTorch and mpi4py.
+    """
     missing = "needs the core library, which does not load"
     return [
-        Finding("native", core.works, "shared memory on one host" if core.works else missing),
-        Finding("single", core.works, "a world of one rank" if core.works else missing),
-        _nccl(core.works, missing),
-        _mpi(core.works, missing),
+        Probed("native", core.works, "shared memory on one host" if core.works else missing),
+        Probed("single", core.works, "a world of one rank" if core.works else missing),
+        *([] if quick else [_nccl(core.works, missing), _mpi(core.works, missing)]),
     ]
 
 
-def _nccl(core_works: bool, missing: str) -> Finding:
+def _nccl(core_works: bool, missing: str) -> Probed:
     found = probe_module("torch", _NCCL)
     if not found.works:
         reason = found.detail.removeprefix("AssertionError: ")
-        return Finding("nccl", False, f"tensors of GPUs go through CPU memory: {reason}")
-    return Finding("nccl", core_works, found.detail if core_works else missing)
+        return Probed("nccl", False, f"tensors of GPUs go through CPU memory: {reason}")
+    return Probed("nccl", core_works, found.detail if core_works else missing)
 
 
-def _mpi(core_works: bool, missing: str) -> Finding:
+def _mpi(core_works: bool, missing: str) -> Probed:
     found = probe_module("mpi4py.MPI")
     if not found.works:
-        return Finding("mpi", False, f"mpi4py: {found.detail}", found.fix)
-    return Finding(
-        "mpi", core_works, "SIRTAKI_BACKEND=mpi, under mpirun" if core_works else missing
-    )
+        return Probed("mpi", False, f"mpi4py: {found.detail}", found.fix)
+    return Probed("mpi", core_works, "SIRTAKI_BACKEND=mpi, under mpirun" if core_works else missing)
 
 
 def cpu() -> tuple[str, list[str]]:
@@ -192,24 +200,21 @@ def schedulers() -> dict[str, str]:
     return {name: os.environ[name] for name in _SCHEDULER_VARIABLES if name in os.environ}
 
 
-def system() -> list[Finding]:
-    """Try what ranks on one host need from the kernel, and name limits that are often too low."""
+def system() -> list[Probed]:
+    """Try what ranks on one host need from the kernel and this process."""
     return [
         _tried("memory files", _try_memfd, "use Linux 3.17 or newer"),
         _tried("Unix sockets", _try_unix_socket),
-        _tried("/dev/shm", _shared_memory, "start the container with --shm-size=1g or more"),
-        _tried("open files", _open_files),
-        _tried("locked memory", _locked_memory),
         _tried("freed memory", _freed_memory),
         _tried("horovod", _name_of_horovod),
     ]
 
 
-def _tried(name: str, attempt: Callable[[], str], fix: str = "") -> Finding:
+def _tried(name: str, attempt: Callable[[], str], fix: str = "") -> Probed:
     try:
-        return Finding(name, True, attempt())
+        return Probed(name, True, attempt())
     except (OSError, ValueError) as error:
-        return Finding(name, False, str(error), fix)
+        return Probed(name, False, str(error), fix)
 
 
 def _try_memfd() -> str:
@@ -242,30 +247,15 @@ def _try_unix_socket() -> str:
     return "connect, tell the user and carry descriptors"
 
 
-def _shared_memory() -> str:
-    usage = shutil.disk_usage("/dev/shm")
-    if usage.free < _LOADERS_BYTES:
-        raise ValueError(f"{usage.free >> 20} MiB free, of which data loaders may need more")
-    return f"{usage.free >> 20} MiB free (data loaders use it, Sirtaki does not)"
-
-
-def _open_files() -> str:
-    return _limit(resource.RLIMIT_NOFILE, 1)
-
-
-def _locked_memory() -> str:
-    return _limit(resource.RLIMIT_MEMLOCK, 1024, " KiB")
-
-
 def _freed_memory() -> str:
     why = memory.why_left_alone(Config.from_env())
     return "kept for the next gradients" if why is None else f"left alone because of {why}"
 
 
-def shared_heap(core: Finding) -> Finding:
+def shared_heap(core: Probed) -> Probed:
     """Say whether this process has a shared heap, given what was found about the core library."""
     if not core.works:
-        return Finding("shared heap", False, "needs the core library, which does not load")
+        return Probed("shared heap", False, "needs the core library, which does not load")
     return _tried("shared heap", lambda: heap.describe(Config.from_env()))
 
 
@@ -274,11 +264,3 @@ def _name_of_horovod() -> str:
     if advice is not None:
         raise ValueError(advice)
     return "the name is Sirtaki's alone"
-
-
-def _limit(kind: int, unit: int, name: str = "") -> str:
-    def shown(value: int) -> str:
-        return "unlimited" if value == resource.RLIM_INFINITY else f"{value // unit}{name}"
-
-    soft, hard = resource.getrlimit(kind)
-    return f"limit {shown(soft)}, may be raised to {shown(hard)}"

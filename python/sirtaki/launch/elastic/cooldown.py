@@ -26,6 +26,14 @@ class Cooldowns:
         """Whether a host takes no new process now."""
         return now < self._until.get(host, 0.0)
 
-    def next_end(self, now: float) -> float | None:
-        """When the next host takes processes again, None where none waits."""
-        return min((until for until in self._until.values() if until > now), default=None)
+    @property
+    def next_end(self) -> float | None:
+        """When the next host takes processes again, None where none waits.
+
+        That may be in the past: until `look`, somebody still has to act on it.
+        """
+        return min(self._until.values(), default=None)
+
+    def look(self, now: float) -> None:
+        """Forget the hosts that have waited long enough: they can be given processes now."""
+        self._until = {host: until for host, until in self._until.items() if until > now}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from sirtaki.launch.errors import REQUEUE
+from sirtaki.records import dataclass
 from sirtaki.rendezvous.world.elastic import Training
 
 # What a scheduler signals to all processes of a job does not come at once.

@@ -15,11 +15,10 @@ from sirtaki.launch.elastic.departures import Departures, Farewell
 from sirtaki.launch.elastic.program_errors import ProgramErrors
 from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.elastic.starts import Hosts, Starts
-from sirtaki.launch.elastic.worlds import Member, World, Worlds
+from sirtaki.launch.elastic.worlds import JobMember, NextWorld, Worlds
 from sirtaki.launch.errors import FAILED, JobError
 from sirtaki.launch.processes.events import HostProcesses
-from sirtaki.launch.processes.outcome import failure_of
-from sirtaki.launch.processes.policy import Crew, Policy, Verdict
+from sirtaki.launch.processes.outcome import Crew, Policy, Verdict, failure_of
 from sirtaki.rendezvous.stores.store import Store
 from sirtaki.rendezvous.world import elastic as messages
 
@@ -146,8 +145,7 @@ class Driver(Policy):
 
     def deadline(self) -> float | None:
         """See `Policy`."""
-        now = time.monotonic()
-        times = [self._cooldowns.next_end(now), self._departures.settles_at]
+        times = [self._cooldowns.next_end, self._departures.settles_at]
         if self._farewell is not None:
             times.append(self._farewell.until)
         if self._incomplete_since is not None:
@@ -157,6 +155,7 @@ class Driver(Policy):
     def look(self) -> Verdict | None:
         """See `Policy`."""
         self._take_inbox()
+        self._cooldowns.look(time.monotonic())
         return self._decide()
 
     def cancelled(self, host: str, number: int) -> bool:
@@ -244,12 +243,12 @@ class Driver(Policy):
                 self._say(f"host {host} has {slots} slot(s) left: processes {ids} leave")
                 self._worlds.leaving |= set(surplus)
 
-    def _stay_on(self, host: str) -> list[Member]:
+    def _stay_on(self, host: str) -> list[JobMember]:
         """The processes of a host that are not about to leave."""
         alive = self._worlds.alive.values()
         return [m for m in alive if m.host == host and m.id not in self._worlds.leaving]
 
-    def _take_failure(self, member: Member, code: int) -> Verdict | None:
+    def _take_failure(self, member: JobMember, code: int) -> Verdict | None:
         """A process has ended badly."""
         failure = failure_of(member.id, code)
         how = failure.signal_name or f"code {code}"
@@ -336,7 +335,7 @@ class Driver(Policy):
         )
         return Verdict(text, JobError(text))
 
-    def _place(self, world: World) -> None:
+    def _place(self, world: NextWorld) -> None:
         """Tell the members of a new world their places."""
         hosts = [member.host for member in world.members]
         ids = [member.id for member in world.members]
@@ -350,7 +349,7 @@ class Driver(Policy):
         if world.epoch > 0:
             self._say(f"world {world.epoch}: {len(ids)} process(es), {world.fresh} of them new")
 
-    def _dismiss(self, members: Sequence[Member]) -> None:
+    def _dismiss(self, members: Sequence[JobMember]) -> None:
         for member in members:
             assert member.ready is not None
             self._publish(messages.place_key(member.ready), messages.Place(-1))
@@ -422,7 +421,7 @@ class Driver(Policy):
             self._publish(messages.update_key(worlds.epoch), update)
         return None
 
-    def _take_farewell(self, member: Member, code: int, farewell: Farewell) -> Verdict | None:
+    def _take_farewell(self, member: JobMember, code: int, farewell: Farewell) -> Verdict | None:
         """A process has ended while all are to leave."""
         if code == farewell.code:
             farewell.left += 1
@@ -450,7 +449,7 @@ class Driver(Policy):
         )
         return Verdict(text, JobError(text))
 
-    def _abandon(self, member: Member) -> None:
+    def _abandon(self, member: JobMember) -> None:
         """Let nobody wait for a process that has ended while its world meets."""
         if member.epoch == self._worlds.epoch >= 0:
             self._store.set(ABANDON, messages.keys_of_world(member.epoch).encode())

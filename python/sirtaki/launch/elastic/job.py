@@ -6,22 +6,20 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import TextIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
 
-from sirtaki.launch.elastic.discovery import Discovery, finder
+from sirtaki.launch.elastic.discovery import Discovery, Find, finder
 from sirtaki.launch.elastic.driver import ABANDON, Driver
 from sirtaki.launch.elastic.settings import Elastic
+from sirtaki.launch.elastic.starts import own_variables, planned_slot
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.hosts.addresses import all_addresses, own_addresses
-from sirtaki.launch.hosts.environment import rank_environment
-from sirtaki.launch.hosts.slots import Host, Slot, allocate, is_local
+from sirtaki.launch.hosts.slots import Host, allocate, is_local
 from sirtaki.launch.hosts.torch_variables import torch_environment
+from sirtaki.launch.job import outputs_of
+from sirtaki.launch.live import open_metrics
 from sirtaki.launch.output.destination import Destination
-from sirtaki.launch.output.first_error import Errors
-from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.plan import (
     SECRET_BYTES,
     HostPlan,
@@ -29,8 +27,10 @@ from sirtaki.launch.plan import (
     host_processes,
     make_server,
     plan_host,
+    scheduled_job,
 )
 from sirtaki.launch.processes.events import HostProcesses, Process
+from sirtaki.launch.processes.frames import SILENCE_SECONDS
 from sirtaki.launch.processes.local import require_command, require_system
 from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
@@ -38,8 +38,13 @@ from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
 from sirtaki.launch.questions.job_watch import watch_of
+from sirtaki.launch.questions.postmortem import kept_if_it_fails
 from sirtaki.launch.starters.allocation import Allocation
+from sirtaki.records import replace
 from sirtaki.rendezvous.stores.store import open_store
+
+if TYPE_CHECKING:
+    from sirtaki.launch.plan import JobServer
 
 _STORE_SECONDS = 60.0
 
@@ -88,18 +93,9 @@ class ElasticHosts:
             (channel,) = way.enter_context(
                 scheduler.called_agents(alone, settings, os.environ, self._secret, self._addresses)
             )
-            variables = scheduler.environment_of_ranks(allocation, settings, os.environ)
-            cpus, gpus = scheduler.cpus_and_gpus(allocation, host, os.environ)
-            job = host_job(
-                settings, self._secret, HostPlan(host, [], allocation.starter), slots, os.environ
-            )
-            job = replace(
-                job,
-                environment=variables,
-                cpus=cpus,
-                gpus=gpus,
-                silent_seconds=self._silent_seconds,
-            )
+            plan = HostPlan(host, [], allocation.starter)
+            job = scheduled_job(settings, self._secret, plan, slots, os.environ)
+            job = replace(job, silent_seconds=self._silent_seconds)
             self._ways[host] = way.pop_all()
         return RemoteProcesses(host, [], channel, job)
 
@@ -114,16 +110,18 @@ class ElasticHosts:
 
     def process(self, process_id: int, rank: int, size: int, host: str, place: int) -> Process:
         """See `Hosts`: what the variables say of the world is only planned."""
-        size = max(size, rank + 1, place + 1)
-        slot = Slot(rank, size, host, place, min(size, place + 1), 0, 1)
-        own = {"HOROVOD_ELASTIC": "1", "SIRTAKI_PROCESS": str(process_id)}
+        slot = planned_slot(rank, size, host, place)
+        own = own_variables(slot, process_id, self._store)
         if (allocation := self._settings.allocation) is not None:
             from sirtaki.launch.starters import scheduler
 
             hosts = {each.name: [slot] * each.slots for each in allocation.hosts}
             own |= scheduler.variables_of_rank(allocation, slot, hosts)
-        variables = {**rank_environment(slot, self._store), **own}
-        return Process(process_id, place, variables, torch_environment(slot, 0, host))
+        defaults = torch_environment(slot, 0, host)
+        if self._silent_seconds < SILENCE_SECONDS:
+            # The survivors of a host that is cut off are not to wait for longer in a collective.
+            defaults["SIRTAKI_HOST_TIMEOUT_SECONDS"] = f"{self._silent_seconds:g}"
+        return Process(process_id, place, own, defaults)
 
 
 class ElasticJob:
@@ -161,26 +159,13 @@ class ElasticJob:
         """
         settings, elastic = self._settings, self._elastic
         most = elastic.most + elastic.spares
-        outputs = Outputs(
-            most,
-            stdout,
-            stderr,
-            settings.output_directory,
-            settings.timestamps,
-            errors=Errors(settings.verbose),
-            tee=settings.tee,
-        )
-        outputs.prepare()
+        outputs = outputs_of(settings, most, stdout, stderr)
         store = open_store(self.server.address, _STORE_SECONDS, self.secret)
         address = self.server.address
         hosts = ElasticHosts(settings, self.secret, address, elastic.unresponsive, self._addresses)
         driver = Driver(elastic, hosts, store, outputs.say)
         self._say = driver.on_trouble
-        self.server.on_set = partial(self._take, driver)
-        driver.on_hosts(self._hosts)
-        discovery = Discovery(self._find, self._hosts, driver.on_hosts, driver.on_trouble)
-        if elastic.may_change:
-            discovery.start()
+        watch = watch_of(settings, address, outputs.say)
         supervisor = Supervisor(
             [],
             outputs,
@@ -189,32 +174,62 @@ class ElasticJob:
             some_wait=lambda: False,
             verbose=settings.verbose,
             policy=driver,
-            watch=watch_of(settings, address, outputs.say),
+            watch=watch,
         )
         outcome: Outcome | None = None
         try:
-            with room_for(2 * STREAMS_OF_A_RANK * most + 3 * len(self._hosts)):
-                outcome = supervisor.run()
+            open_files = 2 * STREAMS_OF_A_RANK * most + 3 * len(self._hosts)
+            with (
+                open_metrics(settings, address, outputs.say),
+                room_for(open_files),
+                kept_if_it_fails(settings, address, watch, outputs.say) as kept,
+            ):
+                outcome = kept(
+                    drive(elastic, driver, self.server, supervisor, self._find, self._hosts)
+                )
                 return outcome
         finally:
             if outcome != Outcome() and driver.last_checkpoint:
                 outputs.say(f"{driver.last_checkpoint}.")
-            discovery.end()
-            self.server.on_set = None
             self.started = driver.started
             hosts.close()
-            driver.end()
             store.close()
 
     def _warn(self, text: str) -> None:
         self._say(f"warning: {text}")
 
-    def _take(self, driver: Driver, key: str, value: bytes) -> None:
+
+def drive(
+    elastic: Elastic,
+    driver: Driver,
+    server: JobServer,
+    supervisor: Supervisor,
+    find: Find,
+    known: Mapping[str, int],
+) -> Outcome:
+    """Watch an elastic job to its end, wherever its processes are. Raises LaunchError.
+
+    supervisor: has the driver as its policy. find, known: the hosts, from now on and now.
+    """
+
+    def take(key: str, value: bytes) -> None:
         """Take what somebody has left in the store, in its thread."""
         if key == ABANDON:
-            self.server.abandon(value.decode())
+            server.abandon(value.decode())
         else:
             driver.on_set(key, value)
+
+    server.on_set = take
+    driver.on_hosts(dict(known))
+    discovery = Discovery(find, known, driver.on_hosts, driver.on_trouble)
+    if elastic.may_change:
+        discovery.start()
+    try:
+        return supervisor.run()
+    finally:
+        discovery.end()
+        server.on_set = None
+        driver.end()
 
 
 def _addresses(elastic: Elastic, settings: Settings, hosts: Sequence[str]) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.slots import Host, parse_hosts, read_hostfile
+from sirtaki.records import dataclass
 
 DEFAULT_TIMEOUT = 600.0
 DEFAULT_UNRESPONSIVE = 5.0

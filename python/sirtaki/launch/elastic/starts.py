@@ -10,8 +10,10 @@ from sirtaki.launch.elastic.cooldown import Cooldowns
 from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.elastic.worlds import Worlds
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.hosts.environment import rank_environment
+from sirtaki.launch.hosts.slots import Slot
 from sirtaki.launch.processes.events import HostProcesses, Process
-from sirtaki.launch.processes.policy import Crew
+from sirtaki.launch.processes.outcome import Crew
 
 
 class Hosts(Protocol):
@@ -22,6 +24,18 @@ class Hosts(Protocol):
 
     def process(self, process_id: int, rank: int, size: int, host: str, place: int) -> Process:
         """Describe a process that is to start. rank, size: of the world that is planned."""
+
+
+def planned_slot(rank: int, size: int, host: str, place: int) -> Slot:
+    """Return the place that a process is to have in the first world, as far as that is known."""
+    size = max(size, rank + 1, place + 1)
+    return Slot(rank, size, host, place, min(size, place + 1), 0, 1)
+
+
+def own_variables(slot: Slot, process_id: int, store: str) -> dict[str, str]:
+    """Return what makes a process one of an elastic job. store: the address where all meet."""
+    own = {"HOROVOD_ELASTIC": "1", "SIRTAKI_PROCESS": str(process_id)}
+    return {**rank_environment(slot, store), **own}
 
 
 class Starts:

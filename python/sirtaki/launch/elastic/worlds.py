@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, field
 
+from sirtaki.records import dataclass, field
 from sirtaki.rendezvous.world.elastic import ADDED, REMOVED, Ready
 
 
 @dataclass
-class Member:
+class JobMember:
     """A process that runs. ready: it waits for a place. epoch: of its last world, -1 for none."""
 
     id: int
@@ -20,13 +20,13 @@ class Member:
 
 
 @dataclass(frozen=True)
-class World:
+class NextWorld:
     """A new world: its members in the order of their ranks, and who has no place in any."""
 
     epoch: int
-    members: list[Member]
+    members: list[JobMember]
     fresh: int
-    leaving: list[Member] = field(default_factory=list)
+    leaving: list[JobMember] = field(default_factory=list)
 
 
 class Worlds:
@@ -36,7 +36,7 @@ class Worlds:
         self.least = least
         self.most = most
         self.epoch = -1
-        self.alive: dict[int, Member] = {}
+        self.alive: dict[int, JobMember] = {}
         # Who is to have no place any more; and who of them has been told.
         self.leaving: set[int] = set()
         self._dismissed: set[int] = set()
@@ -45,30 +45,30 @@ class Worlds:
 
     def add(self, process_id: int, host: str, place: int) -> None:
         """A process is started."""
-        self.alive[process_id] = Member(process_id, host, place)
+        self.alive[process_id] = JobMember(process_id, host, place)
 
     def take(self, ready: Ready) -> None:
         """A process waits for a place."""
         if (member := self.alive.get(ready.id)) is not None:
             member.ready = ready
 
-    def remove(self, process_id: int) -> Member | None:
+    def remove(self, process_id: int) -> JobMember | None:
         """A process has ended; returns what it was."""
         self.leaving.discard(process_id)
         return self.alive.pop(process_id, None)
 
     @property
-    def current(self) -> list[Member]:
+    def current(self) -> list[JobMember]:
         """The members of the current world that live, in the order of their ranks."""
         return [self.alive[number] for number in self._order if number in self.alive]
 
     @property
-    def newcomers(self) -> list[Member]:
+    def newcomers(self) -> list[JobMember]:
         """Those who wait for their first place."""
         return [member for member in self.alive.values() if member.epoch < 0 and member.ready]
 
     @property
-    def starting(self) -> list[Member]:
+    def starting(self) -> list[JobMember]:
         """Those who have not asked for a place yet."""
         return [m for m in self.alive.values() if m.epoch < 0 and not m.ready]
 
@@ -77,7 +77,7 @@ class Worlds:
         """Whether some members of the current world do not wait for another one."""
         return any(not member.ready for member in self.current)
 
-    def next_world(self, hosts: Container[str], least: int | None = None) -> World | None:
+    def next_world(self, hosts: Container[str], least: int | None = None) -> NextWorld | None:
         """Return the next world, None while there can be none.
 
         hosts: those that the job may use. least: members that it needs, default those of any world.
@@ -93,14 +93,14 @@ class Worlds:
         members = usable[: self.most]
         self.epoch += 1
         fresh = sum(member.epoch < 0 for member in members)
-        world = World(self.epoch, members, fresh, self.dismiss(hosts))
+        world = NextWorld(self.epoch, members, fresh, self.dismiss(hosts))
         self._order = [member.id for member in members]
         return world
 
-    def _stays(self, member: Member, hosts: Container[str]) -> bool:
+    def _stays(self, member: JobMember, hosts: Container[str]) -> bool:
         return member.host in hosts and member.id not in self.leaving
 
-    def dismiss(self, hosts: Container[str]) -> list[Member]:
+    def dismiss(self, hosts: Container[str]) -> list[JobMember]:
         """Return those who wait for a place and get none any more, each once.
 
         hosts: those that the job may use.
@@ -127,7 +127,7 @@ class Worlds:
         """They are told something that `update` does not say."""
         self._updated = self.epoch
 
-    def placed(self, world: World) -> None:
+    def placed(self, world: NextWorld) -> None:
         """The members of a new world have been told."""
         for member in world.members:
             member.epoch, member.ready = world.epoch, None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from sirtaki.records import dataclass
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 _MIB = 1 << 20
@@ -67,26 +68,46 @@ def plain(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class Knob:
-    """A flag with a value that becomes a variable of the workers.
+class _Option:
+    """What a row of the YAML file, "section.name", says of flags and of the workers' variable.
 
-    flag: its long form. variable: what the workers see. key: in the YAML file, "section.name".
-    convert: from text to the flag's value. factor: how many of the variable's units are one of the
-    flag's.
+    named: the variable without HOROVOD_, where it is not called as the flag.
     """
 
-    flag: str
-    variable: str
     key: str
-    convert: Callable[[str], Value]
-    help: str
-    factor: int = 1
+    named: str
+
+    @property
+    def flag(self) -> str:
+        """The long flag, that switches on."""
+        section, _, name = self.key.partition(".")
+        words = (_PREFIXES.get(section, section), name.removesuffix("enabled"))
+        return "--" + "-".join(filter(None, words)).replace("_", "-")
 
     @property
     def dest(self) -> str:
         """The name of the attribute of the parsed arguments."""
         return self.flag.lstrip("-").replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """What the workers see."""
+        return f"HOROVOD_{self.named or self.dest.upper()}"
+
+
+@dataclass(frozen=True)
+class Knob(_Option):
+    """A flag with a value that becomes a variable of the workers.
+
+    convert: from text to the flag's value. factor: how many of the variable's units are one of the
+    flag's.
+    """
+
+    key: str
+    convert: Callable[[str], Value]
+    help: str
+    named: str = ""
+    factor: int = 1
 
     def value(self, given: Value) -> str:
         """What the variable is set to."""
@@ -94,29 +115,24 @@ class Knob:
 
 
 @dataclass(frozen=True)
-class Switch:
+class Switch(_Option):
     """A pair of flags, on and off, that becomes a variable of the workers.
 
     inverse: the variable says the opposite, as in HOROVOD_STALL_CHECK_DISABLE.
     """
 
-    on: str
-    off: str
-    variable: str
     key: str
     help: str
+    named: str = ""
     inverse: bool = False
-
-    @property
-    def dest(self) -> str:
-        """The name of the attribute of the parsed arguments."""
-        return self.on.lstrip("-").replace("-", "_")
 
     def value(self, is_on: bool) -> str:
         """What the variable is set to."""
         return "1" if is_on != self.inverse else "0"
 
 
+# How flags of these sections begin; others begin with the section.
+_PREFIXES = {"params": "", "library_options": "", "logging": "log"}
 # The headings in the help, of the sections in the YAML file.
 GROUPS = {
     "params": "tunable parameters",
@@ -129,173 +145,97 @@ GROUPS = {
 
 KNOBS = (
     Knob(
-        "--fusion-threshold-mb",
-        "HOROVOD_FUSION_THRESHOLD",
         "params.fusion_threshold_mb",
         whole,
         "most MiB of tensors reduced in one batch (default: 128)",
-        _MIB,
+        "FUSION_THRESHOLD",
+        factor=_MIB,
     ),
     Knob(
-        "--cycle-time-ms",
-        "HOROVOD_CYCLE_TIME",
         "params.cycle_time_ms",
         decimal,
         "accepted for old scripts; work starts when it arrives, without cycles",
+        "CYCLE_TIME",
     ),
     Knob(
-        "--cache-capacity",
-        "HOROVOD_CACHE_CAPACITY",
         "params.cache_capacity",
         whole,
         "how many tensors are remembered between steps (default: 1024)",
     ),
+    Knob("autotune.log_file", plain, "file that receives the values tried", "AUTOTUNE_LOG"),
+    Knob("autotune.warmup_samples", whole, "samples thrown away at the start (default: 3)"),
+    Knob("autotune.steps_per_sample", whole, "steps a sample takes (default: 10)"),
+    Knob("autotune.bayes_opt_max_samples", whole, "most samples to take (default: 20)"),
     Knob(
-        "--autotune-log-file",
-        "HOROVOD_AUTOTUNE_LOG",
-        "autotune.log_file",
-        plain,
-        "file that receives the values tried",
-    ),
-    Knob(
-        "--autotune-warmup-samples",
-        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
-        "autotune.warmup_samples",
-        whole,
-        "samples thrown away at the start (default: 3)",
-    ),
-    Knob(
-        "--autotune-steps-per-sample",
-        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
-        "autotune.steps_per_sample",
-        whole,
-        "steps a sample takes (default: 10)",
-    ),
-    Knob(
-        "--autotune-bayes-opt-max-samples",
-        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
-        "autotune.bayes_opt_max_samples",
-        whole,
-        "most samples to take (default: 20)",
-    ),
-    Knob(
-        "--autotune-gaussian-process-noise",
-        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
         "autotune.gaussian_process_noise",
         fraction,
         "accepted for old scripts; values are tried one by one, without a model",
     ),
     Knob(
-        "--timeline-filename",
-        "HOROVOD_TIMELINE",
         "timeline.filename",
         plain,
         "file that receives a timeline of all collectives, or DYNAMIC",
+        "TIMELINE",
     ),
     Knob(
-        "--stall-check-warning-time-seconds",
-        "HOROVOD_STALL_CHECK_TIME_SECONDS",
         "stall_check.warning_time_seconds",
         whole,
         "warn when a collective waits that long for some ranks (default: 10)",
+        "STALL_CHECK_TIME_SECONDS",
     ),
     Knob(
-        "--stall-check-shutdown-time-seconds",
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
         "stall_check.shutdown_time_seconds",
         whole,
         "fail a collective that waits that long (default: 0, never)",
+        "STALL_SHUTDOWN_TIME_SECONDS",
     ),
     Knob(
-        "--num-nccl-streams",
-        "HOROVOD_NUM_NCCL_STREAMS",
         "library_options.num_nccl_streams",
         whole,
         "accepted for old scripts; NCCL works on PyTorch's streams",
     ),
     Knob(
-        "--thread-affinity",
-        "HOROVOD_THREAD_AFFINITY",
         "library_options.thread_affinity",
         cores,
         "CPU of the engine's threads: one, or a list with one for each rank of a host",
     ),
     Knob(
-        "--gloo-timeout-seconds",
-        "HOROVOD_GLOO_TIMEOUT_SECONDS",
         "library_options.gloo_timeout_seconds",
         whole,
         "how long ranks wait for each other at the start, where longer than --start-timeout",
     ),
-    Knob(
-        "--log-level",
-        "HOROVOD_LOG_LEVEL",
-        "logging.level",
-        level,
-        f"least severity shown: {', '.join(LEVELS)} (default: WARNING)",
-    ),
+    Knob("logging.level", level, f"least severity shown: {', '.join(LEVELS)} (default: WARNING)"),
 )
 
 SWITCHES = (
     Switch(
-        "--hierarchical-allreduce",
-        "--no-hierarchical-allreduce",
-        "HOROVOD_HIERARCHICAL_ALLREDUCE",
         "params.hierarchical_allreduce",
         "accepted for old scripts; always so where there are several hosts",
     ),
     Switch(
-        "--hierarchical-allgather",
-        "--no-hierarchical-allgather",
-        "HOROVOD_HIERARCHICAL_ALLGATHER",
         "params.hierarchical_allgather",
         "accepted for old scripts; always so where there are several hosts",
     ),
     Switch(
-        "--torus-allreduce",
-        "--no-torus-allreduce",
-        "HOROVOD_TORUS_ALLREDUCE",
         "params.torus_allreduce",
         "accepted for old scripts; always in two levels where there are several hosts",
     ),
+    Switch("autotune.enabled", "search for the best parameters while training"),
+    Switch("timeline.mark_cycles", "mark the rounds of the engine in the timeline"),
     Switch(
-        "--autotune",
-        "--no-autotune",
-        "HOROVOD_AUTOTUNE",
-        "autotune.enabled",
-        "search for the best parameters while training",
-    ),
-    Switch(
-        "--timeline-mark-cycles",
-        "--no-timeline-mark-cycles",
-        "HOROVOD_TIMELINE_MARK_CYCLES",
-        "timeline.mark_cycles",
-        "mark the rounds of the engine in the timeline",
-    ),
-    Switch(
-        "--stall-check",
-        "--no-stall-check",
-        "HOROVOD_STALL_CHECK_DISABLE",
         "stall_check.enabled",
         "watch for collectives that wait for some ranks (default)",
+        "STALL_CHECK_DISABLE",
         inverse=True,
     ),
-    Switch(
-        "--mpi-threads-disable",
-        "--no-mpi-threads-disable",
-        "HOROVOD_MPI_THREADS_DISABLE",
-        "library_options.mpi_threads_disable",
-        "initialise MPI without threads",
-    ),
+    Switch("library_options.mpi_threads_disable", "initialise MPI without threads"),
 )
 
 # Its flags share a group with the launcher's own -prefix-timestamp and have older names.
 LOG_TIME = Switch(
-    "--log-with-timestamp",
-    "--log-without-timestamp",
-    "HOROVOD_LOG_HIDE_TIME",
     "logging.with_timestamp",
     "begin log lines with the time (default)",
+    "LOG_HIDE_TIME",
     inverse=True,
 )
 

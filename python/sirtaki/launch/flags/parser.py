@@ -74,6 +74,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--termination-grace-seconds", type=decimal, default=5.0, help=argparse.SUPPRESS
     )
+    _add_metrics(parser)
     _add_hosts(parser)
     _add_network(parser)
     _add_controllers(parser)
@@ -83,24 +84,32 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_metrics(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("metrics of the ranks on this host, while the job runs")
+    group.add_argument(
+        "--metrics-port",
+        type=port,
+        help="serve them to Prometheus on this port of 127.0.0.1, as /metrics",
+    )
+    group.add_argument(
+        "--metrics-token-file",
+        metavar="FILE",
+        help="the bearer token that Prometheus sends; created if it does not exist "
+        "(default: ~/.config/sirtaki/metrics-token)",
+    )
+    group.add_argument(
+        "--metrics-file", metavar="FILE", help="add a line of JSON to this file at each interval"
+    )
+    group.add_argument(
+        "--metrics-interval", type=decimal, metavar="SECONDS", help="of that file (default: 10)"
+    )
+
+
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("hosts")
-    exclusive = group.add_mutually_exclusive_group()
-    exclusive.add_argument(
-        "-H", "--hosts", metavar="NAME:SLOTS,…", help="hosts and how many processes each may take"
-    )
-    exclusive.add_argument(
-        "-hostfile", "--hostfile", metavar="FILE", help='the same as lines "name slots=N"'
-    )
+    exclusive = add_hosts_and_ssh(group, "hosts and how many processes each may take")
     exclusive.add_argument(
         "--host-discovery-script", metavar="SCRIPT", help="(elastic) prints the hosts there are"
-    )
-    group.add_argument("-p", "--ssh-port", type=port, help="port of ssh on the hosts")
-    group.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="key for ssh")
-    group.add_argument(
-        "--remote-python",
-        metavar="PATH",
-        help="the Python with Sirtaki on the other hosts (default: the path of this one)",
     )
     group.add_argument(
         "-x",
@@ -122,6 +131,63 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         "not at all (none)",
     )
     _add_shared_heap(group)
+    _add_nodes(parser)
+
+
+def add_hosts_and_ssh(
+    group: argparse._ArgumentGroup, hosts: str
+) -> argparse._MutuallyExclusiveGroup:
+    """Add flags that say which hosts, and how they are reached; returns the group of the first."""
+    exclusive = group.add_mutually_exclusive_group()
+    exclusive.add_argument("-H", "--hosts", metavar="NAME:SLOTS,…", help=hosts)
+    exclusive.add_argument(
+        "-hostfile", "--hostfile", metavar="FILE", help='the same as lines "name slots=N"'
+    )
+    group.add_argument("-p", "--ssh-port", type=port, help="port of ssh on the hosts")
+    group.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="key for ssh")
+    group.add_argument(
+        "--remote-python",
+        metavar="PATH",
+        help="the Python with Sirtaki on the other hosts (default: the path of this one)",
+    )
+    return exclusive
+
+
+def add_interfaces(group: argparse._ArgumentGroup) -> None:
+    """Add the flag that names network interfaces."""
+    group.add_argument(
+        "--network-interface",
+        "--network-interfaces",
+        dest="network_interfaces",
+        action="append",
+        metavar="NAME",
+        help="network interface to use (may be repeated, or a comma-separated list)",
+    )
+
+
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("nodes that each start this command, such as pods")
+    group.add_argument("--nnodes", type=positive, metavar="N", help="how many ($PET_NNODES)")
+    group.add_argument(
+        "--node-rank",
+        type=whole,
+        metavar="N",
+        help="which of them this is, from 0 ($PET_NODE_RANK, $JOB_COMPLETION_INDEX)",
+    )
+    group.add_argument(
+        "--nproc-per-node",
+        metavar="N",
+        help="processes of each: a number, gpu, cpu or auto ($PET_NPROC_PER_NODE, else 1)",
+    )
+    group.add_argument(
+        "--master-addr", metavar="NAME", help="where node 0 is ($PET_MASTER_ADDR, $MASTER_ADDR)"
+    )
+    group.add_argument(
+        "--master-port",
+        type=port,
+        metavar="PORT",
+        help="where it waits for the others ($PET_MASTER_PORT, $MASTER_PORT, else 29500)",
+    )
 
 
 def _add_shared_heap(group: argparse._ArgumentGroup) -> None:
@@ -144,14 +210,7 @@ def _add_shared_heap(group: argparse._ArgumentGroup) -> None:
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("network")
-    group.add_argument(
-        "--network-interface",
-        "--network-interfaces",
-        dest="network_interfaces",
-        action="append",
-        metavar="NAME",
-        help="network interface to use (may be repeated, or a comma-separated list)",
-    )
+    add_interfaces(group)
     group.add_argument(
         "--tls", action="store_true", help="encrypt what goes between hosts (SIRTAKI_TLS)"
     )
@@ -185,13 +244,15 @@ def _add_knobs(parser: argparse.ArgumentParser) -> None:
             if switch.key.startswith(f"{section}."):
                 pair = group.add_mutually_exclusive_group()
                 pair.add_argument(
-                    switch.on,
+                    switch.flag,
                     dest=switch.dest,
                     action="store_true",
                     default=None,
                     help=switch.help,
                 )
-                pair.add_argument(switch.off, dest=switch.dest, action="store_false", default=None)
+                pair.add_argument(
+                    f"--no-{switch.flag[2:]}", dest=switch.dest, action="store_false", default=None
+                )
         if section == "logging":
             _add_timestamps(group)
 
@@ -206,8 +267,8 @@ def _add_timestamps(group: argparse._ArgumentGroup) -> None:
     exclusive = group.add_mutually_exclusive_group()
     dest = LOG_TIME.dest
     for flag, action, text in (
-        (LOG_TIME.on, "store_true", LOG_TIME.help),
-        (LOG_TIME.off, "store_false", "begin log lines without the time"),
+        (LOG_TIME.flag, "store_true", LOG_TIME.help),
+        ("--log-without-timestamp", "store_false", "begin log lines without the time"),
         ("--log-hide-timestamp", "store_false", argparse.SUPPRESS),
         ("--no-log-hide-timestamp", "store_true", argparse.SUPPRESS),
     ):
@@ -264,8 +325,8 @@ def _add_elastic_limits(group: argparse._ArgumentGroup) -> None:
         dest="unresponsive",
         type=positive,
         metavar="SECONDS",
-        help="end and replace a process that is stopped, or its engine silent, for so long "
-        "(default: 5)",
+        help="end and replace a process that is stopped, or its engine silent, for so long, and "
+        "give up a host of which nothing is heard for so long, at most 5 s (default: 5)",
     )
     group.add_argument(
         "--leave-seconds",

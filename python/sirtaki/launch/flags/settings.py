@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from pathlib import Path
 
 from sirtaki.launch.cores.shared_heap import VARIABLE as SHARED_HEAP
 from sirtaki.launch.cores.shares import cpu_lists
@@ -14,16 +14,19 @@ from sirtaki.launch.elastic.settings import Elastic, elastic_settings
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.options import KNOBS, LOG_TIME, SWITCHES, decimal
 from sirtaki.launch.hosts.environment import forwarded_variables, take_assignments
+from sirtaki.launch.hosts.nodes import Nodes
 from sirtaki.launch.hosts.slots import Host, Slot, allocate, join_local, parse_hosts, read_hostfile
 from sirtaki.launch.starters import lsf
 from sirtaki.launch.starters.allocation import Allocation
 from sirtaki.launch.starters.ssh import Ssh
+from sirtaki.records import dataclass, field
 from sirtaki.rendezvous.words import truth
 
 DEFAULT_START_TIMEOUT = 30.0
 # Images of other pods are fetched first.
 START_TIMEOUT_IN_POD = 300.0
 DEFAULT_GRACE = 5.0
+DEFAULT_TOKEN_FILE = "~/.config/sirtaki/metrics-token"
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,20 @@ class MpiArguments:
 
 
 @dataclass(frozen=True)
+class MetricSettings:
+    """Where metrics go.
+
+    port: of the endpoint, None for none. token_file: whose content a scraper sends. file: gets a
+    line of JSON every `interval` seconds, None for none.
+    """
+
+    port: int | None
+    token_file: str
+    file: str | None
+    interval: float
+
+
+@dataclass(frozen=True)
 class Settings:
     """A job to be started.
 
@@ -45,7 +62,8 @@ class Settings:
     bind_to: as --bind-to says, None when it was not given. start_timeout, grace: seconds.
     output_directory, tee: where copies of the output go. dry_run: only say what would be done. mpi:
     mpirun starts the job. allocation: of the scheduler whose program starts agents on the hosts,
-    None where ssh does. elastic: how a job goes on whose processes come and go, which has no slots.
+    None where ssh does. nodes: that start their own ranks, if they do. elastic: how a job goes on
+    whose processes come and go, which has no slots. metrics: where they go.
     """
 
     slots: list[Slot]
@@ -64,7 +82,9 @@ class Settings:
     dry_run: bool = False
     mpi: MpiArguments | None = None
     allocation: Allocation | None = None
+    nodes: Nodes | None = None
     elastic: Elastic | None = None
+    metrics: MetricSettings | None = None
 
     def by_host(self) -> dict[str, list[Slot]]:
         """The slots of each host, hosts in the order of their ranks."""
@@ -90,9 +110,12 @@ def bring_in_config(args: argparse.Namespace, warn: Callable[[str], object]) -> 
 
 
 def make_settings(
-    args: argparse.Namespace, environ: Mapping[str, str], allocation: Allocation | None = None
+    args: argparse.Namespace,
+    environ: Mapping[str, str],
+    allocation: Allocation | None = None,
+    nodes: Nodes | None = None,
 ) -> Settings:
-    """Check the parsed flags. allocation: in which the job runs. Raises LaunchError."""
+    """Check the parsed flags. allocation, nodes: where the job runs. Raises LaunchError."""
     values = vars(args)
     if allocation is not None and args.controller == "jsrun":
         values = {**values, "controller": None}
@@ -116,7 +139,10 @@ def make_settings(
     variables.update(network_variables(interfaces, args.tcp, args.tls))
     if args.start_timeout is not None:
         variables["HOROVOD_START_TIMEOUT"] = f"{args.start_timeout:g}"
-    slots = [] if elastic else place(args.num_proc, args.hosts, args.hostfile, allocation)
+    if nodes is not None:
+        slots = nodes.slots()
+    else:
+        slots = [] if elastic else place(args.num_proc, args.hosts, args.hostfile, allocation)
     return Settings(
         slots=slots,
         command=command,
@@ -134,7 +160,32 @@ def make_settings(
         dry_run=args.dry_run,
         mpi=mpi,
         allocation=allocation,
+        nodes=nodes,
         elastic=elastic,
+        metrics=metric_settings(values),
+    )
+
+
+def metric_settings(values: Mapping[str, object]) -> MetricSettings | None:
+    """Return where metrics go, None: nowhere. Raises LaunchError."""
+    number, file = values.get("metrics_port"), values.get("metrics_file")
+    token, interval = values.get("metrics_token_file"), values.get("metrics_interval")
+    if token is not None and number is None:
+        raise LaunchError("--metrics-token-file: it is of --metrics-port, which is not given")
+    if interval is not None and file is None:
+        raise LaunchError("--metrics-interval: it is of --metrics-file, which is not given")
+    if number is None and file is None:
+        return None
+    if values.get("controller") == "mpi":
+        raise LaunchError("--metrics-port, --metrics-file: with --mpi it is mpirun that stays")
+    seconds = 10.0 if interval is None else float(str(interval))
+    if not 0.1 <= seconds <= 3600:
+        raise LaunchError(f"--metrics-interval {seconds:g}: not from 0.1 to 3600")
+    return MetricSettings(
+        port=None if number is None else int(str(number)),
+        token_file=str(Path(str(token or DEFAULT_TOKEN_FILE)).expanduser()),
+        file=None if file is None else str(file),
+        interval=seconds,
     )
 
 

@@ -6,17 +6,18 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.records import dataclass
 from sirtaki.rendezvous.network.interfaces import is_loopback, routes
 
 # Nothing that a shell or ssh could take for something else, such as an option.
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _ADDRESS = r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]"
-_HOST = re.compile(rf"(?:({_NAME})|{_ADDRESS})(?::([0-9]{{1,7}}))?")
-_HOSTFILE_LINE = re.compile(rf"(?:({_NAME})|{_ADDRESS})(?:(?:\s+slots\s*=\s*|:)([0-9]{{1,7}}))?")
+# Strings, which `re` compiles at their first use: most jobs start without it.
+_HOST = rf"(?:({_NAME})|{_ADDRESS})(?::([0-9]{{1,7}}))?"
+_HOSTFILE_LINE = rf"(?:({_NAME})|{_ADDRESS})(?:(?:\s+slots\s*=\s*|:)([0-9]{{1,7}}))?"
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,11 @@ def parse_hosts(text: str) -> list[Host]:
                 "expected name:slots, for example node-a:4,192.168.11.5:4,[fe80::1]:2"
             )
         hosts.append(host)
-    return _merged(hosts)
+    return merged(hosts)
 
 
-def _read(form: re.Pattern[str], text: str) -> Host | None:
-    found = form.fullmatch(text)
+def _read(form: str, text: str) -> Host | None:
+    found = re.fullmatch(form, text)
     if found is None:
         return None
     name, address, slots = found.groups()
@@ -95,10 +96,11 @@ def read_hostfile(path: str) -> list[Host]:
         hosts.append(host)
     if not hosts:
         raise LaunchError(f"the hostfile {path!r} names no host")
-    return _merged(hosts)
+    return merged(hosts)
 
 
-def _merged(hosts: Iterable[Host]) -> list[Host]:
+def merged(hosts: Iterable[Host]) -> list[Host]:
+    """Return each host once, with the slots of all places where it is named."""
     slots: dict[str, int] = {}
     for host in hosts:
         slots[host.name] = slots.get(host.name, 0) + host.slots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +51,7 @@ def free_port() -> int:
     """
     end = _first_given_port()
     for _ in range(_ATTEMPTS if end > _LOWEST_PORT else 0):
-        port = random.randrange(_LOWEST_PORT, end)
+        port = _LOWEST_PORT + int.from_bytes(os.urandom(4), "big") % (end - _LOWEST_PORT)
         try:
             return _listen(port)
         except OSError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from sirtaki.launch.cores.processors import format_cpus
 from sirtaki.launch.output.tracebacks import Traceback, shortened
+from sirtaki.records import dataclass, field
 
 # How long what is printed at once may take; then it is shown as far as it came.
 PATIENCE_SECONDS = 0.2

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+
+from sirtaki.records import dataclass
 
 _HEADER = "Traceback (most recent call last):"
 _CHAINS = (
@@ -14,14 +15,15 @@ _CHAINS = (
     "During handling of the above exception, another exception occurred:",
 )
 _MOST_REST = 30
-_FRAME = re.compile(r'  File "(.+)", line \d+')
-_ADDRESS = re.compile(r"\b0x[0-9a-f]+\b")
+# Strings, which `re` compiles at their first use: most jobs end without it.
+_FRAME = r'  File "(.+)", line \d+'
+_ADDRESS = r"\b0x[0-9a-f]+\b"
 # What ranks say of it that another one has failed.
-_CONSEQUENCE = re.compile(
+_CONSEQUENCE = (
     r"\b(HorovodInternalError|PeerLostError|CollectiveTimeoutError)\b"
     r"|\bthe world has (been shut down|ended)\b"
 )
-_LEFT = re.compile(r"\bthe world has been shut down: rank (\d+) ")
+_LEFT = r"\bthe world has been shut down: rank (\d+) "
 _PACKAGES = ("sirtaki", "horovod")
 
 
@@ -49,18 +51,18 @@ class Traceback:
     @property
     def key(self) -> str:
         """What is equal where tracebacks of two ranks say the same."""
-        return _ADDRESS.sub("0x", "".join(line.rstrip("\r\n") + "\n" for line in self.lines))
+        return re.sub(_ADDRESS, "0x", "".join(line.rstrip("\r\n") + "\n" for line in self.lines))
 
     @property
     def is_consequence(self) -> bool:
         """Whether it says that another rank failed, or follows from that."""
         said = [line for line in self.lines if not line.startswith(" ")]
-        return any(_CONSEQUENCE.search(line) for line in (*said, *self.rest))
+        return any(re.search(_CONSEQUENCE, line) for line in (*said, *self.rest))
 
     @property
     def blamed(self) -> int | None:
         """The rank that left, where this says which one."""
-        found = _LEFT.search(self.error)
+        found = re.search(_LEFT, self.error)
         return None if found is None else int(found[1])
 
 
@@ -145,7 +147,7 @@ def _frames(lines: tuple[str, ...]) -> list[tuple[bool | None, list[str]]]:
     """Cut a traceback into frames: whether each is ours, None for what is between them."""
     found: list[tuple[bool | None, list[str]]] = []
     for line in lines:
-        frame = _FRAME.match(line)
+        frame = re.match(_FRAME, line)
         if frame is not None:
             found.append((_is_ours(frame[1]), [line]))
         elif line.startswith("  ") and found and found[-1][0] is not None:

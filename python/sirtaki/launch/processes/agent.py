@@ -16,7 +16,6 @@ import selectors
 import signal
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,23 +23,8 @@ import sirtaki
 from sirtaki.hang.asker import Asker
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.torch_variables import free_port
+from sirtaki.launch.processes import frames
 from sirtaki.launch.processes.events import Event, HostJob, Process
-from sirtaki.launch.processes.frames import (
-    PING_SECONDS,
-    SILENCE_SECONDS,
-    STREAMS,
-    FrameError,
-    FrameReader,
-    Kind,
-    greeting,
-    pack,
-    pack_json,
-    pack_output,
-    unpack_job,
-    unpack_json,
-    unpack_signal,
-    unpack_start,
-)
 from sirtaki.launch.processes.local import (
     LocalProcesses,
     enter_folder,
@@ -50,6 +34,7 @@ from sirtaki.launch.processes.local import (
 from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import PASSED_ON, signal_name
 from sirtaki.launch.processes.signals import SignalWatch
+from sirtaki.records import replace
 from sirtaki.rendezvous.host.presence import RUNTIME_DIR
 
 _READ_BYTES = 1 << 16
@@ -57,7 +42,7 @@ _READ_BYTES = 1 << 16
 _MOST_UNSENT_BYTES = 1 << 20
 # A scheduler may have signalled a rank before us.
 _LATE_SECONDS = 0.1
-_ENDING = {signal.SIGINT: Kind.INTERRUPT, signal.SIGTERM: Kind.TERMINATE}
+_ENDING = {signal.SIGINT: frames.Kind.INTERRUPT, signal.SIGTERM: frames.Kind.TERMINATE}
 
 
 class Agent:
@@ -65,7 +50,8 @@ class Agent:
 
     reader, writer: descriptors towards the launcher, which the agent sets to non-blocking. signals:
     those that who has started us sends, None where that is nobody's business. together: it sends
-    them to the ranks too.
+    them to the ranks too. `orphaned`: whether the launcher went before the ranks had ended.
+    `has_failed`: whether a rank here has, or could not be started.
     """
 
     def __init__(
@@ -75,21 +61,25 @@ class Agent:
         self._writer = writer
         self._signals = signals
         self._together = together
-        self._frames = FrameReader()
+        self._frames = frames.FrameReader()
         self._selector = selectors.DefaultSelector()
         self._processes: LocalProcesses | None = None
         # Whether processes may leave one by one, which the launcher has them do.
         self._is_elastic = False
         self._limits = contextlib.ExitStack()
         self._asker: Asker | None = None
-        self._outgoing = bytearray(greeting(sirtaki.__version__))
-        self._outgoing += pack_json(Kind.EVENT, {"event": "ready", "port": free_port()})
+        self._outgoing = bytearray(frames.greeting(sirtaki.__version__))
+        self._outgoing += frames.pack_json(
+            frames.Kind.EVENT, {"event": "ready", "port": free_port()}
+        )
         self._streams: dict[int, tuple[int, str]] = {}
         self._streams_read = True
         self._writing = False
         self._launcher_gone = False
+        self.orphaned = self.has_failed = False
         self._done = False
         self._last_heard = self._last_sent = time.monotonic()
+        self._silence, self._ping = frames.SILENCE_SECONDS, frames.PING_SECONDS
 
     def run(self) -> None:
         """Work until the job is over or the launcher gone, and nothing is left."""
@@ -102,10 +92,10 @@ class Agent:
             looked = time.monotonic()
             while not self._done or self._outgoing:
                 self._arrange()
-                for key, _ in self._selector.select(PING_SECONDS / 2):
+                for key, _ in self._selector.select(self._ping / 2):
                     key.data()
                 now = time.monotonic()
-                if now - looked > 2 * PING_SECONDS:
+                if now - looked > 2 * self._ping:
                     # We were stopped, and so may be the launcher, by a scheduler.
                     self._last_heard = max(self._last_heard, now)
                 looked = now
@@ -138,10 +128,10 @@ class Agent:
         now = time.monotonic()
         if self._launcher_gone:
             return
-        if now - self._last_heard > SILENCE_SECONDS:
-            self._abandon(f"nothing was heard of the launcher for {SILENCE_SECONDS:g} s")
-        elif now - self._last_sent >= PING_SECONDS and not self._outgoing:
-            self._say(pack(Kind.PING))
+        if now - self._last_heard > self._silence:
+            self._abandon(f"nothing was heard of the launcher for {self._silence:g} s")
+        elif now - self._last_sent >= self._ping and not self._outgoing:
+            self._say(frames.pack(frames.Kind.PING))
 
     def _listen(self) -> None:
         try:
@@ -154,24 +144,29 @@ class Agent:
                 self._obey(kind, payload)
         except BlockingIOError:
             pass
-        except (OSError, FrameError) as error:
+        except (OSError, frames.FrameError) as error:
             self._abandon(f"cannot understand the launcher: {error}")
 
-    def _obey(self, kind: Kind, payload: bytes) -> None:
-        if kind == Kind.JOB and self._processes is None:
-            self._take_job(unpack_job(payload))
-        elif kind == Kind.START:
-            self._start(unpack_start(payload))
-        elif kind == Kind.ASK:
-            self._ask(unpack_json(payload))
-        elif kind in (Kind.SIGNAL, Kind.INTERRUPT, Kind.TERMINATE, Kind.KILL):
+    def _obey(self, kind: frames.Kind, payload: bytes) -> None:
+        if kind == frames.Kind.JOB and self._processes is None:
+            self._take_job(frames.unpack_job(payload))
+        elif kind == frames.Kind.START:
+            self._start(frames.unpack_start(payload))
+        elif kind == frames.Kind.ASK:
+            self._ask(frames.unpack_json(payload))
+        elif kind in (
+            frames.Kind.SIGNAL,
+            frames.Kind.INTERRUPT,
+            frames.Kind.TERMINATE,
+            frames.Kind.KILL,
+        ):
             # A job that was refused has no processes.
             if self._processes is not None:
                 _signal(self._processes, kind, payload)
-        elif kind == Kind.PAUSE:
+        elif kind == frames.Kind.PAUSE:
             self._last_heard = math.inf
-        elif kind != Kind.PING:
-            raise FrameError(f"{kind.name} is not expected now")
+        elif kind != frames.Kind.PING:
+            raise frames.FrameError(f"{kind.name} is not expected now")
 
     def _take_job(self, job: HostJob) -> None:
         """Check what can be checked before the start."""
@@ -187,7 +182,10 @@ class Agent:
             self._limits.enter_context(room_for(STREAMS_OF_A_RANK * job.places))
             self._processes = processes
             self._is_elastic = job.silent_seconds > 0
+            self._silence = frames.silence_seconds(job)
+            self._ping = frames.ping_seconds(self._silence)
         except LaunchError as error:
+            self.has_failed = True
             self._tell("refused", text=str(error), code=error.exit_code)
             self._finish()
 
@@ -198,6 +196,7 @@ class Agent:
         try:
             self._processes.start(processes)
         except LaunchError as error:
+            self.has_failed = True
             for process in processes:
                 self._tell("failed", rank=process.id, text=str(error))
         for control in self._processes.channels():
@@ -214,7 +213,8 @@ class Agent:
 
     def _pass_answer(self) -> None:
         assert self._asker is not None
-        self._say(pack(Kind.ANSWER, self._asker.take()))
+        if (answer := self._asker.take()) is not None:
+            self._say(frames.pack(frames.Kind.ANSWER, answer))
 
     def _take_signal(self) -> None:
         """Do as who has started us says: what asks to end is the end of the job."""
@@ -248,11 +248,12 @@ class Agent:
         if self._together and event.kind == "exited" and -event.code in _ENDING:
             time.sleep(_LATE_SECONDS)
             self._take_signal()
-        for name, descriptor in zip(STREAMS, event.streams, strict=False):
+        for name, descriptor in zip(frames.STREAMS, event.streams, strict=False):
             os.set_blocking(descriptor, False)
             self._streams[descriptor] = (event.rank, name)
             if self._streams_read:
                 self._follow(descriptor)
+        self.has_failed |= event.kind == "exited" and event.code != 0
         self._tell(event.kind, rank=event.rank, code=event.code, text=event.text)
 
     def _follow(self, descriptor: int) -> None:
@@ -270,7 +271,7 @@ class Agent:
         except BlockingIOError:
             return False
         if data:
-            self._say(pack_output(*self._streams[descriptor], data))
+            self._say(frames.pack_output(*self._streams[descriptor], data))
             return True
         self._forget(descriptor)
         return False
@@ -295,6 +296,7 @@ class Agent:
             with contextlib.suppress(OSError):
                 print(f"sirtaki agent: {why}; ending the processes here", file=sys.stderr)
         self._launcher_gone = True
+        self.orphaned = not self._done
         self._outgoing.clear()
         with contextlib.suppress(KeyError):
             self._selector.unregister(self._reader)
@@ -308,7 +310,7 @@ class Agent:
         self._done = True
 
     def _tell(self, event: str, **details: object) -> None:
-        self._say(pack_json(Kind.EVENT, {"event": event, **details}))
+        self._say(frames.pack_json(frames.Kind.EVENT, {"event": event, **details}))
 
     def _say(self, frame: bytes) -> None:
         if not self._launcher_gone:
@@ -326,16 +328,16 @@ class Agent:
         del self._outgoing[:sent]
 
 
-def _signal(processes: LocalProcesses, kind: Kind, payload: bytes) -> None:
+def _signal(processes: LocalProcesses, kind: frames.Kind, payload: bytes) -> None:
     """Do what a frame asks for. Raises FrameError."""
-    if kind == Kind.INTERRUPT:
+    if kind == frames.Kind.INTERRUPT:
         processes.interrupt()
-    elif kind == Kind.TERMINATE:
+    elif kind == frames.Kind.TERMINATE:
         processes.terminate()
-    elif kind == Kind.KILL:
+    elif kind == frames.Kind.KILL:
         processes.kill()
     else:
-        processes.signal(*unpack_signal(payload))
+        processes.signal(*frames.unpack_signal(payload))
 
 
 def main() -> int:

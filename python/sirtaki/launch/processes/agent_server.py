@@ -33,8 +33,9 @@ class AgentServer(Server):
 
     addresses: numeric ones, to listen on. hosts: the names of those that have agents; an agent
     claims the number of its host. complete: called, in the server's thread, when all have called.
-    log: see `RejectionLog`. `address` is what agents need, valid from construction on. `relays`:
-    of the hosts whose agents have called. Raises OSError when it cannot listen.
+    log: see `RejectionLog`. port: to listen at, any if 0. `address` is what agents need, valid from
+    construction on. `relays`: of the hosts whose agents have called. Raises OSError when it cannot
+    listen.
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class AgentServer(Server):
         hosts: Sequence[str],
         complete: Callable[[], object],
         log: Callable[[str], None] | None = None,
+        port: int = 0,
     ) -> None:
         guard = functools.partial(
             auth.Listener, secret, auth.AGENT, auth.own_identity(), listener_claim(tls=True)
         )
-        listeners, port = tcp_socket.listen_together(addresses)
+        listeners, port = tcp_socket.listen_together(addresses, port)
         super().__init__(listeners, "the launcher", guard, RejectionLog(log), tls=True)
         self.address = TLS_SCHEME + tcp_socket.format_endpoints(addresses, port)
         self._hosts = hosts
@@ -84,6 +86,19 @@ class AgentServer(Server):
         for number in numbers:
             with contextlib.suppress(OSError):
                 self._ours[number].shutdown(socket.SHUT_WR)
+
+    def flush(self, number: int, sent: int, seconds: float) -> None:
+        """Wait at most so long until all bytes sent so far to a host are out of this process."""
+        relay = self.relays.get(number)
+        give_up_at = time.monotonic() + seconds
+        while relay is not None and relay.passed < sent and time.monotonic() < give_up_at:
+            time.sleep(_FLUSH_LOOK_SECONDS)
+
+    def cut(self, number: int) -> None:
+        """Break the connection to a host off at once, or wait for it no longer."""
+        self.give_up([number])
+        with contextlib.suppress(OSError):
+            self._ours[number].shutdown(socket.SHUT_RDWR)
 
     def handle(self, peer: Peer) -> bool:
         """See `Server.handle`: an agent has proved itself."""
@@ -121,10 +136,7 @@ class CallChannel:
 
     def flush(self, sent: int, seconds: float) -> None:
         """See `Channel`."""
-        relay = self._server.relays.get(self._number)
-        give_up_at = time.monotonic() + seconds
-        while relay is not None and relay.passed < sent and time.monotonic() < give_up_at:
-            time.sleep(_FLUSH_LOOK_SECONDS)
+        self._server.flush(self._number, sent, seconds)
 
     def wait(self) -> int | None:
         """See `Channel`: the starter may go on for other hosts."""
@@ -144,9 +156,7 @@ class CallChannel:
 
     def cut(self) -> None:
         """See `Channel`."""
-        self._server.give_up([self._number])
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._server.cut(self._number)
 
     def close(self, patiently: bool) -> None:
         """See `Channel`."""

@@ -53,10 +53,12 @@ def host_and_count(environ: Mapping[str, str]) -> tuple[int, int]:
     )
 
 
-def call(job: Mapping[str, Any], secret: bytes, number: int) -> socket.socket:
+def call(
+    job: Mapping[str, Any], secret: bytes, number: int, patient: bool = False
+) -> socket.socket:
     """Connect to the launcher as the agent of a host. Raises LaunchError, with the reason.
 
-    job: as `read_job` returns it.
+    job: as `read_job` returns it. patient: whether the launcher may still be about to start.
     """
     claim = number.to_bytes(auth.CLAIM_BYTES, "big")
     try:
@@ -65,6 +67,7 @@ def call(job: Mapping[str, Any], secret: bytes, number: int) -> socket.socket:
             lambda: auth.Dialer(secret, auth.AGENT, auth.own_identity(), claim),
             "the launcher",
             time.monotonic() + job["seconds"],
+            patient=patient,
             tls=True,
         )
     except auth.AuthenticationError as error:
@@ -89,9 +92,9 @@ def _take_all_cores() -> None:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
-def serve(job: Mapping[str, Any], secret: bytes, number: int) -> None:
-    """Be the agent of a host until the job is over."""
-    relay = secure(call(job, secret, number))
+def serve(job: Mapping[str, Any], secret: bytes, number: int, patient: bool = False) -> Agent:
+    """Be the agent of a host until the job is over; returns what it was. See `call`."""
+    relay = secure(call(job, secret, number, patient))
     with SignalWatch() as signals:
         # Nothing else may take what is for us.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -99,7 +102,8 @@ def serve(job: Mapping[str, Any], secret: bytes, number: int) -> None:
         together = _STEP in os.environ
         if together:
             _take_all_cores()
-        Agent(ours, os.dup(ours), signals, together).run()
+        agent = Agent(ours, os.dup(ours), signals, together)
+        agent.run()
     # What is closed before the other side has hung up may lose what is on its way there.
     deadline = time.monotonic() + _FLUSH_SECONDS
     relay.socket.settimeout(_FLUSH_SECONDS)
@@ -107,6 +111,7 @@ def serve(job: Mapping[str, Any], secret: bytes, number: int) -> None:
         while relay.socket.recv(_READ_BYTES) and time.monotonic() < deadline:
             pass
     relay.finish(deadline)
+    return agent
 
 
 def main(arguments: list[str]) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from sirtaki.records import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,17 @@ class Event:
 
 
 class HostProcesses(Protocol):
-    """The processes of a job on one host."""
+    """The processes of a job on one host.
 
-    @property
-    def host(self) -> str:
-        """The name for messages."""
+    host: the name for messages. planned: what is to run here.
+    """
 
-    @property
-    def planned(self) -> Sequence[Process]:
-        """What is to run here."""
+    host: str
+    planned: Sequence[Process]
 
     def connect(self) -> None:
         """Begin to reach the host; "ready" or "refused" follows."""
+        return
 
     def free_port(self) -> int:
         """Return a port of a host that is ready, for a program of the ranks to listen on."""
@@ -99,21 +99,26 @@ class HostProcesses(Protocol):
 
     def deadline(self) -> float | None:
         """When (time.monotonic()) `expire` is to be called if nothing is received until then."""
+        return None
 
     def expire(self) -> list[Event]:
         """Return what follows from the silence."""
+        return []
 
     def pause(self) -> None:
         """Announce that we shall be stopped for a while, as by Ctrl-Z."""
+        return
 
     def resume(self) -> None:
         """Go on after `pause`."""
+        return
 
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to one process: one for ranks to those of its tree that await it."""
 
     def ask(self, job: str, question: str) -> bool:
         """Ask the ranks of a job (see `hang.collect`); False: they are here, ask them yourself."""
+        return False
 
     def interrupt(self) -> None:
         """Ask all processes to end: SIGINT, after the grace SIGTERM and so on; "done" follows."""

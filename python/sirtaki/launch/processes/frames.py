@@ -7,11 +7,11 @@ import json
 import signal
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.outcome import PASSED_ON
+from sirtaki.records import asdict
 
 _HEADER = struct.Struct("!BI")  # kind, bytes that follow
 _OUTPUT = struct.Struct("!IB")  # rank, 0 for stdout and 1 for stderr; what was printed follows
@@ -24,6 +24,16 @@ STREAMS = ("stdout", "stderr")
 PING_SECONDS = 1.0
 # Longer without any byte means that the connection is cut or the other end is stuck.
 SILENCE_SECONDS = 5.0
+
+
+def silence_seconds(job: HostJob) -> float:
+    """Return how long the connection to a host that knows the job may be silent."""
+    return min(job.silent_seconds or SILENCE_SECONDS, SILENCE_SECONDS)
+
+
+def ping_seconds(silence: float) -> float:
+    """Return how often to say something where a silence of so long would be too long."""
+    return silence * PING_SECONDS / SILENCE_SECONDS
 
 
 class FrameError(ValueError):

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import marshal
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sirtaki.launch.cores.binding import (
-    bound_neighbours,
-    default_threads,
-    describe_share,
-    gpu_share,
-    shares_here,
-)
+from sirtaki.launch.cores import binding
 from sirtaki.launch.cores.shared_heap import described, with_heap
 from sirtaki.launch.cores.shares import Share
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.hosts.torch_variables import complete, free_port
 from sirtaki.launch.processes import open_files
-from sirtaki.launch.processes.events import Event, HostJob, Process
+from sirtaki.launch.processes.events import Event, HostJob, HostProcesses, Process
+from sirtaki.launch.processes.guarding.process import take_guardian
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.host.out_of_memory import Killed, newly_killed, own_killed
 from sirtaki.rendezvous.network.local_socket import receive_some
 from sirtaki.rendezvous.trust.secret import sealed_secret
 
-_GUARDIAN = Path(__file__).with_name("guardian.py")
 _EVENT_BYTES = 4096
 # What the guardian is told lies in a file in memory; what ranks share they ask for themselves.
 _FILE_BYTES = 1 << 20
@@ -99,7 +93,7 @@ def _file(content: bytes) -> BinaryIO:
     return file
 
 
-class LocalProcesses:
+class LocalProcesses(HostProcesses):
     """Some ranks on this machine, one process group each, in the session of a guardian.
 
     host: the name for messages. planned: which. job: `environment` is all that they have in common,
@@ -116,7 +110,7 @@ class LocalProcesses:
         self._job = job
         self._base = dict(job.environment)
         self._together = together
-        self._shares = shares_here(job.places, job.bind_to, self._base, job.cpus)
+        self._shares = binding.shares_here(job.places, job.bind_to, self._base, job.cpus)
         # What is wrong with it is said before anything is started.
         with_heap(self._base)
         self._processes: dict[int, Process] = {}
@@ -128,9 +122,6 @@ class LocalProcesses:
             self._killed = own_killed()
         self._control: socket.socket | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
-
-    def connect(self) -> None:
-        """Nothing has to be reached."""
 
     def free_port(self) -> int:
         """Return a port of this machine."""
@@ -152,41 +143,32 @@ class LocalProcesses:
             }
             for process in processes
         ]
-        with _file(json.dumps(told).encode()) as file:
+        with _file(marshal.dumps(told)) as file:
             socket.send_fds(self._control, [b"start"], [file.fileno()])
 
     def _start_guardian(self) -> socket.socket:
         job = {
             "command": list(self._job.command),
+            "environment": self._base,
             "grace": self._job.grace,
+            "room": open_files.limit(),
             "open_files": self._open_files,
             "together": self._together,
             "silent_seconds": self._job.silent_seconds,
         }
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        guardian = take_guardian()
+        self._guardian = guardian.program
         # Through files in memory: an environment on a command line would be visible to everybody.
-        with (
-            theirs,
-            _file(json.dumps(job).encode()) as file,
-            sealed_secret(self._job.secret) as secret,
-        ):
-            passed = [theirs.fileno(), secret.fileno()]
-            self._guardian = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARDIAN), *map(str, passed)],
-                stdin=file,
-                stdout=subprocess.DEVNULL,
-                env=self._base,
-                pass_fds=passed,
-                start_new_session=True,
-            )
-        return ours
+        with _file(marshal.dumps(job)) as file, sealed_secret(self._job.secret) as secret:
+            socket.send_fds(guardian.control, [b"job"], [file.fileno(), secret.fileno()])
+        return guardian.control
 
     def _complete_environment(self, process: Process) -> dict[str, str]:
         own = {
             **process.environment,
-            **gpu_share(process.place, self._job.gpus, self._base),
+            **binding.gpu_share(process.place, self._job.gpus, self._base),
         }
-        defaults = {**process.defaults, **default_threads(self._share(process))}
+        defaults = {**process.defaults, **binding.default_threads(self._share(process))}
         return {**complete(self._base, own, defaults), **with_heap({**self._base, **own})}
 
     def _share(self, process: Process) -> Share:
@@ -197,20 +179,6 @@ class LocalProcesses:
         """The guardian's socket once it is started."""
         return [] if self._control is None else [self._control.fileno()]
 
-    def deadline(self) -> float | None:
-        """The guardian is never silent: it ends with a word or with its socket."""
-        return None
-
-    def expire(self) -> list[Event]:
-        """See `deadline`."""
-        return []
-
-    def pause(self) -> None:
-        """The guardian waits for as long as we are there."""
-
-    def resume(self) -> None:
-        """See `pause`."""
-
     def receive(self) -> list[Event]:
         """Return the guardian's next event, waiting for it; "done" from the end on."""
         try:
@@ -220,13 +188,13 @@ class LocalProcesses:
             data, streams = self._receive_message()
         if not data:
             return [Event("done")]
-        message: dict[str, Any] = json.loads(data)
+        message: dict[str, Any] = marshal.loads(data)
         kind, rank = message["event"], message["rank"]
         if kind == "started":
             first = not self._groups
             self._groups.add(message["pid"])
             process = self._processes[rank]
-            share = describe_share(self._share(process), self._base)
+            share = binding.describe_share(self._share(process), self._base)
             share += described({**self._base, **process.environment})
             started = Event(kind, rank, pid=message["pid"], streams=streams, text=share)
             return [started, *(self._neighbours() if first else [])]
@@ -243,7 +211,7 @@ class LocalProcesses:
     def _neighbours(self) -> list[Event]:
         """Say which of the user's jobs are bound to the same CPUs."""
         cpus = {cpu for share in self._shares for cpu in share.cpus}
-        return [Event("said", text=line) for line in bound_neighbours(cpus)]
+        return [Event("said", text=line) for line in binding.bound_neighbours(cpus)]
 
     def _receive_message(self) -> tuple[bytes, list[int]]:
         assert self._control is not None
@@ -252,10 +220,6 @@ class LocalProcesses:
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to a rank, to those of its processes that await it."""
         self._say(b"signal %d %d" % (number, rank))
-
-    def ask(self, job: str, question: str) -> bool:
-        """See HostProcesses."""
-        return False
 
     def running(self) -> list[int]:
         """Return which ranks run here now."""
@@ -284,7 +248,7 @@ class LocalProcesses:
         self._control.close()
         self._control = None
         try:
-            healthy = self._guardian.wait(2 * self._job.grace + _ENDING_MARGIN) == 0
+            healthy = _await(self._guardian, 2 * self._job.grace + _ENDING_MARGIN) == 0
         except subprocess.TimeoutExpired:
             self._guardian.kill()
             self._guardian.wait()
@@ -300,3 +264,18 @@ class LocalProcesses:
         if self._control is not None:
             with contextlib.suppress(ConnectionError):
                 self._control.send(word)
+
+
+def _await(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """Return its exit code as soon as it ends. Raises TimeoutExpired."""
+    # `wait` looks again and again, in intervals that grow to 50 ms. Old kernels cannot do better.
+    with contextlib.suppress(AttributeError, OSError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            ended = select.poll()
+            ended.register(descriptor, select.POLLIN)
+            ended.poll(1000 * seconds)
+        finally:
+            os.close(descriptor)
+        seconds = 0.0
+    return process.wait(seconds)

@@ -13,23 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sirtaki
+from sirtaki.launch.processes import frames
 from sirtaki.launch.processes.channels import Channel
 from sirtaki.launch.processes.events import Event, HostJob, Process
-from sirtaki.launch.processes.frames import (
-    PING_SECONDS,
-    SILENCE_SECONDS,
-    FrameError,
-    FrameReader,
-    GreetingReader,
-    Kind,
-    pack,
-    pack_job,
-    pack_json,
-    pack_signal,
-    pack_start,
-    unpack_json,
-    unpack_output,
-)
 
 _READ_BYTES = 1 << 16
 _KEPT_LINES = 5
@@ -41,8 +27,9 @@ class _Writer(threading.Thread):
     A thread, so that a terminal that takes no output does not make the agents believe us dead.
     """
 
-    def __init__(self, channel: Channel, sock: socket.socket) -> None:
+    def __init__(self, channel: Channel, sock: socket.socket, ping: float) -> None:
         super().__init__(name="sirtaki-agent-writer", daemon=True)
+        self._ping = ping
         self._channel = channel
         self._socket = sock
         self._frames: queue.Queue[bytes | None] = queue.Queue()
@@ -57,14 +44,14 @@ class _Writer(threading.Thread):
         """Announce a silence, and keep it until `resume`; returns when it is announced."""
         self._silent.clear()
         self._resumed.clear()
-        self._frames.put(pack(Kind.PAUSE))
+        self._frames.put(frames.pack(frames.Kind.PAUSE))
         # A connection that does not even take this is noticed without it.
-        self._silent.wait(PING_SECONDS)
+        self._silent.wait(frames.PING_SECONDS)
 
     def resume(self) -> None:
         """End the silence."""
         self._resumed.set()
-        self._frames.put(pack(Kind.PING))
+        self._frames.put(frames.pack(frames.Kind.PING))
 
     def run(self) -> None:
         # Whoever reads notices the end of the other side.
@@ -72,16 +59,16 @@ class _Writer(threading.Thread):
         with contextlib.suppress(OSError):
             while True:
                 try:
-                    frame = self._frames.get(timeout=PING_SECONDS)
+                    frame = self._frames.get(timeout=self._ping)
                 except queue.Empty:
-                    frame = pack(Kind.PING)
+                    frame = frames.pack(frames.Kind.PING)
                 if frame is None:
                     self._socket.shutdown(socket.SHUT_WR)
                     return
                 self._socket.sendall(frame)
                 sent += len(frame)
-                if frame == pack(Kind.PAUSE):
-                    self._channel.flush(sent, PING_SECONDS)
+                if frame == frames.pack(frames.Kind.PAUSE):
+                    self._channel.flush(sent, frames.PING_SECONDS)
                     self._silent.set()
                     self._resumed.wait()
 
@@ -103,12 +90,13 @@ class RemoteProcesses:
         self._job = job
         self._socket: socket.socket | None = None
         self._writer: _Writer | None = None
-        self._greeting: GreetingReader | None = GreetingReader()
-        self._frames = FrameReader()
+        self._greeting: frames.GreetingReader | None = frames.GreetingReader()
+        self._frames = frames.FrameReader()
         self._errors = bytearray()
         self._lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
         self._open: list[int] = []
         self._last_heard = 0.0
+        self._silence = frames.SILENCE_SECONDS
         self._ready = False
         self._free_port = 0
         self._started = False
@@ -122,7 +110,9 @@ class RemoteProcesses:
         self._open = [self._socket.fileno()]
         if self._channel.errors is not None:
             self._open.append(self._channel.errors)
-        self._writer = _Writer(self._channel, self._socket)
+        self._writer = _Writer(
+            self._channel, self._socket, frames.ping_seconds(frames.silence_seconds(self._job))
+        )
         self._writer.start()
 
     def free_port(self) -> int:
@@ -133,9 +123,12 @@ class RemoteProcesses:
         """Send what to start."""
         if not self._started:
             self._started = True
-            self._send(pack_job(self._job))
+            self._send(frames.pack_job(self._job))
+            # From here on the agent says something more often, but it has to read that first.
+            self._silence = frames.silence_seconds(self._job)
+            self._last_heard = time.monotonic()
         self._ranks |= {process.id for process in processes}
-        self._send(pack_start(processes))
+        self._send(frames.pack_start(processes))
 
     def channels(self) -> list[int]:
         """Where the agent speaks, and what has started it, as long as they are open."""
@@ -143,11 +136,11 @@ class RemoteProcesses:
 
     def deadline(self) -> float | None:
         """When the agent will have been silent for too long."""
-        return self._last_heard + SILENCE_SECONDS if self._ready and not self._over else None
+        return self._last_heard + self._silence if self._ready and not self._over else None
 
     def expire(self) -> list[Event]:
         """Give the host up for lost."""
-        return self._lose(f"nothing was heard of it for {SILENCE_SECONDS:g} s")
+        return self._lose(f"nothing was heard of it for {self._silence:g} s")
 
     def receive(self) -> list[Event]:
         """Return what the agent reports and what the program says."""
@@ -187,33 +180,33 @@ class RemoteProcesses:
 
     def signal(self, rank: int, number: int) -> None:
         """See HostProcesses."""
-        self._send(pack_signal(rank, number))
+        self._send(frames.pack_signal(rank, number))
 
     def ask(self, job: str, question: str) -> bool:
         """See HostProcesses."""
         if self._started and not self._over:
-            self._send(pack_json(Kind.ASK, {"job": job, "question": question}))
+            self._send(frames.pack_json(frames.Kind.ASK, {"job": job, "question": question}))
         return True
 
     def interrupt(self) -> None:
         """See HostProcesses."""
-        self._ask_to_end(Kind.INTERRUPT)
+        self._ask_to_end(frames.Kind.INTERRUPT)
 
     def terminate(self) -> None:
         """See HostProcesses."""
-        self._ask_to_end(Kind.TERMINATE)
+        self._ask_to_end(frames.Kind.TERMINATE)
 
-    def _ask_to_end(self, how: Kind) -> None:
+    def _ask_to_end(self, how: frames.Kind) -> None:
         self._ending = True
         if self._started:
-            self._send(pack(how))
+            self._send(frames.pack(how))
         else:
             # Before the start there is nothing to end but the connection.
             self._channel.cut()
 
     def kill(self) -> None:
         """Kill all processes at once."""
-        self._send(pack(Kind.KILL))
+        self._send(frames.pack(frames.Kind.KILL))
 
     def close(self) -> bool:
         """Hang up, which ends what still runs there, and wait for what has started the agent."""
@@ -257,10 +250,10 @@ class RemoteProcesses:
                 return []
             said = self._greet(version, greeting)
             return said if self._over else [*said, *self._take_frames(greeting.rest)]
-        except FrameError as error:
+        except frames.FrameError as error:
             return self._lose(f"what it sends cannot be read ({error})")
 
-    def _greet(self, version: str, greeting: GreetingReader) -> list[Event]:
+    def _greet(self, version: str, greeting: frames.GreetingReader) -> list[Event]:
         self._greeting = None
         self._ready = True
         if version != sirtaki.__version__:
@@ -275,19 +268,19 @@ class RemoteProcesses:
     def _take_frames(self, data: bytes) -> list[Event]:
         events = []
         for kind, payload in self._frames.feed(data):
-            if kind == Kind.OUTPUT:
-                rank, stream, printed = unpack_output(payload)
+            if kind == frames.Kind.OUTPUT:
+                rank, stream, printed = frames.unpack_output(payload)
                 events.append(Event("output", self._own(rank), stream=stream, data=printed))
-            elif kind == Kind.EVENT:
-                events.append(self._read_event(unpack_json(payload)))
-            elif kind == Kind.ANSWER:
+            elif kind == frames.Kind.EVENT:
+                events.append(self._read_event(frames.unpack_json(payload)))
+            elif kind == frames.Kind.ANSWER:
                 events.append(Event("answer", data=payload))
         return events
 
     def _read_event(self, message: Mapping[str, Any]) -> Event:
         kind, rank, code = message.get("event"), message.get("rank", -1), message.get("code", 0)
         if not isinstance(code, int) or not isinstance(rank, int):
-            raise FrameError(f"an event with rank {rank!r} and code {code!r}")
+            raise frames.FrameError(f"an event with rank {rank!r} and code {code!r}")
         if kind in ("started", "failed", "exited"):
             return Event(kind, self._own(rank), code, text=str(message.get("text", "")))
         if kind in ("refused", "cancelled", "lost", "said"):
@@ -295,18 +288,18 @@ class RemoteProcesses:
         if kind == "ready" and not self._free_port:
             port = message.get("port")
             if not isinstance(port, int) or port < 1:
-                raise FrameError(f"port {port!r}")
+                raise frames.FrameError(f"port {port!r}")
             self._free_port = port
             return Event(kind)
         if kind == "done":
             self._over = True
             self._hang_up()
             return Event("done")
-        raise FrameError(f"there is no event {kind!r}")
+        raise frames.FrameError(f"there is no event {kind!r}")
 
     def _own(self, rank: int) -> int:
         if rank not in self._ranks:
-            raise FrameError(f"rank {rank} is not on this host")
+            raise frames.FrameError(f"rank {rank} is not on this host")
         return rank
 
     def _take_end(self) -> list[Event]:

@@ -7,7 +7,6 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
 from sirtaki.launch.output.destination import Waiter
@@ -15,20 +14,26 @@ from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.output.progress import Progress
 from sirtaki.launch.output.streams import Streams
+from sirtaki.launch.processes.awaited import Awaited
 from sirtaki.launch.processes.events import Event, HostProcesses, Process
 from sirtaki.launch.processes.frames import PING_SECONDS
-from sirtaki.launch.processes.outcome import PASSED_ON, Failure, Outcome, signal_name
-from sirtaki.launch.processes.policy import FirstFailureEnds, Policy, Verdict
+from sirtaki.launch.processes.outcome import (
+    PASSED_ON,
+    Failure,
+    FirstFailureEnds,
+    Outcome,
+    Policy,
+    Verdict,
+    signal_name,
+)
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.questions.job_watch import JobWatch
+from sirtaki.records import replace
 
-# How long other hosts may still say why they cannot take the job once one has.
-_LAST_CALL_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 _CANCEL_SECONDS = 1.0
 # How long ranks may still say themselves that they have lost those of a host.
 _LOST_SECONDS = 0.5
-ABSENT_SECONDS = 2.0
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
@@ -66,12 +71,7 @@ class Supervisor:
         reader = None if signals is None else signals.reader.fileno()
         self._waiter = Waiter(reader, self._take_signal)
         outputs.wait_with(self._wait_to_write)
-        self._absent: list[HostProcesses] = []
-        self._name_absent_at: float | None = None
-        self._refusals: dict[str, Event] = {}
-        self._starting = {process.id for host in hosts for process in host.planned}
-        self._start_by = time.monotonic() + start_timeout
-        self._start_timeout = start_timeout
+        self._awaited = Awaited(hosts, start_timeout)
         self._some_wait = some_wait
         self._verbose = verbose
         self._ended: list[int] = []
@@ -148,17 +148,17 @@ class Supervisor:
         away = time.monotonic() - self._away_since
         self._away_since += away
         if away > PING_SECONDS:
-            self._start_by += away
+            self._awaited.extend(away)
             self._resume()
 
     def _connect(self) -> None:
         """Reach all hosts at the same time."""
         for host in self._hosts:
             host.connect()
-            if host.channels():
-                self._absent.append(host)
-                self._watch(host)
-        self._name_absent_at = time.monotonic() + ABSENT_SECONDS
+        remote = [host for host in self._hosts if host.channels()]
+        for host in remote:
+            self._watch(host)
+        self._awaited.expect(remote)
         self._start_when_complete()
         wake = self._policy.begin(self)
         if wake is not None:
@@ -198,7 +198,7 @@ class Supervisor:
             self._carry_out(self._policy.gone(host))
 
     def _start_when_complete(self) -> None:
-        if self._absent or self._ending or self._refusals or not self._hosts:
+        if self._awaited.absent or self._ending or self._awaited.refusals or not self._hosts:
             return
         # Rank 0 is on the first of the hosts.
         port = {"MASTER_PORT": str(self._hosts[0].free_port())}
@@ -217,14 +217,11 @@ class Supervisor:
         if deadlines:
             # Briefly, so that it is noticed when we are stopped for longer.
             deadlines.append(time.monotonic() + PING_SECONDS)
-        if self._starting and not self._ending:
-            deadlines.append(self._start_by)
+        deadlines += self._awaited.deadlines(self._ending)
         if self._ended and self._running and not self._ending:
             deadlines.append(time.monotonic() + _LOOK_SECONDS)
         if self._end_at is not None:
             deadlines.append(self._end_at)
-        if self._absent and self._name_absent_at is not None:
-            deadlines.append(self._name_absent_at)
         deadlines += [*self._streams.due(), *self._progress.due()]
         self._look_at = None if self._ending else self._policy.deadline()
         if self._look_at is not None:
@@ -239,15 +236,16 @@ class Supervisor:
                 # It may be us who were busy or stopped: what it has said lies unread.
                 self._take_events(host)
         now = time.monotonic()
-        self._progress.update([host.host for host in self._absent])
+        self._progress.update([host.host for host in self._awaited.absent])
         self._streams.settle(now)
         if self._end_at is not None and (now >= self._end_at or self._looked):
             self._end_at = None
             self._end(signal.SIGTERM)
-        if self._name_absent_at is not None and now > self._name_absent_at:
-            self._name_absent()
-        if self._starting and not self._ending and now > self._start_by:
-            self._give_up_start()
+        absent = self._awaited.named(now)
+        if absent and not self._ending and not self._progress.shown:
+            self._report(absent)
+        if not self._ending and (given_up := self._awaited.given_up(now)) is not None:
+            self._break_off(*given_up)
         if self._look_at is not None and now >= self._look_at:
             self._ask_policy()
         if self._watch_ranks is not None and self._running and not self._ending:
@@ -257,26 +255,6 @@ class Supervisor:
                 f"rank {self._ended[0]} ended (exit code 0) without joining the others, which wait "
                 "for it in init()"
             )
-
-    def _name_absent(self) -> None:
-        """Say, once, for which hosts we wait."""
-        self._name_absent_at = None
-        if self._absent and not self._ending and not self._progress.shown:
-            names = ", ".join(host.host for host in self._absent)
-            self._report(f"waiting for host{'s' if len(self._absent) > 1 else ''} {names} ...")
-
-    def _give_up_start(self) -> None:
-        """Say which hosts did not come and why; or, where all came, which rank."""
-        if self._refusals:
-            reasons = [f"host {host}: {event.text}" for host, event in self._refusals.items()]
-            self._break_off("\n".join(reasons), max(e.code for e in self._refusals.values()))
-            return
-        late = f"within {self._start_timeout:g} s (--start-timeout)"
-        if self._absent:
-            names = ", ".join(host.host for host in self._absent)
-            self._break_off(f"no answer from {names} {late}")
-        else:
-            self._break_off(f"rank {min(self._starting)} did not start {late}")
 
     def _take_events(self, host: HostProcesses) -> None:
         """Take what a host has to say; one that is overdue and says nothing is given up."""
@@ -301,11 +279,11 @@ class Supervisor:
             if event.kind == "ready" and host in self._added:
                 self._policy.ready(host)
             elif event.kind == "ready":
-                self._absent.remove(host)
+                self._awaited.absent.remove(host)
                 self._start_when_complete()
             elif event.kind == "started":
                 self._running[event.rank] = host
-                self._starting.discard(event.rank)
+                self._awaited.processes.discard(event.rank)
                 if self._verbose:
                     self._report(f"rank {event.rank} on {host.host}: {event.text}")
                 self._streams.open(event)
@@ -341,12 +319,7 @@ class Supervisor:
             if not self._ending:
                 self._carry_out(self._policy.refused(host.host, event.text))
         elif event.kind == "refused":
-            self._refusals[host.host] = event
-            if host in self._absent:
-                self._absent.remove(host)
-            # Others may have the same reason; one list of all is more use than the first alone.
-            soon = time.monotonic() + _LAST_CALL_SECONDS if self._absent else 0.0
-            self._start_by = min(self._start_by, soon)
+            self._awaited.refuse(host, event)
         elif event.kind == "cancelled":
             if not self._ending and not self._policy.cancelled(host.host, event.code):
                 # The others are being told too, and are to have that once.
@@ -376,7 +349,7 @@ class Supervisor:
         began = time.monotonic()
         taken = self._waiter.wait(descriptor)
         waited = time.monotonic() - began
-        self._start_by += waited
+        self._awaited.extend(waited)
         self._away_since += waited
         return taken
 
@@ -399,6 +372,7 @@ class Supervisor:
         elif ends_already:
             self._report(verdict.symptom)
         else:
+            self._last_look()
             self._break_off_after(_LOST_SECONDS, str(reason))
 
     @property
@@ -409,12 +383,15 @@ class Supervisor:
 
     def _end_after_last_look(self) -> None:
         """End the job when its ranks have said where they are, which must not last."""
-        if self._watch_ranks is None or not self._running:
-            self._end(signal.SIGTERM)
-            return
-        self._watch_ranks.last_look(list(self._open))
         self._ending = True
-        self._end_at = time.monotonic() + _LOST_SECONDS
+        self._end_at = time.monotonic() + (_LOST_SECONDS if self._last_look() else 0.0)
+
+    def _last_look(self) -> bool:
+        """Ask the ranks that are left what they are in; False where nobody can be asked."""
+        if self._watch_ranks is None or not self._running:
+            return False
+        self._watch_ranks.last_look(list(self._open))
+        return True
 
     def _take_signal(self) -> None:
         """Obey one signal, if there still is one: who waited to write may have taken it before.
@@ -463,13 +440,13 @@ class Supervisor:
 
     def _break_off(self, message: str, exit_code: int = FAILED) -> None:
         self._broken = self._broken or JobError(message, exit_code)
-        self._starting.clear()
+        self._awaited.processes.clear()
         self._end(signal.SIGTERM)
 
     def _break_off_after(self, seconds: float, message: str) -> None:
         """End the job soon; until then ranks may still say what they have seen themselves."""
         self._broken = self._broken or JobError(message)
-        self._starting.clear()
+        self._awaited.processes.clear()
         self._ending = True
         self._end_at = time.monotonic() + seconds
 

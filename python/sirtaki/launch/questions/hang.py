@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 
 from sirtaki.hang.analysis import analyse
-from sirtaki.hang.answers import compare, job_of
+from sirtaki.hang.answers import Job, compare, job_of
 from sirtaki.hang.asking import UnknownJob, find
 from sirtaki.hang.collect import FAR, collect
-from sirtaki.hang.report import report
+from sirtaki.hang.report import report, spans
+from sirtaki.launch.questions.asked import ask_launcher, launched_here
 
 _BETWEEN_SECONDS = 0.5
 
@@ -22,13 +23,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         job = find(args.job)[0].record.job
     except UnknownJob as error:
-        print(f"sirtaki hang: error: {error}", file=sys.stderr)
-        return 2
+        job = launched_here(args.job)
+        if not job:
+            print(f"sirtaki hang: error: {error}", file=sys.stderr)
+            return 2
     began = time.monotonic()
-    earlier = job_of(collect(job, FAR, args.patience))
+    earlier, _ = _look(job, args.patience)
     time.sleep(_BETWEEN_SECONDS)
     between = time.monotonic() - began
-    later = job_of(collect(job, FAR, args.patience))
+    later, everywhere = _look(job, args.patience)
     if not any(one.known for one in later.ranks.values()):
         for one in later.ranks.values():
             if one.pid:
@@ -39,7 +42,44 @@ def main(arguments: Sequence[str]) -> int:
     if earlier.fingerprint != later.fingerprint:
         print("the job makes progress: operations have begun, moved or ended while it was watched")
     print(report(analyse(later), job, args.stacks))
+    if not everywhere:
+        for line in unknown(later):
+            print(line)
     return 0
+
+
+def _look(job: str, patience: float) -> tuple[Job, bool]:
+    """What all ranks do, and whether all hosts were asked.
+
+    A launcher here asks them; else a rank here tells what its engine knows.
+    """
+    told = ask_launcher(job)
+    return job_of(told or collect(job, FAR, patience)), bool(told)
+
+
+def unknown(job: Job) -> list[str]:
+    """Return in lines what cannot be known on a host that is not the launcher's, and where it is.
+
+    Args:
+        job: What was told here.
+    """
+    here = {one.host for one in job.ranks.values() if one.pid}
+    far = [one for one in job.ranks.values() if one.host not in here]
+    if not far:
+        return []
+    hosts = ", ".join(sorted({one.host for one in far}))
+    silent = [one.rank for one in far if not one.known]
+    lines = [
+        f"not known here of ranks {spans(one.rank for one in far)} ({hosts}): their lines of code, "
+        "and whether they compute, are stopped or in a debugger"
+    ]
+    if silent:
+        lines.append(f"nothing at all is known of ranks {spans(silent)}: they have not answered")
+    lines.append(
+        "ask on the host where `horovodrun` runs, which knows all; of a job of another launcher, "
+        f"such as torchrun, on {hosts} too"
+    )
+    return lines
 
 
 def make_parser() -> argparse.ArgumentParser:

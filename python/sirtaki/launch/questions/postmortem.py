@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sirtaki.launch.errors import JobError
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.processes.outcome import Outcome
-from sirtaki.rendezvous.host.presence import own_folder
+from sirtaki.launch.questions.job_watch import JobWatch
+from sirtaki.rendezvous.host.presence import job_name, own_folder
 
 VARIABLE = "SIRTAKI_POSTMORTEM"
 _FILE = "postmortem.json"
@@ -25,12 +28,42 @@ _MOST_BYTES = 16 << 20
 _MOST_OPERATIONS = 8
 
 
+@contextlib.contextmanager
+def kept_if_it_fails(
+    settings: Settings, store: str, watch: JobWatch, say: Callable[[str], object]
+) -> Iterator[Callable[[Outcome], Outcome]]:
+    """Keep what is known of a job that fails within, and say where.
+
+    Args:
+        settings: What was started.
+        store: Where its ranks meet.
+        watch: What has asked them at last.
+        say: Prints a line.
+
+    Yields:
+        What takes the job's outcome, and returns it.
+    """
+
+    def kept(outcome: Outcome, error: str = "") -> Outcome:
+        name = job_name(store)
+        if folder := keep(outcome, settings, name, watch.answers, os.environ, error):
+            say(f"what the ranks did: sirtaki postmortem {folder}")
+        return outcome
+
+    try:
+        yield kept
+    except JobError as error:
+        kept(Outcome(), str(error))
+        raise
+
+
 def keep(
     outcome: Outcome,
     settings: Settings,
     job: str,
     answers: Sequence[Mapping[str, Any]],
     environ: Mapping[str, str],
+    error: str = "",
 ) -> Path | None:
     """Write down what is known of a job that has failed.
 
@@ -40,36 +73,62 @@ def keep(
         job: The job's name.
         answers: What its ranks have told at last; see `hang.collect`.
         environ: Where the user says that nothing is to be kept, or in which folder.
+        error: What ended the job where no rank did.
 
     Returns:
         The folder; None where nothing was to be kept or could be.
     """
     chosen = environ.get(VARIABLE, "")
-    if chosen == "0" or outcome.failure is None or len(settings.slots) < 2:
+    alone = settings.elastic is None and len(settings.slots) < 2
+    if chosen == "0" or alone or (outcome.failure is None and not (error and answers)):
         return None
-    failure, error = outcome.failure, outcome.first_error
+    first = outcome.first_error
     launcher = {
         "job": job,
         "time": time.time(),
         "command": settings.command,
-        "rank": failure.rank,
-        "host": settings.slots[failure.rank].host,
-        "exit_code": failure.exit_code,
-        "signal": failure.signal_name,
-        "out_of_memory": outcome.out_of_memory.get(failure.rank, ""),
-        "first_error": None if error is None else [error.rank, error.error],
+        "error": error,
+        "rank": None,
+        "first_error": None if first is None else [first.rank, first.error],
     }
+    if (failure := outcome.failure) is not None:
+        launcher |= {
+            "rank": failure.rank,
+            "host": settings.slots[failure.rank].host,
+            "exit_code": failure.exit_code,
+            "signal": failure.signal_name,
+            "out_of_memory": outcome.out_of_memory.get(failure.rank, ""),
+        }
     with contextlib.suppress(OSError):
         root = Path(chosen) if chosen else own_folder() / _FOLDER
         folder = root / job
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = folder / "new"
-        new.write_text(_text(launcher, answers))
-        new.rename(folder / _FILE)
+        try:
+            (folder / "new").write_text(_text(launcher, answers))
+            (folder / "new").rename(folder / _FILE)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)  # of a full disk
+            raise
+        _write_flight_records(folder, answers)
         if not chosen:
             _forget_old(root)
         return folder
     return None
+
+
+def _write_flight_records(job: Path, answers: Sequence[Mapping[str, Any]]) -> None:
+    # Here, because jobs that end well start faster without it.
+    from sirtaki.launch.questions.flight_records import FLIGHT_RECORDS, flight_records
+
+    folder, files = job / FLIGHT_RECORDS, flight_records(answers)
+    if not files or sum(map(len, files.values())) > _MOST_BYTES:
+        return
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for rank, content in files.items():
+            (folder / f"rank_{rank}").write_bytes(content)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _text(launcher: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> str:
@@ -134,15 +193,7 @@ def story(launcher: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> li
     from sirtaki.hang.report import report
 
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(launcher["time"]))
-    how = f"exit code {launcher['exit_code']}"
-    if launcher["signal"]:
-        how = f"killed by {launcher['signal']}"
-    if launcher["out_of_memory"]:
-        how += f": memory ran out in {launcher['out_of_memory']}"
-    lines = [
-        f"job {launcher['job']}, {when}: {shlex.join(launcher['command'])}",
-        f"rank {launcher['rank']} on {launcher['host']} failed first: {how}",
-    ]
+    lines = [f"job {launcher['job']}, {when}: {shlex.join(launcher['command'])}", _end(launcher)]
     if launcher["first_error"]:
         rank, error = launcher["first_error"]
         lines.append(f"the first error is that of rank {rank}: {error}")
@@ -154,7 +205,19 @@ def story(launcher: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> li
     return lines + _last_operations(launcher["rank"], ranks)
 
 
-def _last_operations(rank: int, ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+def _end(launcher: Mapping[str, Any]) -> str:
+    """What ended the job: its first rank that failed, or what the launcher has seen."""
+    if launcher["rank"] is None:
+        return f"the job was ended: {launcher['error']}"
+    how = f"exit code {launcher['exit_code']}"
+    if launcher["signal"]:
+        how = f"killed by {launcher['signal']}"
+    if launcher["out_of_memory"]:
+        how += f": memory ran out in {launcher['out_of_memory']}"
+    return f"rank {launcher['rank']} on {launcher['host']} failed first: {how}"
+
+
+def _last_operations(rank: int | None, ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     """The latest operations of the rank that failed, as a rank beside it has read them."""
     for answer in ranks:
         for world in answer.get("work") or ():

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from sirtaki.hang.asking import Busy, NoAnswer, UnknownJob, ask, dump, find
 from sirtaki.rendezvous.host.presence import Presence
 
+_STACK_SECONDS = 2.0
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run `sirtaki stacks …`; returns 0, 1 when a rank had no stacks to show, or 2."""
@@ -37,7 +39,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--rank", type=int, action="append", help="only this rank; may be given again"
     )
     parser.add_argument(
-        "--patience", type=float, default=2.0, help="seconds for a rank to answer (default: 2)"
+        "--patience",
+        type=float,
+        default=_STACK_SECONDS,
+        help="seconds for a rank to answer (default: 2)",
     )
     return parser
 
@@ -57,6 +62,18 @@ def _choose(ranks: list[Presence], wanted: list[int] | None) -> list[Presence]:
 
 def _print_rank(rank: Presence, patience: float) -> bool:
     """Print what a rank tells; False where it has no stacks."""
+    lines, found = stack_lines(rank, patience)
+    print("\n".join(lines))
+    return found
+
+
+def stack_lines(rank: Presence, patience: float) -> tuple[list[str], bool]:
+    """Return what a rank tells of its threads, and whether it has any stacks to show.
+
+    Args:
+        rank: Of this machine.
+        patience: How many seconds it has to answer, before a signal makes it write its stacks.
+    """
     record = rank.record
     title = f"rank {record.rank} (process {record.pid} on {record.hostnames[record.rank]})"
     try:
@@ -64,27 +81,40 @@ def _print_rank(rank: Presence, patience: float) -> bool:
         memory = ask(rank, "memory", patience)
         versions = ask(rank, "versions", patience)
     except Busy as reason:
-        print(f"{title}: {reason}")
-        return _print_dump(rank)
+        lines, found = _dump_lines(rank)
+        return [f"{title}: {reason}", *lines], found
     except NoAnswer as reason:
-        print(f"{title}: {reason}")
-        return False
+        return [f"{title}: {reason}"], False
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
-    print(f"{title}: {memory['resident'] >> 20} MiB; {named}")
+    lines = [f"{title}: {memory['resident'] >> 20} MiB; {named}"]
     for thread in threads:
-        print(f"  {thread['thread']}:")
-        print("\n".join(f"  {line}" for line in thread["stack"]))
-    return True
+        lines.append(f"  {thread['thread']}:")
+        lines += [f"  {line}" for line in thread["stack"]]
+    return lines, True
 
 
-def _print_dump(rank: Presence) -> bool:
+def stack_of(job: str, rank: int) -> list[str]:
+    """Return what one rank of a job tells, or a line that says why there is nothing.
+
+    Args:
+        job: Its name.
+        rank: Of this machine, if it is to answer.
+    """
+    try:
+        ranks = {one.record.rank: one for one in find(job)}
+    except UnknownJob:
+        ranks = {}
+    if rank not in ranks:
+        return [f"rank {rank}: it has ended, or runs on another host"]
+    return stack_lines(ranks[rank], _STACK_SECONDS)[0]
+
+
+def _dump_lines(rank: Presence) -> tuple[list[str], bool]:
     try:
         text = dump(rank)
     except NoAnswer as reason:
-        print(f"  {reason}")
-        return False
-    print("\n".join(f"  {line}" for line in text.splitlines()))
-    return True
+        return [f"  {reason}"], False
+    return [f"  {line}" for line in text.splitlines()], True
 
 
 def _print_elsewhere(job: str, ranks: Sequence[Presence]) -> None:

@@ -7,12 +7,12 @@ import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.slots import Host, is_local, parse_hosts, read_hostfile
 from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.starters import lsf, pbs, slurm
+from sirtaki.records import dataclass, replace
 
 # What a slot is, and how a job gets more of them.
 _IN_WORDS = {

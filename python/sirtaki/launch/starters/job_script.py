@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.records import dataclass, field
 
 # Directives are read by the scheduler, not by a shell, and it has rules of its own for quotes: so
 # nothing that could be more than one plain word.

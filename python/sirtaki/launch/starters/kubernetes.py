@@ -1,15 +1,15 @@
-"""Kubernetes: the objects of a job whose pods are its ranks."""
+"""Kubernetes: the objects of a job whose pods are its ranks, or start several each."""
 
 from __future__ import annotations
 
 import base64
 import re
 import secrets
-from dataclasses import dataclass
 from typing import Any
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.starters.job_script import SubmitRequest
+from sirtaki.records import dataclass
 
 SUBMIT = ["kubectl", "apply", "-f", "-"]
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
@@ -18,17 +18,21 @@ _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _MASTER_PORT = 29500
 _SECRET_FOLDER = "/run/sirtaki"
 _SECRET_BYTES = 32
+# Of the pods in a JobSet.
+_GROUP = "node"
 
 
 @dataclass(frozen=True)
 class Pods:
     """What only Kubernetes needs to know. Raises LaunchError for what it would refuse.
 
-    image: of the containers. namespace: of all objects; None: kubectl's own.
+    image: of the containers. namespace: of all objects; None: kubectl's own. restarts: how often
+    all pods are started again after a failure, by a JobSet; None: never, by a Job.
     """
 
     image: str
     namespace: str | None = None
+    restarts: int | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -47,7 +51,10 @@ def manifest(request: SubmitRequest, pods: Pods, secret: bool) -> str:
     import yaml
 
     _check(request)
-    objects = [_service(request), _job(request, pods)]
+    if pods.restarts is None:
+        objects = [_service(request), _job(request, pods)]
+    else:
+        objects = [_job_set(request, pods, pods.restarts)]
     if secret:
         objects.insert(0, _secret(request))
     for each in objects:
@@ -59,11 +66,6 @@ def manifest(request: SubmitRequest, pods: Pods, secret: bool) -> str:
 
 def _check(request: SubmitRequest) -> None:
     _require_label("--name", request.name)
-    if request.ranks_per_node > 1:
-        raise LaunchError(
-            f"--ranks-per-node {request.ranks_per_node}: a pod is one rank here; give --nodes "
-            f"{request.nodes * request.ranks_per_node} in place of it"
-        )
     for flag, value in (("--account", request.account), ("--output", request.output)):
         if value is not None:
             raise LaunchError(f"{flag} has no meaning on Kubernetes; leave it out")
@@ -113,9 +115,37 @@ def _service(request: SubmitRequest) -> dict[str, Any]:
 
 
 def _job(request: SubmitRequest, pods: Pods) -> dict[str, Any]:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(request),
+        "spec": _job_spec(request, pods),
+    }
+
+
+def _job_set(request: SubmitRequest, pods: Pods, restarts: int) -> dict[str, Any]:
+    """Start all pods again when one fails; a JobSet gives them names without a service of ours."""
+    group = {
+        "name": _GROUP,
+        "replicas": 1,
+        "template": {"spec": _job_spec(request, pods)},
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": _metadata(request),
+        "spec": {"failurePolicy": {"maxRestarts": restarts}, "replicatedJobs": [group]},
+    }
+
+
+def _metadata(request: SubmitRequest) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": request.name}
     if request.queue is not None:
         metadata["labels"] = {"kueue.x-k8s.io/queue-name": request.queue}
+    return metadata
+
+
+def _job_spec(request: SubmitRequest, pods: Pods) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": request.nodes,
@@ -127,12 +157,14 @@ def _job(request: SubmitRequest, pods: Pods) -> dict[str, Any]:
     if request.time is not None:
         hours, minutes, seconds = map(int, request.time.split(":"))
         spec["activeDeadlineSeconds"] = (hours * 60 + minutes) * 60 + seconds
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    return spec
 
 
 def _pod(request: SubmitRequest, pods: Pods) -> dict[str, Any]:
+    # A JobSet says it itself.
+    named = {"subdomain": request.name} if pods.restarts is None else {}
     return {
-        "subdomain": request.name,
+        **named,
         "restartPolicy": "Never",
         # Readable by the group of a user who is not root.
         "securityContext": {"fsGroup": 1000},
@@ -146,26 +178,37 @@ def _pod(request: SubmitRequest, pods: Pods) -> dict[str, Any]:
 
 
 def _container(request: SubmitRequest, pods: Pods) -> dict[str, Any]:
-    resources: dict[str, Any] = {"requests": {"cpu": str(request.threads)}}
+    cores = request.threads * request.ranks_per_node
+    resources: dict[str, Any] = {"requests": {"cpu": str(cores)}}
     if request.gpus:
         resources["limits"] = {"nvidia.com/gpu": str(request.gpus)}
+    first = "0" if pods.restarts is None else f"{_GROUP}-0-0"
     variables = {
-        "WORLD_SIZE": str(request.nodes),
-        "MASTER_ADDR": f"{request.name}-0.{request.name}",
+        "MASTER_ADDR": f"{request.name}-{first}.{request.name}",
         "MASTER_PORT": str(_MASTER_PORT),
         "SIRTAKI_SECRET_FILE": f"{_SECRET_FOLDER}/secret",
         "OMP_NUM_THREADS": str(request.threads),
     }
-    rank = {"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
+    command, place = _places(request)
     return {
         "name": "rank",
         "image": pods.image,
         # Kubernetes replaces $(NAME) in arguments, and takes $$ for a dollar.
-        "command": [word.replace("$", "$$") for word in request.command],
-        "env": [rank, *({"name": name, "value": value} for name, value in variables.items())],
+        "command": [word.replace("$", "$$") for word in command],
+        "env": [*place, *({"name": name, "value": value} for name, value in variables.items())],
         "resources": resources,
         "volumeMounts": [
             {"name": "secret", "mountPath": _SECRET_FOLDER, "readOnly": True},
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
     }
+
+
+def _places(request: SubmitRequest) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the command of a pod, and the variables that say which ranks it has."""
+    if request.ranks_per_node == 1:
+        rank = {"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
+        return request.command, [rank, {"name": "WORLD_SIZE", "value": str(request.nodes)}]
+    # Which node it is Kubernetes itself says in JOB_COMPLETION_INDEX.
+    counts = ["--nnodes", str(request.nodes), "--nproc-per-node", str(request.ranks_per_node)]
+    return ["sirtaki", "run", *counts, "--", *request.command], []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.host_lists import count_names, read_lines
-from sirtaki.launch.hosts.slots import Host, Slot, allocate
+from sirtaki.launch.hosts.slots import Host, Slot, allocate, merged
 
 _LAUNCH_NODE_PREFIXES = ("batch", "login", "launch")
 
@@ -46,12 +46,8 @@ def parse_mcpu_hosts(text: str) -> list[Host]:
             f"cannot understand LSB_MCPU_HOSTS={text!r}: expected names and numbers of slots in "
             "turn, for example 'node-a 4 node-b 4'"
         )
-    repeated = zip(names, map(int, numbers), strict=True)
-    slots: dict[str, int] = {}
-    for name, count in repeated:
-        slots[name] = slots.get(name, 0) + count
-    # Checks the names as well.
-    return [Host(host.name, slots[host.name]) for host in count_names(slots, "LSB_MCPU_HOSTS")]
+    count_names(names, "LSB_MCPU_HOSTS")  # checks them
+    return merged(map(Host, names, map(int, numbers)))
 
 
 def _is_launch_node(hosts: Sequence[Host]) -> bool:

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +21,7 @@ from sirtaki.launch.hosts.addresses import require_interfaces
 from sirtaki.launch.hosts.environment import base_environment, sent_environment
 from sirtaki.launch.hosts.slots import is_local
 from sirtaki.launch.output.output import create_directory
+from sirtaki.records import dataclass, field, replace
 from sirtaki.rendezvous.world.started_by import JOB
 
 _VERSION_SECONDS = 60.0

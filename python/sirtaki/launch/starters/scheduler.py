@@ -7,7 +7,6 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,19 +17,10 @@ from sirtaki.launch.hosts.environment import base_environment, is_private
 from sirtaki.launch.hosts.slots import Slot
 from sirtaki.launch.processes.agent_server import AgentServer, CallChannel
 from sirtaki.launch.processes.channels import Channel
-from sirtaki.launch.starters import lsf, pbs, slurm
+from sirtaki.launch.starters import lsf, pbs, shared_folder, slurm
 from sirtaki.launch.starters.allocation import Allocation
-from sirtaki.launch.starters.shared_folder import (
-    HOSTS,
-    JOB,
-    SECRET,
-    create_folder,
-    remove_folder,
-    remove_leftovers,
-    shared_directory,
-    write_private,
-)
 from sirtaki.launch.starters.starter import Starter
+from sirtaki.records import dataclass
 
 _AGENT = Path(__file__).parents[1] / "processes" / "connecting_agent.py"
 # Of the time for the start, so that an agent can still say itself why it did not get through.
@@ -38,7 +28,7 @@ _CALL_SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class Start:
+class AgentCommands:
     """How agents are started.
 
     commands: program and arguments, executed here; each starts the agent of one host, the only one
@@ -51,7 +41,7 @@ class Start:
 
 def plan_start(
     allocation: Allocation, settings: Settings, environ: Mapping[str, str], folder: Path
-) -> Start:
+) -> AgentCommands:
     """Say what is to be executed. folder: of the job. Raises LaunchError."""
     base = base_environment(environ, settings.variables)
     hosts = list(settings.by_host())
@@ -60,17 +50,17 @@ def plan_start(
         lines = pbs.read_node_lines(environ)
         first = [pbs.line_of(lines, host) for host in hosts]
         commands = [[*pbs.pbsdsh_command(n), *agent, str(i)] for i, n in enumerate(first)]
-        return Start(commands, base)
+        return AgentCommands(commands, base)
     # It goes to the other hosts as it is; what is nobody's business travels encrypted.
     shown = {name: base[name] for name in base if not is_private(name, settings.forwarded)}
     if allocation.starter == "srun":
         command = slurm.srun_command(allocation.job, len(hosts))
-        shown = slurm.srun_environment(shown, str(folder / HOSTS))
+        shown = slurm.srun_environment(shown, str(folder / shared_folder.HOSTS))
     else:
         most = max(slot.local_size for slot in settings.slots)
         gpus = most * (lsf.gpus_per_rank(environ) or 0)
         command = lsf.jsrun_command(allocation.hosts, len(hosts), gpus)
-    return Start([[*command, *agent]], shown)
+    return AgentCommands([[*command, *agent]], shown)
 
 
 def environment_of_ranks(
@@ -120,9 +110,9 @@ def called_agents(
     addresses: where agents may reach this machine.
     """
     _require_starter(allocation, environ)
-    parent = shared_directory(environ)
+    parent = shared_folder.shared_directory(environ)
     try:
-        folder = create_folder(parent, f"{allocation.scheduler}-{allocation.job}")
+        folder = shared_folder.create_folder(parent, f"{allocation.scheduler}-{allocation.job}")
     except OSError as error:
         raise LaunchError(
             f"cannot create a folder in {parent}: {error.strerror}; set SIRTAKI_SHARED_DIR to a "
@@ -130,12 +120,14 @@ def called_agents(
         ) from None
     hosts = list(settings.by_host())
     try:
-        remove_leftovers(parent, folder.stat().st_mtime)
+        shared_folder.remove_leftovers(parent, folder.stat().st_mtime)
         start = plan_start(allocation, settings, environ, folder)
-        server = AgentServer(addresses, secret, hosts, complete=partial(remove_folder, folder))
+        server = AgentServer(
+            addresses, secret, hosts, complete=partial(shared_folder.remove_folder, folder)
+        )
         _fill(folder, hosts, settings, server.address, secret)
     except OSError as error:
-        remove_folder(folder)
+        shared_folder.remove_folder(folder)
         raise LaunchError(f"cannot prepare the job in {folder}: {error}", FAILED) from error
     try:
         numbers = list(range(len(hosts)))
@@ -146,7 +138,7 @@ def called_agents(
         with server:
             yield [CallChannel(server, n, starters[n % len(starters)]) for n in numbers]
     finally:
-        remove_folder(folder)
+        shared_folder.remove_folder(folder)
 
 
 def _fill(
@@ -158,9 +150,11 @@ def _fill(
         "hosts": len(hosts),
         "seconds": settings.start_timeout * _CALL_SHARE,
     }
-    write_private(folder / SECRET, secret)
-    write_private(folder / HOSTS, "".join(f"{host}\n" for host in hosts).encode())
-    write_private(folder / JOB, json.dumps(job).encode())
+    shared_folder.write_private(folder / shared_folder.SECRET, secret)
+    shared_folder.write_private(
+        folder / shared_folder.HOSTS, "".join(f"{host}\n" for host in hosts).encode()
+    )
+    shared_folder.write_private(folder / shared_folder.JOB, json.dumps(job).encode())
 
 
 def _require_starter(allocation: Allocation, environ: Mapping[str, str]) -> None:

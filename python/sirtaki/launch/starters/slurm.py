@@ -11,8 +11,9 @@ from sirtaki.rendezvous.world.started_by import expand_counts
 
 # A list of nodes longer than this comes from nothing that Slurm would write.
 _MAX_NODES = 1 << 20
-_PIECE = re.compile(r"([A-Za-z0-9_.-]+)|\[([0-9,-]+)\]")
-_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+# Strings, which `re` compiles at their first use: most jobs start without it.
+_PIECE = r"([A-Za-z0-9_.-]+)|\[([0-9,-]+)\]"
+_RANGE = r"([0-9]{1,18})(?:-([0-9]{1,18}))?"
 # srun takes these for options of its own; what we say about the step must not meet them, and the
 # one task of a host is to have all that the job has there.
 _OPTIONS = (
@@ -51,11 +52,11 @@ def _pieces(item: str) -> list[tuple[str, str]]:
     pieces = []
     at = 0
     while at < len(item):
-        found = _PIECE.match(item, at)
+        found = re.match(_PIECE, item[at:])
         if found is None:
             break
         pieces.append((found[1] or "", found[2] or ""))
-        at = found.end()
+        at += found.end()
     if not pieces or at < len(item):
         raise ValueError(f"cannot read {item!r} in a list of nodes")
     return pieces
@@ -64,7 +65,7 @@ def _pieces(item: str) -> list[tuple[str, str]]:
 def _numbers(ranges: str) -> list[str]:
     numbers: list[str] = []
     for part in ranges.split(","):
-        found = _RANGE.fullmatch(part)
+        found = re.fullmatch(_RANGE, part)
         if found is None:
             raise ValueError(f"cannot read [{ranges}] in a list of nodes")
         first, last = int(found[1]), int(found[2] or found[1])

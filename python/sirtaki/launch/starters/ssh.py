@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from sirtaki.records import dataclass
 
 AGENT = "sirtaki.launch.processes.agent"
 _SSH_FAILED = 255
@@ -37,8 +38,8 @@ class Ssh:
     remote_python: str = sys.executable
 
 
-def ssh_command(ssh: Ssh, host: str, connect_seconds: float) -> list[str]:
-    """Return program and arguments that run the agent on `host`.
+def ssh_command(ssh: Ssh, host: str, connect_seconds: float, module: str = AGENT) -> list[str]:
+    """Return program and arguments that run the agent, or another module, on `host`.
 
     host: a name that `parse_hosts` has accepted. connect_seconds: the time for the whole start.
     """
@@ -50,7 +51,7 @@ def ssh_command(ssh: Ssh, host: str, connect_seconds: float) -> list[str]:
     if ssh.identity_file is not None:
         command += ["-i", ssh.identity_file]
     # Without "--" a host that looks like an option would be one. The remote side is a shell.
-    return [*command, "--", host, f"exec {shlex.quote(ssh.remote_python)} -u -m {AGENT}"]
+    return [*command, "--", host, f"exec {shlex.quote(ssh.remote_python)} -u -m {module}"]
 
 
 def explain_end(ssh: Ssh, exit_code: int | None, lines: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sirtaki.launch.errors import NOT_FOUND, LaunchError
-from sirtaki.launch.flags.options import positive
+from sirtaki.launch.flags.options import positive, whole
 from sirtaki.launch.flags.parser import LaunchParser
 from sirtaki.launch.starters import kubernetes
 from sirtaki.launch.starters.job_script import SCHEDULERS, SubmitRequest
@@ -36,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--gpus", type=positive, default=0, metavar="N", help="GPUs of each node")
     parser.add_argument("--time", metavar="HH:MM:SS", help="longest time the job may run")
-    parser.add_argument("--account", metavar="NAME", help="whom to charge")
+    parser.add_argument("--account", metavar="NAME", help="the account to charge")
     parser.add_argument(
         "--partition", "--queue", dest="queue", metavar="NAME", help="where to queue"
     )
@@ -59,6 +59,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--image", metavar="NAME", help="Kubernetes: of the containers")
     parser.add_argument("--namespace", metavar="NAME", help="Kubernetes: of the job's objects")
+    parser.add_argument(
+        "--restarts",
+        type=whole,
+        metavar="N",
+        help="Kubernetes: start all pods again after a failure, so often, by a JobSet",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="program and its arguments")
     return parser
 
@@ -84,9 +90,8 @@ def main(arguments: Sequence[str]) -> int:
 def _submit_pods(args: argparse.Namespace) -> int:
     if args.image is None:
         raise LaunchError("Kubernetes runs images: give --image NAME, of one that has sirtaki")
-    objects = kubernetes.manifest(
-        _request(args), kubernetes.Pods(args.image, args.namespace), secret=not args.only_print
-    )
+    pods = kubernetes.Pods(args.image, args.namespace, args.restarts)
+    objects = kubernetes.manifest(_request(args), pods, secret=not args.only_print)
     if args.only_print:
         print(objects, end="")
         return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from dataclasses import dataclass
 
+from sirtaki.records import dataclass
 from sirtaki.rendezvous.network import local_socket
 
 _BYTES = struct.Struct("!Q")

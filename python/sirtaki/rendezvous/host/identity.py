@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import socket
-from dataclasses import dataclass
 from pathlib import Path
+
+from sirtaki.records import dataclass
+from sirtaki.rendezvous.trust import digests
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = Path("/proc/self/ns/net")
@@ -41,4 +42,4 @@ def host_identity(name: str, host_id: str = "") -> HostIdentity:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return digests.sha256(text.encode()).hex()[:32]

@@ -10,8 +10,8 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+from sirtaki.records import dataclass, field
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.host import heaps
 from sirtaki.rendezvous.host import meeting as local_meeting

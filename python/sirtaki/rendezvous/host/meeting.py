@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import socket
 import struct
 import time
 
 from sirtaki.rendezvous.network import local_socket
 from sirtaki.rendezvous.stores.store import Store
+from sirtaki.rendezvous.trust import digests
 
 _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 64 << 20
@@ -56,7 +56,7 @@ class HostMeeting:
 
 
 def _derived(secret: bytes, key: str) -> str:
-    return hmac.new(secret, b"sirtaki meeting of a host\0" + key.encode(), "sha256").hexdigest()
+    return digests.keyed(secret, b"sirtaki meeting of a host\0" + key.encode()).hex()
 
 
 def send(sock: socket.socket, message: bytes, deadline: float) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
-from sirtaki.rendezvous.host.cpu_quota import own_membership
+from sirtaki.records import dataclass
+from sirtaki.rendezvous.host.control_groups import groups_with, own_membership
 
 _UNLIMITED = 1 << 60
+# By whether the group is of version 2.
+_FILES = {
+    True: ("memory.events", "memory.max"),
+    False: ("memory.oom_control", "memory.limit_in_bytes"),
+}
 
 
-class Killed(NamedTuple):
+@dataclass(frozen=True)
+class Killed:
     """How many processes of a control group the kernel has killed so far, and its limit in bytes.
 
     limit: None where it has none of its own.
@@ -33,24 +39,16 @@ def own_killed() -> list[Killed]:
 def read_killed(mount: Path, membership: str) -> list[Killed]:
     """Return the counts of our control groups, none where the kernel does not tell.
 
-    mount: where the control groups are. membership: ours, as in /proc/self/cgroup.
+    See `groups_with`.
     """
     found = []
-    for line in membership.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if number == "0":
-            names = mount, "memory.events", "memory.max"
-        elif "memory" in controllers.split(","):
-            names = mount / "memory", "memory.oom_control", "memory.limit_in_bytes"
-        else:
-            continue
-        root, events, limit = names
-        folders = (root / path.strip("/"), root)  # in a container only the root may be there
-        folder = next((each for each in folders if (each / events).exists()), None)
+    for group in groups_with(mount, membership, "memory"):
+        events, limit = _FILES[group.unified]
+        own, *_, root = [*group.upwards(), group.root]
+        folder = next((each for each in (own, root) if (each / events).exists()), None)
         if folder is not None:
             words = dict(line.split() for line in (folder / events).read_text().splitlines())
-            found.append(Killed(path, int(words.get("oom_kill", 0)), _limit(folder / limit)))
+            found.append(Killed(group.path, int(words.get("oom_kill", 0)), _limit(folder / limit)))
     return found
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import secrets
 import socket
 import stat
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from sirtaki.records import asdict, dataclass
 
 RUNTIME_DIR = "SIRTAKI_RUNTIME_DIR"
 _PRIVATE = 0o700
@@ -20,7 +21,8 @@ _RECORD = "record.json"
 _PATIENCE_SECONDS = 1.0
 
 
-class Record(NamedTuple):
+@dataclass(frozen=True)
+class Record:
     """What a rank says of itself.
 
     job: the same for all ranks of a world. hostnames: of each rank's host. started: seconds since
@@ -39,7 +41,8 @@ class Record(NamedTuple):
     namespace: int = 0
 
 
-class Presence(NamedTuple):
+@dataclass(frozen=True)
+class Presence:
     """A record, and the folder that it lies in beside the socket that answers questions."""
 
     folder: Path
@@ -65,7 +68,7 @@ class Presence(NamedTuple):
 
     def announce(self) -> None:
         """Let others find it, once something listens there: what does not is swept away."""
-        (self.folder / "new").write_text(json.dumps(self.record._asdict()))
+        (self.folder / "new").write_text(json.dumps(asdict(self.record)))
         (self.folder / "new").rename(self.folder / _RECORD)
 
     def remove(self) -> None:
@@ -79,7 +82,7 @@ class Presence(NamedTuple):
 def job_name(store: str) -> str:
     """Return a short name for the job whose ranks meet at a store, "" if there is only one."""
     text = store or f"alone {os.getpid()} {time.time()}"
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def own_namespace() -> int:
@@ -97,7 +100,7 @@ def prepare(record: Record) -> Presence:
         OSError: There is no folder for it that is this user's alone.
     """
     # Containers that share the folder have processes with equal numbers.
-    folder = own_folder() / f"{record.pid}.{secrets.token_hex(4)}"
+    folder = own_folder() / f"{record.pid}.{os.urandom(4).hex()}"
     folder.mkdir(_PRIVATE)
     return Presence(folder, record)
 

@@ -217,7 +217,7 @@ class _Round:
             except ConnectionError as error:
                 raise _HungUpError(str(error)) from error
             if not data:
-                raise _HungUpError("it hung up")
+                raise _HungUpError("it closed the connection")
             attempt.incoming += data
             if not auth.could_be_greeting(attempt.incoming):
                 raise auth.NotAPeerError("not a Sirtaki peer")

@@ -8,8 +8,8 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from sirtaki.records import dataclass
 from sirtaki.rendezvous.network import tcp_socket
 from sirtaki.rendezvous.network.lookup import Lookup, unanswered
 from sirtaki.rendezvous.network.tcp_socket import Endpoint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import struct
 import time
@@ -17,7 +16,7 @@ def listen(name: str = "", backlog: int = 4096) -> tuple[socket.socket, str]:
 
     Returns the listening socket and its name. Raises OSError when another listens there.
     """
-    name = name.removeprefix("@") or "sirtaki-" + secrets.token_hex(16)
+    name = name.removeprefix("@") or "sirtaki-" + os.urandom(16).hex()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind("\0" + name)

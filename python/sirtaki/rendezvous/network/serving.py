@@ -256,7 +256,7 @@ class Server:
         if not data:
             # One that has greeted well may have reached us at another of our addresses.
             if peer.listener is not None and peer.incoming:
-                raise auth.NotAPeerError("it hung up in the middle of a message")
+                raise auth.NotAPeerError("it closed the connection in the middle of a message")
             return False
         peer.incoming += data
         if peer.listener is not None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ from pathlib import Path
 
 from sirtaki.rendezvous.files.private_folder import make_private_folder
 from sirtaki.rendezvous.stores import wire
+from sirtaki.rendezvous.trust import digests
 
 SCHEME = "file:"
 _FIRST_PAUSE_SECONDS = 0.01
@@ -41,7 +40,7 @@ class FileStore:
     def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
         """See `Store.set`."""
         wire.checked(key, value)
-        temporary = f".{secrets.token_hex(8)}"
+        temporary = f".{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with self._opened() as folder:
             file = os.open(temporary, flags, 0o600, dir_fd=folder)
@@ -109,7 +108,7 @@ class FileStore:
 
 def _file_name(key: str) -> str:
     # A key may be longer than a file name, and may contain slashes.
-    return hashlib.sha256(key.encode()).hexdigest()
+    return digests.sha256(key.encode()).hex()
 
 
 def _require_private(status: os.stat_result, what: str) -> None:

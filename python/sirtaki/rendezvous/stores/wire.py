@@ -7,8 +7,8 @@ and content is looked at, only when the tag is right.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from sirtaki.records import dataclass
 from sirtaki.rendezvous.trust.sealing import Seal
 
 MAX_KEY_BYTES = 1 << 10

@@ -10,11 +10,12 @@ writes a socket.
 
 from __future__ import annotations
 
-import hmac
-import secrets
+import os
 import socket
 import struct
-from dataclasses import dataclass, field
+
+from sirtaki.records import dataclass, field
+from sirtaki.rendezvous.trust import digests
 
 SECRET_BYTES = 32
 CLAIM_BYTES = 32
@@ -111,7 +112,7 @@ def _greet(role: int, purpose: int, identity: Identity, claim: bytes) -> _Greeti
         _PROTOCOL,
         role,
         purpose,
-        secrets.token_bytes(32),
+        os.urandom(32),
         identity.version.encode()[:24],
         identity.host.encode()[:64],
         claim,
@@ -139,11 +140,11 @@ def could_be_greeting(start: bytes | bytearray) -> bool:
 
 
 def _proof(secret: bytes, role: int, dialer: _Greeting, listener: _Greeting) -> bytes:
-    return hmac.digest(secret, _LABELS[role] + dialer.raw + listener.raw, "sha256")
+    return digests.keyed(secret, _LABELS[role] + dialer.raw + listener.raw)
 
 
 def _key(secret: bytes, role: int, dialer: _Greeting, listener: _Greeting) -> bytes:
-    return hmac.digest(secret, _KEY_LABELS[role] + dialer.raw + listener.raw, "sha256")
+    return digests.keyed(secret, _KEY_LABELS[role] + dialer.raw + listener.raw)
 
 
 def _require_same_protocol(ours: _Greeting, theirs: _Greeting, answer: bytes = b"") -> None:
@@ -207,7 +208,7 @@ class Listener:
         Raises AuthenticationError.
         """
         expected = _proof(self._secret, _DIALER, self._theirs, self._ours)
-        if not hmac.compare_digest(proof, expected):
+        if not digests.equal(proof, expected):
             raise WrongSecretError(_WRONG_SECRET)
         _require_same_version(self._ours, self._theirs)
         return self._theirs.claim
@@ -241,7 +242,7 @@ class Dialer:
         if (theirs.role, theirs.purpose) != (_LISTENER, self._ours.purpose):
             raise NotAPeerError("a Sirtaki process that serves something else there")
         expected = _proof(self._secret, _LISTENER, self._ours, theirs)
-        if not hmac.compare_digest(answer[GREETING_BYTES:], expected):
+        if not digests.equal(answer[GREETING_BYTES:], expected):
             raise WrongSecretError(_WRONG_SECRET, bytes(_PROOF_BYTES))
         proof = _proof(self._secret, _DIALER, self._ours, theirs)
         _require_same_version(self._ours, theirs, proof)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hmac
 import struct
 
-from sirtaki.rendezvous.trust import auth
+from sirtaki.rendezvous.trust import auth, digests
 
 _NUMBER = struct.Struct("!Q")
 _TAG_BYTES = 32
@@ -40,10 +39,10 @@ class Seal:
         if self._keys is None:
             return piece
         tag = bytes(memoryview(sealed)[len(piece) :])
-        if not hmac.compare_digest(tag, _tag(self._keys.receiving, number, piece)):
+        if not digests.equal(tag, _tag(self._keys.receiving, number, piece)):
             raise AlteredError("a message was altered on its way")
         return piece
 
 
 def _tag(key: bytes, number: int, piece: bytes) -> bytes:
-    return hmac.digest(key, _NUMBER.pack(number) + piece, "sha256")
+    return digests.keyed(key, _NUMBER.pack(number) + piece)

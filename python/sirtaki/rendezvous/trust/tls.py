@@ -12,9 +12,9 @@ import hashlib
 import os
 import socket
 import ssl
-from dataclasses import dataclass
 from typing import Any
 
+from sirtaki.records import dataclass
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.certificate import make_certificate

@@ -15,9 +15,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import NoReturn, TypeVar
 
+from sirtaki.records import asdict, dataclass, replace
 from sirtaki.rendezvous.stores.store import Store
 from sirtaki.rendezvous.words import write_numbers
 from sirtaki.rendezvous.world.join import JoinSettings

@@ -10,8 +10,8 @@ import contextlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 
+from sirtaki.records import asdict, dataclass, field
 from sirtaki.rendezvous.stores.store import Store
 from sirtaki.rendezvous.trust.auth import own_identity
 from sirtaki.rendezvous.world.membership import Membership, Topology

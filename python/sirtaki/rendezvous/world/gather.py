@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
+import os
 import time
 
 from sirtaki.rendezvous.host import meeting as local_meeting
@@ -135,8 +135,8 @@ class Exchange:
                     found[record.rank] = record
             world = WorldRecord(
                 [found[rank] for rank in sorted(found)],
-                secrets.token_bytes(_NUMBER_BYTES),
-                b"" if self._secret else secrets.token_bytes(SECRET_BYTES),
+                os.urandom(_NUMBER_BYTES),
+                b"" if self._secret else os.urandom(SECRET_BYTES),
             )
             message = records.pack_world(world)
             self._tell("world", message)

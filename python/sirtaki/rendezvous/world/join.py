@@ -7,12 +7,12 @@ makes the world of them, which returns the same way. So the store serves one cli
 from __future__ import annotations
 
 import contextlib
-import hmac
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from sirtaki.records import dataclass, field
 from sirtaki.rendezvous.host.heaps import HeapMemory
 from sirtaki.rendezvous.host.identity import host_identity
 from sirtaki.rendezvous.host.joining import join_host
@@ -21,11 +21,13 @@ from sirtaki.rendezvous.network import tcp_socket
 from sirtaki.rendezvous.network.tcp_socket import Endpoint
 from sirtaki.rendezvous.stores import tcp_store
 from sirtaki.rendezvous.stores.store import Store
+from sirtaki.rendezvous.trust import digests
 from sirtaki.rendezvous.trust.auth import own_identity
-from sirtaki.rendezvous.world.gather import Exchange
-from sirtaki.rendezvous.world.listener import ControlLink, DataLink, RankListener
 from sirtaki.rendezvous.world.membership import Membership, Topology
-from sirtaki.rendezvous.world.records import RankRecord, WorldRecord
+
+if TYPE_CHECKING:
+    from sirtaki.rendezvous.world.listener import ControlLink, DataLink, RankListener
+    from sirtaki.rendezvous.world.records import RankRecord, WorldRecord
 
 _NO_HEAP = HeapMemory()
 _OBJECT_LABEL = b"sirtaki key of objects\0"
@@ -128,6 +130,9 @@ def join_world(
         region = (region_bytes(wanted.size), slot_bytes)
         _share_memory(joined, store, prefix, settings, settings.timeout, region, heap)
         return joined
+    # Here, because ranks of one host start faster without it.
+    from sirtaki.rendezvous.world.gather import Exchange
+
     with contextlib.ExitStack() as undo:
         listener = _make_listener(settings, store, prefix, deadline)
         undo.callback(listener.close)
@@ -146,7 +151,7 @@ def join_world(
         if max(joined.host_of) > 0:
             _link_hosts(joined, listener, world, linked_hosts)
             secret = settings.secret or world.secret
-            joined.object_key = hmac.digest(secret, _OBJECT_LABEL + world.number, "sha256")
+            joined.object_key = digests.keyed(secret, _OBJECT_LABEL + world.number)
         else:
             listener.close()
         undo.pop_all()
@@ -156,6 +161,8 @@ def join_world(
 def _make_listener(
     settings: JoinSettings, store: Store, prefix: str, deadline: float
 ) -> RankListener:
+    from sirtaki.rendezvous.world.listener import RankListener
+
     over_tcp = store.address.startswith((tcp_store.SCHEME, tcp_store.TLS_SCHEME))
     towards = tcp_store.endpoints_of(store.address) if over_tcp else []
     addresses = network.candidates(towards, settings.interfaces, deadline)
@@ -172,6 +179,8 @@ def _make_listener(
 
 
 def _own_record(settings: JoinSettings, listener: RankListener) -> RankRecord:
+    from sirtaki.rendezvous.world.records import RankRecord
+
     here = host_identity(settings.hostname, settings.host_id)
     return RankRecord(
         rank=settings.topology.rank,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import os
 import select
 import socket
@@ -19,7 +17,7 @@ from sirtaki.rendezvous.network.dial import dial, never
 from sirtaki.rendezvous.network.serving import Peer, RejectionLog, Server
 from sirtaki.rendezvous.network.tcp_socket import Endpoint, format_endpoint
 from sirtaki.rendezvous.stores.tcp_store import listener_claim
-from sirtaki.rendezvous.trust import auth
+from sirtaki.rendezvous.trust import auth, digests
 from sirtaki.rendezvous.trust.sealing import AlteredError, Seal
 
 if TYPE_CHECKING:
@@ -92,7 +90,7 @@ class RankListener(Server):
         self.endpoints: list[Endpoint] = [sock.getsockname()[:2] for sock in listeners]
         self._rank = rank
         self._size = size
-        self._world = hashlib.sha256(prefix.encode()).digest()[:_WORLD_BYTES]
+        self._world = digests.sha256(prefix.encode())[:_WORLD_BYTES]
         self._generation = 1
         self._timeout = timeout
         self._silent = silent_seconds
@@ -285,7 +283,7 @@ class RankListener(Server):
     def _some(sock: socket.socket, most: int) -> bytes:
         data = sock.recv(most)
         if not data:
-            raise ConnectionError("it hung up")
+            raise ConnectionError("it closed the connection")
         return data
 
     def _take(
@@ -314,7 +312,7 @@ class RankListener(Server):
 
 
 def _link_key(key: bytes, label: bytes) -> bytes:
-    return hmac.digest(key, label, "sha256")[:_LINK_KEY_BYTES]
+    return digests.keyed(key, label)[:_LINK_KEY_BYTES]
 
 
 class _Connected:

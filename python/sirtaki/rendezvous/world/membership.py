@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+
+from sirtaki.records import dataclass
+from sirtaki.rendezvous.trust import digests
 
 _UNKNOWN = -1
 
@@ -27,7 +27,8 @@ class Topology:
     cross_size: int = 1
 
 
-class Member(NamedTuple):
+@dataclass(frozen=True)
+class Member:
     """A process of a world.
 
     id: its starter's number of it. host: the number of its host. local_rank: its place there. The
@@ -102,7 +103,9 @@ class Membership:
     @property
     def name(self) -> str:
         """The name in keys of a store, which is known before the hosts are."""
-        return f"{self.epoch}/{hashlib.sha256(repr(self.ids).encode()).hexdigest()[:16]}"
+        plain = self.ids == tuple(range(self.size))
+        ids = str(self.size) if plain else digests.sha256(repr(self.ids).encode()).hex()[:16]
+        return f"{self.epoch}/{ids}"
 
     def topology(self, rank: int) -> Topology:
         """Return the place of a rank."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 
+from sirtaki.records import asdict, dataclass, field
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.stores import unix_store
 from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY
@@ -78,14 +79,7 @@ class Placement:
     @property
     def topology(self) -> Topology:
         """The place as ranks count it."""
-        return Topology(
-            self.rank,
-            self.size,
-            self.local_rank,
-            self.local_size,
-            self.cross_rank,
-            self.cross_size,
-        )
+        return Topology(*(getattr(self, name) for name in Topology.__match_args__))
 
 
 @contextlib.contextmanager
@@ -145,36 +139,23 @@ def served_placements(
         )
     membership = Membership.of(epoch, range(n), [""] * n if hosts is None else hosts)
     here = hosts is None and not anywhere
-    secret = None if here else secrets.token_bytes(SECRET_BYTES)
+    secret = None if here else os.urandom(SECRET_BYTES)
     server = _serve(secret, hosts, interfaces, tls)
     server.start()
     try:
-        places = [
-            Placement(rank, n, server.address, secret, epoch)
-            if anywhere
-            else _placed(membership.topology(rank), server.address, secret, epoch, hosts)
-            for rank in range(n)
-        ]
-        yield places, server
+        place = partial(Placement, store=server.address, secret=secret, epoch=epoch)
+        names = enumerate([""] * n if hosts is None else hosts)
+        yield (
+            [
+                place(rank, n)
+                if anywhere
+                else place(host_id=host, **asdict(membership.topology(rank)))
+                for rank, host in names
+            ],
+            server,
+        )
     finally:
         server.close()
-
-
-def _placed(
-    topology: Topology, store: str, secret: bytes | None, epoch: int, hosts: Sequence[str] | None
-) -> Placement:
-    return Placement(
-        topology.rank,
-        topology.size,
-        store,
-        secret,
-        epoch,
-        topology.local_rank,
-        topology.local_size,
-        topology.cross_rank,
-        topology.cross_size,
-        hosts[topology.rank] if hosts is not None else "",
-    )
 
 
 def _serve(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
+from sirtaki.records import dataclass, field
 from sirtaki.rendezvous.network.tcp_socket import Endpoint
 
 _FAILURES: dict[str, type[Exception]] = {

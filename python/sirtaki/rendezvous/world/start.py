@@ -7,16 +7,14 @@ other ranks find it by a name, a port or a folder that all of them know.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import secrets
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from sirtaki.records import dataclass, field
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.network import local_socket, tcp_socket
 from sirtaki.rendezvous.stores import tcp_store, unix_store
@@ -25,6 +23,7 @@ from sirtaki.rendezvous.stores.store import Store, open_store
 from sirtaki.rendezvous.stores.store_server import StoreServer
 from sirtaki.rendezvous.stores.tcp_store import TcpStore, TcpStoreServer
 from sirtaki.rendezvous.stores.unix_store import UnixStoreServer
+from sirtaki.rendezvous.trust import digests
 from sirtaki.rendezvous.trust.auth import SECRET_BYTES
 from sirtaki.rendezvous.trust.secret import HOW_TO_MAKE, read_secret
 from sirtaki.rendezvous.world.attempts import Attempts
@@ -72,7 +71,7 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Place:
+class MeetingPlace:
     """What a rank knows of where to meet.
 
     start: how it was started. rendezvous: an address, "" to derive one from `start`. secret_file:
@@ -91,7 +90,7 @@ class Place:
     secret: bytes | None = field(default=None, repr=False)
 
 
-def meet(place: Place) -> Meeting:
+def meet(place: MeetingPlace) -> Meeting:
     """Find the store where all ranks of this start meet; every rank calls it.
 
     Raises ValueError if the ranks have no way to find each other, PermissionError if this rank
@@ -115,13 +114,13 @@ def meet(place: Place) -> Meeting:
             f"{start.by} does not give the ranks a name in common under which they can find each "
             f"other: give them one (mpiexec -genv {JOB} NAME), which no other start has, or {_CURE}"
         )
-    folder = Path(place.home).expanduser() / hashlib.sha256(start.job.encode()).hexdigest()[:32]
+    folder = Path(place.home).expanduser() / digests.sha256(start.job.encode()).hex()[:32]
     met = _meet_in_folder(place, f"file:{folder}", secret)
     met.discards_folder = True
     return met
 
 
-def _read_secret(place: Place) -> bytes | None:
+def _read_secret(place: MeetingPlace) -> bytes | None:
     if place.secret is not None or not place.secret_file:
         return place.secret
     try:
@@ -131,11 +130,11 @@ def _read_secret(place: Place) -> bytes | None:
         raise PermissionError(f"rank {rank} ({socket.gethostname()}): {error}") from error
 
 
-def _meet_on_host(place: Place) -> Meeting:
+def _meet_on_host(place: MeetingPlace) -> Meeting:
     """Meet at an abstract Unix socket with a name that the ranks of this start know."""
     start = place.start
     job = start.job or ancestor(start)
-    digest = hashlib.sha256(f"{os.geteuid()} {job}".encode()).hexdigest()[:32]
+    digest = digests.sha256(f"{os.geteuid()} {job}".encode()).hex()[:32]
     name = f"@sirtaki-{digest}"
     server = None
     advice = "" if start.job else _advice(start)
@@ -165,7 +164,7 @@ def _advice(start: Start) -> str:
     )
 
 
-def _taken(name: str, place: Place) -> str:
+def _taken(name: str, place: MeetingPlace) -> str:
     """Say who occupies the place where the ranks should meet."""
     user = local_socket.listening_user(name)
     start = place.start
@@ -178,7 +177,7 @@ def _taken(name: str, place: Place) -> str:
     )
 
 
-def _meet_at_port(place: Place, secret: bytes | None) -> Meeting:
+def _meet_at_port(place: MeetingPlace, secret: bytes | None) -> Meeting:
     """Meet at one of the ports after MASTER_PORT on rank 0's host."""
     ((host, port),) = tcp_socket.parse_endpoints(place.start.master)
     if secret is None:
@@ -210,12 +209,12 @@ def _serve_at_one_of(
     raise OSError(f"no free port from {ports[0]} to {ports[-1]}: {failure}") if ports else failure
 
 
-def _meet_in_folder(place: Place, address: str, secret: bytes | None) -> Meeting:
+def _meet_in_folder(place: MeetingPlace, address: str, secret: bytes | None) -> Meeting:
     """Meet at a store whose address and secret rank 0 leaves in a folder."""
     folder = FileStore(address)
     deadline = time.monotonic() + place.timeout
     if place.start.topology.rank == 0:
-        secret = secret or secrets.token_bytes(SECRET_BYTES)
+        secret = secret or os.urandom(SECRET_BYTES)
         server = TcpStoreServer(network.candidates((), place.interfaces), secret, tls=place.tls)
         server.start()
         notice = {"address": server.address, "secret": secret.hex()}

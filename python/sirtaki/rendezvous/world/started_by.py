@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
+from sirtaki.records import dataclass, replace
 from sirtaki.rendezvous.world.membership import Topology
 
 # Names a job of a starter that gives its jobs no names.

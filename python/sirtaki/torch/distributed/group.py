@@ -302,9 +302,10 @@ def create(options: Any, _: Any = None) -> Group:
     """Make the group that `torch.distributed` asks for."""
     theirs = options.store, f"{options.group_id} of {options.global_ranks_in_group}"
     store, name = _meeting.get() or theirs
-    return Group(
-        store, options.group_rank, options.group_size, name, options.timeout, asked_names()
-    )
+    size = options.group_size
+    group = Group(store, options.group_rank, size, name, options.timeout, asked_names())
+    group._world.members = list(options.global_ranks_in_group or range(size))
+    return group
 
 
 def _completions() -> Completions:

@@ -63,10 +63,10 @@ def rendezvous(url: str, theirs: Theirs, **options: Any) -> Iterator[Met]:
 
 
 def init(timeout: timedelta = default_pg_timeout) -> None:
-    """Make PyTorch's default group of all ranks, on our engine, whatever has started them.
+    """Make a default group of all ranks on our engine, whichever launcher started them.
 
-    For libraries that take a group that exists, such as Accelerate and Transformers' Trainer. It
-    calls `hvd.init()` if the program has not, and does nothing if there is a default group.
+    It is for libraries that use an existing group, such as Accelerate and Transformers' Trainer.
+    It calls `hvd.init()` if the program has not, and does nothing if there is a default group.
 
     Args:
         timeout: How long an operation of the group waits for the other ranks.

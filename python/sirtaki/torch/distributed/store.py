@@ -68,7 +68,7 @@ def _gone() -> Iterator[None]:
     except (dist.DistNetworkError, dist.DistStoreError, RuntimeError) as error:
         if "imed out" in str(error) or "imeout" in str(error):
             raise TimeoutError(str(error)) from error
-        raise ConnectionError(f"the store that the ranks meet at is gone: {error}") from error
+        raise ConnectionError(f"the store of the process group is gone: {error}") from error
 
 
 def _address_of(store: Any) -> str:

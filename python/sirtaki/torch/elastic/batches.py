@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sized
 
 import torch
 
-from sirtaki.core.world import state
-from sirtaki.torch.elastic.sampler import SamplerState
+from sirtaki.data import plan
+from sirtaki.data.sampler import Position
 
 
 class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
@@ -46,8 +46,7 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def reset(self) -> None:
         """Share out the parts among the ranks of the present world."""
-        initialized = state.is_initialized()
-        rank, size = (state.rank(), state.size()) if initialized else (0, 1)
+        rank, size = plan.place_of(None)
         if size > self.parts:
             raise ValueError(
                 f"ConstantBatchSampler: {size} ranks cannot share {self.parts} parts; give parts= "
@@ -67,26 +66,18 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
             self.processed_num + self.parts * self.batch_size, len(self.dataset)
         )
 
-    def state_dict(self) -> SamplerState:
+    def state_dict(self) -> Position:
         """Return how far the epoch has come."""
-        return SamplerState(epoch=self.epoch, processed_num=self.processed_num)
+        return Position(epoch=self.epoch, processed_num=self.processed_num)
 
-    def load_state_dict(self, state_dict: SamplerState) -> None:
+    def load_state_dict(self, state_dict: Position) -> None:
         """Go on from where `state_dict` was called, on any number of ranks."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
 
-    def _order(self) -> list[int]:
-        count = len(self.dataset)
-        if not self.shuffle:
-            return list(range(count))
-        generator = torch.Generator()
-        generator.manual_seed(self.seed + self.epoch)
-        order: list[int] = torch.randperm(count, generator=generator).tolist()
-        return order
-
     def __iter__(self) -> Iterator[list[int]]:
-        order, step = self._order(), self.parts * self.batch_size
+        order = plan.order(len(self.dataset), self.shuffle, (self.seed, self.epoch)).tolist()
+        step = self.parts * self.batch_size
         for begin in range(self.processed_num, len(order), step):
             batch = order[begin : begin + step]
             while len(batch) < step:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import copy
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
-from sirtaki.torch.elastic.handlers import ModelStateHandler, OptimizerStateHandler
+from sirtaki.torch.elastic.handlers import ModelStateHandler, OptimizerStateHandler, alike
 from sirtaki.torch.gradients.adasum_optimizer import _DistributedAdasumOptimizer
 
 
@@ -31,7 +31,7 @@ class KeptModelHandler(ModelStateHandler):
     def save(self) -> None:
         """See `StateHandler`."""
         found = list(self.value.buffers())
-        if _alike(self._saved, found):
+        if alike(self._saved, found):
             with torch.no_grad():
                 _copy(self._saved, found)
         else:
@@ -56,13 +56,9 @@ class KeptOptimizerHandler(OptimizerStateHandler):
     Attributes:
         applied: How many steps the parameters have had.
         marked: How many they had had at the last commit.
-
-    Raises:
-        ValueError: The optimizer does not apply whole steps.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        _require_whole_steps(optimizer)
         self.applied = self.marked = 0
         super().__init__(optimizer)
         self._hook = optimizer.register_step_post_hook(self._on_step)
@@ -79,7 +75,11 @@ class KeptOptimizerHandler(OptimizerStateHandler):
 
     def set_value(self, value: Any) -> None:
         """See `StateHandler`."""
-        _require_whole_steps(value)
+        if not applies_whole_steps([value]):
+            raise ValueError(
+                f"TorchState(every_step=True) copies no parameters, and {type(value).__name__}, "
+                "which combines the ranks' steps, needs copies: make a new TorchState"
+            )
         self._hook.remove()
         self._hook = value.register_step_post_hook(self._on_step)
         super().set_value(value)
@@ -134,26 +134,35 @@ class RandomStates:
             torch.cuda.set_rng_state(self._cuda)
 
 
-def _require_whole_steps(optimizer: torch.optim.Optimizer) -> None:
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if any(getattr(p, "_in_backward_optimizers", None) for p in parameters):
-        why = "the optimizer applies gradients within backward, before all ranks have given theirs"
-    elif isinstance(optimizer, _DistributedAdasumOptimizer):
-        why = "with op=Adasum ranks combine their steps after they have applied them"
-    elif isinstance(optimizer, torch.optim.LBFGS):
-        why = "LBFGS asks the other ranks in the middle of a step"
-    else:
-        return
-    raise ValueError(
-        f"TorchState(every_step=True) does not fit: {why}. Do without every_step, and call "
-        "commit(), which copies parameters and optimizer state, as often as you can afford"
-    )
+def applies_whole_steps(values: Iterable[Any]) -> bool:
+    """Return whether one optimizer among these objects applies each step when all ranks have it.
+
+    Several optimizers do not: between their steps the model is that of no whole step. Nor does
+    ``op=Adasum``, with which ranks combine steps that they have applied.
+
+    Raises:
+        ValueError: No optimizer is among them, or LBFGS, whose state other ranks cannot take.
+    """
+    found = [value for value in values if isinstance(value, torch.optim.Optimizer)]
+    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in found):
+        raise ValueError(
+            "TorchState(every_step=True) does not fit LBFGS, which asks the other ranks in the "
+            "middle of a step. Do without every_step"
+        )
+    if not found:
+        raise ValueError(
+            "TorchState(every_step=True) needs an optimizer, whose steps are counted, and got none"
+        )
+    return len(found) == 1 and not isinstance(found[0], _DistributedAdasumOptimizer)
 
 
-def _alike(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    return [(t.shape, t.dtype, t.device) for t in left] == [
-        (t.shape, t.dtype, t.device) for t in right
-    ]
+def in_backward_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
+    """Return the optimizers that step while backward runs, each parameter's own.
+
+    They are what ``torch.distributed.optim._apply_optimizer_in_backward`` leaves.
+    """
+    lists = [getattr(p, "_in_backward_optimizers", ()) for p in model.parameters()]
+    return [optimizer for found in lists for optimizer in found]
 
 
 def _copy(to: list[torch.Tensor], values: list[torch.Tensor]) -> None:

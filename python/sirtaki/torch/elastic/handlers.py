@@ -50,13 +50,15 @@ class StateHandler:
 class ModelStateHandler(StateHandler):
     """Looks after a ``torch.nn.Module``."""
 
+    _saved: Any = None
+
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
         self.save()
 
     def save(self) -> None:
         """See `StateHandler`."""
-        self._saved = copy.deepcopy(self.value.state_dict())
+        self._saved = renewed(self._saved, self.value.state_dict())
 
     def restore(self) -> None:
         """See `StateHandler`."""
@@ -70,13 +72,15 @@ class ModelStateHandler(StateHandler):
 class OptimizerStateHandler(StateHandler):
     """Looks after a ``torch.optim.Optimizer``, wrapped in `DistributedOptimizer` or not."""
 
+    _saved: Any = None
+
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         super().__init__(optimizer)
         self.save()
 
     def save(self) -> None:
         """See `StateHandler`."""
-        self._saved = copy.deepcopy(self.value.state_dict())
+        self._saved = renewed(self._saved, self.value.state_dict())
 
     def restore(self) -> None:
         """See `StateHandler`."""
@@ -116,3 +120,22 @@ class PositionStateHandler(StateHandler):
         """See `StateHandler`."""
         if hasattr(self.value, "reset"):
             self.value.reset()
+
+
+def renewed(copied: Any, value: Any) -> Any:
+    """Return a copy of a value, in the memory of an earlier copy where that fits."""
+    if isinstance(value, torch.Tensor) and isinstance(copied, torch.Tensor):
+        if alike([copied], [value]):
+            return copied.copy_(value.detach())
+    elif isinstance(value, dict) and isinstance(copied, dict) and value.keys() == copied.keys():
+        for key in value:
+            copied[key] = renewed(copied[key], value[key])
+        return copied
+    return copy.deepcopy(value)
+
+
+def alike(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    """Return whether tensors can be copied into others without changing these."""
+    return [(t.shape, t.dtype, t.device) for t in left] == [
+        (t.shape, t.dtype, t.device) for t in right
+    ]

@@ -12,6 +12,8 @@ from sirtaki.torch.elastic.every_step import (
     KeptModelHandler,
     KeptOptimizerHandler,
     RandomStates,
+    applies_whole_steps,
+    in_backward_optimizers,
 )
 from sirtaki.torch.elastic.handlers import (
     ModelStateHandler,
@@ -49,7 +51,9 @@ class TorchState(ObjectState):
         optimizer: Its optimizer, default none.
         every_step: Whether `commit`, to be called after each step, copies no parameters: after a
             loss those of the newest step are used, which one of the survivors has whole. Buffers,
-            states of random generators and the objects below are copied.
+            states of random generators and the objects below are copied. So are parameters and
+            optimizer state where no rank has a whole step: of several optimizers, of those that
+            step within backward, and with ``op=Adasum``.
         kwargs: More modules, optimizers and samplers, and any objects that can be pickled; they
             become attributes.
     """
@@ -63,12 +67,16 @@ class TorchState(ObjectState):
     ) -> None:
         given = {"model": model, "optimizer": optimizer}
         kwargs.update((name, value) for name, value in given.items() if value is not None)
-        object.__setattr__(self, "_kept", every_step)
-        handlers = {n: made for n, value in kwargs.items() if (made := _handler(value, every_step))}
+        hidden = _hidden_optimizers(kwargs) if every_step else {}
+        kwargs |= hidden
+        kept = every_step and applies_whole_steps(kwargs.values()) and not hidden
+        object.__setattr__(self, "_every_step", every_step)
+        object.__setattr__(self, "_kept", kept)
+        handlers = {n: made for n, value in kwargs.items() if (made := _handler(value, kept))}
         object.__setattr__(self, "_handlers", handlers)
         objects = {name: value for name, value in kwargs.items() if name not in handlers}
-        if every_step:
-            self._steps = _only_optimizer(handlers)
+        if kept:
+            self._steps = _optimizer_of(handlers)
         self._random: RandomStates | None = None
         # Where generators stood when a loss was noticed: after the forward pass of the next step.
         self._ahead: RandomStates | None = None
@@ -76,9 +84,9 @@ class TorchState(ObjectState):
 
     def save(self) -> None:
         """Copy the state into this process's memory; with `every_step` all but parameters."""
-        if self._kept:
-            if not self._steps.is_between_steps:
-                return  # the gradients of these samples would be lost
+        if self._kept and not self._steps.is_between_steps:
+            return  # the gradients of these samples would be lost
+        if self._every_step:
             self._random = RandomStates()
         for handler in self._handlers.values():
             handler.save()
@@ -86,14 +94,14 @@ class TorchState(ObjectState):
 
     def restore(self) -> None:
         """Return to what was saved last; with `every_step` to the last whole step."""
-        if self._kept:
+        if self._every_step:
             self._ahead = RandomStates()
-            if self._steps.applied != self._steps.marked:
-                self._steps.restore()
-                say_uncommitted(self._steps.applied)
-                return
-            if self._random is not None:
-                self._random.restore()
+        if self._kept and self._steps.applied != self._steps.marked:
+            self._steps.restore()
+            say_uncommitted(self._steps.applied)
+            return
+        if self._random is not None:
+            self._random.restore()
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
@@ -106,16 +114,17 @@ class TorchState(ObjectState):
         return (int(steps.applied == steps.marked), steps.applied, self._commits)
 
     def _adopt(self, version: Version) -> None:
-        if not self._kept:
-            super()._adopt(version)
-            return
-        _, applied, commits = version or (0, 0, 0)
+        if self._kept:
+            _, step, commits = version or (0, 0, 0)
+            own_step, self._steps.applied = self._steps.marked, step
+        else:
+            (commits,) = version or (0,)
+            own_step, step = self._commits, commits
         if self._ahead is not None and self._random is not None:
-            # This rank has done the forward pass of a step that it did not apply itself.
-            own = self._random if applied == self._steps.marked else self._ahead
+            # A rank that is behind has done the forward pass of the step that it takes.
+            own = self._random if step == own_step else self._ahead
             own.restore()
         self._ahead = None
-        self._steps.applied = applied
         super()._adopt((commits,))
 
     def _sync_from(self, root: int, version: Version) -> None:
@@ -188,12 +197,17 @@ def _handler(value: Any, kept: bool) -> StateHandler | None:
     return None
 
 
-def _only_optimizer(handlers: dict[str, StateHandler]) -> KeptOptimizerHandler:
-    """Find whose steps are counted. Raises ValueError."""
-    found = [each for each in handlers.values() if isinstance(each, KeptOptimizerHandler)]
-    if len(found) != 1:
-        raise ValueError(
-            f"TorchState(every_step=True) needs one optimizer and got {len(found)}: between the "
-            "steps of two there is no whole step. Do without every_step"
-        )
-    return found[0]
+def _optimizer_of(handlers: dict[str, StateHandler]) -> KeptOptimizerHandler:
+    """Find whose steps are counted."""
+    (found,) = [each for each in handlers.values() if isinstance(each, KeptOptimizerHandler)]
+    return found
+
+
+def _hidden_optimizers(values: dict[str, Any]) -> dict[str, torch.optim.Optimizer]:
+    """Return the optimizers within backward of the modules among these values, by a name each."""
+    return {
+        f"{name}.in_backward.{index}": optimizer
+        for name, value in values.items()
+        if isinstance(value, torch.nn.Module)
+        for index, optimizer in enumerate(in_backward_optimizers(value))
+    }

@@ -52,8 +52,9 @@ class GradientReducer:
         self._sparse_as_dense = sparse_as_dense
         self._buckets: list[Bucket] = []
         self._hooks: list[Any] = []
-        # That in which the ranks have agreed on layouts; others may be new in the next one.
+        # That in which the ranks have agreed on layouts, and how often this one had joined then.
         self._world: weakref.ref[World] | None = None
+        self._joins = 0
         # Hooks live as long as the parameters, which may outlive this object.
         weakref.finalize(self, _remove_all, self._hooks)
 
@@ -186,10 +187,13 @@ class GradientReducer:
             raise _changed_too_early(changed)
 
     def _enter_world(self) -> None:
-        """Forget what the ranks of another world have agreed on."""
+        """Forget what the ranks of another world have agreed on, or some without those who joined.
+
+        Who was not there is there in the next world, or after all have joined, and asks.
+        """
         world = state.current_world()
-        if self._world is None or self._world() is not world:
-            self._world = weakref.ref(world)
+        if self._world is None or self._world() is not world or self._joins != world.joins:
+            self._world, self._joins = weakref.ref(world), world.joins
             for bucket in self._buckets:
                 for slot in bucket.slots:
                     slot.sparse_dim = None

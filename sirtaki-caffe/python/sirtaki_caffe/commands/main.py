@@ -31,17 +31,23 @@ _ACTIONS = {
 # With flags of their own; they must come first on the command line.
 _TOOLS = {
     "convert": "turn a net into PyTorch's files",
+    "detect": "draw what a detector finds onto images",
     "draw": "draw a net",
     "plot": "plot the curves of a log",
     "convert_annoset": "make a database of images with boxes",
     "convert_imageset": "make a database of images",
+    "create_label_map": "make a label map of a list of names",
+    "get_image_size": "write names and sizes of images",
     "compute_image_mean": "make a mean file of a database",
     "extract_features": "write blobs of a net into databases",
     "upgrade_net_proto_text": "bring a net's text file up to date",
     "upgrade_net_proto_binary": "bring a file of weights up to date",
     "upgrade_solver_proto_text": "bring a solver's text file up to date",
 }
-_MODULES = {name: "upgrade" for name in _TOOLS if name.startswith("upgrade_")}
+_MODULES = {
+    **{name: "upgrade" for name in _TOOLS if name.startswith("upgrade_")},
+    **dict.fromkeys(("create_label_map", "get_image_size"), "annoset_lists"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -128,7 +128,8 @@ class ModuleWriter:
 
     def _write_param(self, piece: Piece, attribute: str, name: str, param: Param) -> None:
         """A param, or the one of another module that it shares."""
-        self.state[f"{attribute}.{name}"] = param.data.detach().clone().cpu()
+        values = param.data.detach().cpu()
+        self.state[f"{attribute}.{name}"] = values.clone(memory_format=torch.contiguous_format)
         in_dict = piece.module == "nn.ParameterDict()"
         own = f'self.{attribute}["{name}"]' if in_dict else f"self.{attribute}.{name}"
         owner = self._owners.get(id(param))

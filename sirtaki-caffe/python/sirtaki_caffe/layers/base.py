@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from sirtaki_caffe.errors import LayerError
+from sirtaki_caffe.layers.formats import channels_last, same_order
 from sirtaki_caffe.layers.shares import Share
 from sirtaki_caffe.proto.schema import TRAIN
 
@@ -29,6 +30,50 @@ class Param:
         self.diff: torch.Tensor | None = None  # None: zeros, not allocated yet
         self.lr_mult = 1.0
         self.decay_mult = 1.0
+        self._quick_last = False
+        self._diff_held = False
+
+    def keep_channels_last(self) -> None:
+        """Keep values and gradient in the order of memory that convolutions are quickest in.
+
+        So they change their order in no step; `in_order` ends it.
+        """
+        self.data = channels_last(self.data)
+        self._quick_last = self.data.dim() == 4 and self.data.device.type == "cpu"
+
+    def in_order(self) -> torch.Tensor:
+        """The values in the order of their axes, where they stay: for who looks at the memory."""
+        if not self.data.is_contiguous():
+            # All who have this tensor, the test nets too, find the values in the new place.
+            self.data.data = self.data.detach().contiguous()
+        return self.data.detach()
+
+    def diff_in_order(self) -> torch.Tensor:
+        """The gradient likewise; zeros where there is none."""
+        if self.diff is None:
+            self.diff = torch.zeros(self.data.shape, dtype=self.data.dtype, device=self.data.device)
+        elif not self.diff.is_contiguous():
+            self.diff = self.diff.contiguous()
+        self._diff_held = True
+        return self.diff
+
+    def clear_diff(self, *, keep: bool) -> None:
+        """Set the gradient to zero.
+
+        Args:
+            keep: A script that has looked at the gradient's memory goes on finding it there.
+        """
+        if keep and self._diff_held and self.diff is not None:
+            self.diff.zero_()
+        else:
+            self.diff = None
+
+    def exchanged(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A view of values or gradient whose elements all processes have in one order.
+
+        It is dense where no script has asked for another order of memory in this process.
+        """
+        return tensor.permute(0, 2, 3, 1) if self._quick_last else tensor
 
     @property
     def learns(self) -> bool:
@@ -49,10 +94,10 @@ class Param:
         """
         if self.diff is not None:
             self.diff.add_(gradient)
-        elif ours and gradient.is_contiguous():
+        elif ours and same_order(gradient, self.data):
             self.diff = gradient
         else:
-            self.diff = gradient.detach().clone(memory_format=torch.contiguous_format)
+            self.diff = torch.empty_like(self.data, requires_grad=False).copy_(gradient.detach())
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The order of images in memory that PyTorch's kernels are quickest in."""
+"""The order of images and weights in memory that PyTorch's kernels are quickest in."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def channels_last(x: torch.Tensor) -> torch.Tensor:
         items, _, height, width = x.shape
         return x.reshape(items, height, width, 1).permute(0, 3, 1, 2)
     return x.contiguous(memory_format=torch.channels_last)
+
+
+def same_order(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether dense tensors of one shape have their elements in one order."""
+    orders = (torch.contiguous_format, torch.channels_last)
+    return any(
+        x.is_contiguous(memory_format=order) and y.is_contiguous(memory_format=order)
+        for order in (orders if x.dim() == 4 else orders[:1])
+    )

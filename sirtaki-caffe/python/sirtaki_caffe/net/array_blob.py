@@ -89,15 +89,12 @@ class ParamBlob(ArrayBlob):
     @property
     def data(self) -> Array:
         """The values; writing to them changes the layer's."""
-        return _view(self._param.data.detach())
+        return _view(self._param.in_order())
 
     @property
     def diff(self) -> Array:
         """The gradient; writing to it changes the layer's."""
-        owner = self._param.owner
-        if owner.diff is None:
-            owner.diff = torch.zeros_like(owner.data, requires_grad=False)
-        return _view(owner.diff.view(self.shape))
+        return _view(self._param.owner.diff_in_order().view(self.shape))
 
     @property
     def shape(self) -> Shape:

@@ -179,10 +179,7 @@ class Net:
     def clear_diffs(self) -> None:
         """Set the params' gradients to zero."""
         for param in self.learnable:
-            if self.context.keep_graphs and param.diff is not None:
-                param.diff.zero_()
-            else:
-                param.diff = None
+            param.clear_diff(keep=self.context.keep_graphs)
 
     def reshape(self) -> None:
         """Work out all shapes again, after an Input's blob has been given another one."""

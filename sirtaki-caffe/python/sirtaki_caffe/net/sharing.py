@@ -25,7 +25,7 @@ class SharedParam(Param):
     """
 
     def __init__(self, owner: Param, shape: tuple[int, ...]) -> None:
-        super().__init__(owner.data.detach().view(shape))
+        super().__init__(owner.in_order().view(shape))
         self._owner = owner
 
     @property

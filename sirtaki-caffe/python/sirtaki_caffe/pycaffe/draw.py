@@ -6,12 +6,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from sirtaki_caffe.commands.tools.draw import dot_of, draw
+from sirtaki_caffe.commands.tools import draw as drawing
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.net.filter import filter_net
+from sirtaki_caffe.proto.files import written_beside
 from sirtaki_caffe.proto.upgrade import upgrade_net
 
-__all__ = ["draw_net", "draw_net_to_file"]
+__all__ = ["Graph", "draw_net", "draw_net_to_file", "get_pydot_graph"]
 
 
 def draw_net(caffe_net: Any, rankdir: str, ext: str = "png", phase: int | None = None) -> bytes:
@@ -26,16 +27,78 @@ def draw_net(caffe_net: Any, rankdir: str, ext: str = "png", phase: int | None =
     Raises:
         CaffeError: Graphviz is not there, or fails.
     """
-    text = _dot(caffe_net, rankdir, phase)
-    if ext == "dot":
-        return text.encode()
-    try:
-        done = subprocess.run(["dot", f"-T{ext}"], input=text.encode(), capture_output=True)
-    except OSError as error:
-        raise CaffeError(f"draw_net needs the program dot of Graphviz: {error}") from error
-    if done.returncode:
-        raise CaffeError(f"dot failed: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+    return get_pydot_graph(caffe_net, rankdir, phase=phase).create(format=ext)
+
+
+def get_pydot_graph(
+    caffe_net: Any, rankdir: str, label_edges: bool = True, phase: int | None = None
+) -> Graph:
+    """A net as a graph that can be written, with the methods of pydot's that scripts call.
+
+    Args:
+        caffe_net: A NetParameter.
+        rankdir: As for `draw_net`.
+        label_edges: Taken and not used: blobs are nodes of their own.
+        phase: As for `draw_net`.
+    """
+    del label_edges
+    return Graph(_net(caffe_net, phase), rankdir)
+
+
+class Graph:
+    """A net as a graph.
+
+    Args:
+        net: A NetParameter.
+        rankdir: Where it leads.
+    """
+
+    def __init__(self, net: Any, rankdir: str) -> None:
+        self._net, self._rankdir = net, rankdir
+
+    def to_string(self) -> str:
+        """In the language of Graphviz."""
+        return drawing.dot_of(self._net, self._rankdir)
+
+    def create(self, prog: str = "dot", format: str = "png") -> bytes:
+        """A picture: svg and dot are made here, others by Graphviz.
+
+        Raises:
+            CaffeError: Graphviz is not there, or fails.
+        """
+        if format in ("dot", "raw"):
+            return self.to_string().encode()
+        if format == "svg":
+            return drawing.net_as_svg(self._net, self._rankdir).encode()
+        text = self.to_string().encode()
+        try:
+            done = subprocess.run([prog, f"-T{format}"], input=text, capture_output=True)
+        except OSError as error:
+            raise CaffeError(
+                f"a {format} needs the program {prog} of Graphviz: install it, or ask for svg"
+            ) from error
+        if done.returncode:
+            raise CaffeError(f"{prog} failed: {done.stderr.decode(errors='replace').strip()}")
+        return done.stdout
+
+    def write(self, path: str | Path, prog: str = "dot", format: str = "raw") -> bool:
+        """Write a picture to a file; returns True, as pydot does.
+
+        Raises:
+            CaffeError: As `create`, or the file cannot be written.
+        """
+        picture = self.create(prog, format)
+        with written_beside(path) as beside:
+            beside.write_bytes(picture)
+        return True
+
+    def write_png(self, path: str | Path) -> bool:
+        """Write a .png, by Graphviz."""
+        return self.write(path, format="png")
+
+    def write_svg(self, path: str | Path) -> bool:
+        """Write a .svg."""
+        return self.write(path, format="svg")
 
 
 def draw_net_to_file(
@@ -52,11 +115,11 @@ def draw_net_to_file(
     Raises:
         CaffeError: As `draw_net`, or the name ends otherwise.
     """
-    draw(_dot(caffe_net, rankdir, phase), Path(filename))
+    drawing.draw_net(_net(caffe_net, phase), Path(filename), rankdir)
 
 
-def _dot(caffe_net: Any, rankdir: str, phase: int | None) -> str:
+def _net(caffe_net: Any, phase: int | None) -> Any:
     net = type(caffe_net)()
     net.CopyFrom(caffe_net)
     net = upgrade_net(net)
-    return dot_of(net if phase is None else filter_net(net, phase, 0, ()), rankdir)
+    return net if phase is None else filter_net(net, phase, 0, ())

@@ -27,8 +27,6 @@ strategy, backend, folder = sys.argv[1:]
 if strategy != "ddp":
     import horovod.lightning  # noqa: F401
 warnings.simplefilter("ignore")
-# Lightning would ask the one beside us, which may have no MPI here.
-sys.modules["mpi4py"] = None  # type: ignore[assignment]
 
 
 class Module(lightning.LightningModule):

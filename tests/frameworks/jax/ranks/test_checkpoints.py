@@ -89,5 +89,5 @@ def test_all_ranks_hear_that_a_checkpoint_is_of_something_else(
 def test_guards_name_the_rank_and_the_array() -> None:
     tree = {"w": jnp.ones(2, jnp.bfloat16), "b": jnp.array([1.0, jnp.inf])}
     hvd.guards.require_equal(tree)
-    with pytest.raises(NotFiniteError, match=rf"rank {hvd.rank()} .*\['b'\] has values"):
+    with pytest.raises(NotFiniteError, match=rf"rank {hvd.rank()} .*\['b'\] has infinite values"):
         hvd.guards.require_finite(tree)

@@ -11,6 +11,9 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import sirtaki.jax as hvd
+from sirtaki.core.world.snapshot import exposed_of
+from sirtaki.core.world.state import snapshot
+from sirtaki.hang.exposed import exposed_share
 
 
 def ordered(count: int) -> list[int]:
@@ -171,3 +174,23 @@ def test_the_persistent_cache_gives_the_same_program(tmp_path) -> None:
         for name, value in before.items():
             jax.config.update(name, value)
         compilation_cache.reset_cache()
+
+
+def test_what_a_program_waits_for_is_not_seen_and_said_not_to_be():
+    """Nobody knows what XLA does meanwhile, so no share of the time is called exposed."""
+
+    @jax.jit
+    def f(x):
+        return hvd.allreduce(x, op=hvd.Sum, name="unseen")
+
+    f(jnp.ones(4)).block_until_ready()
+    before = look()
+    for _ in range(3):
+        f(jnp.ones(4)).block_until_ready()
+    assert exposed_share(before, look()) is None
+
+
+def look():
+    """What two looks at this rank are compared by."""
+    doing = snapshot(1, 0.0)[hvd.rank()].doing
+    return {"completed": doing.completed, **exposed_of(doing)}

@@ -318,3 +318,25 @@ def test_jit_is_on_on_jax() -> None:
 def test_the_same_callbacks_are_under_horovod_tensorflow_keras() -> None:
     assert under_tensorflow.callbacks is callbacks
     assert under_tensorflow.DistributedOptimizer is hvd.DistributedOptimizer
+
+
+class LogStandIn:
+    """Has what the module `mlflow` has."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.names: set[str] = set()
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        self.steps.append(step)
+        self.names |= set(metrics)
+
+
+def test_rank_0_logs_how_fast_ranks_are() -> None:
+    log = LogStandIn()
+    fit(compiled(), callbacks.RateLogCallback(log, every=2), epochs=2)
+    assert log.steps == ([2, 4, 6, 8] if hvd.rank() == 0 else [])
+    if hvd.rank() == 0:
+        assert {name.split("/")[1] for name in log.names} == {
+            f"rank{rank}" for rank in range(hvd.size())
+        }

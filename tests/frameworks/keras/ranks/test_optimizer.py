@@ -56,7 +56,7 @@ def test_distributing_what_scales_a_distributed_one_is_refused() -> None:
 
 @pytest.mark.parametrize("what", [None, "adam", object()])
 def test_what_is_no_optimizer_is_refused(what: object) -> None:
-    with pytest.raises(ValueError, match=r"is no optimizer of Keras; give an object such as"):
+    with pytest.raises(ValueError, match=r"is not an optimizer of Keras; give an object such as"):
         hvd.DistributedOptimizer(what)
 
 

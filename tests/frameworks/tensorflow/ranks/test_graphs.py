@@ -10,6 +10,9 @@ import pytest
 import tensorflow as tf
 
 import sirtaki.tensorflow as hvd
+from sirtaki.core.world.snapshot import exposed_of
+from sirtaki.core.world.state import snapshot
+from sirtaki.hang.exposed import exposed_share
 
 
 def test_ten_collectives_in_opposite_orders_finish() -> None:
@@ -122,3 +125,24 @@ def test_numbers_of_the_world_are_looked_up_when_the_graph_runs() -> None:
 
     expected = [hvd.size(), hvd.rank(), hvd.local_size(), hvd.local_rank(), 1]
     np.testing.assert_array_equal(run(), expected)
+
+
+def test_what_a_graph_waits_for_is_not_seen_and_said_not_to_be() -> None:
+    """Nobody knows what TensorFlow does meanwhile, so no share of the time is called exposed."""
+
+    @tf.function
+    def run(x: Any) -> Any:
+        return hvd.allreduce(x, op=hvd.Sum, name="unseen")
+
+    run(tf.ones(4))
+    before = look()
+    for _ in range(3):
+        run(tf.ones(4)).numpy()
+    assert exposed_share(before, look()) is None
+
+
+def look() -> dict[str, Any]:
+    """What two looks at this rank are compared by."""
+    doing = snapshot(1, 0.0)[hvd.rank()].doing
+    assert doing is not None
+    return {"completed": doing.completed, **exposed_of(doing)}

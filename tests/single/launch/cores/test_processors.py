@@ -119,7 +119,7 @@ def test_lists_of_cpus_are_read_as_the_kernel_writes_them(text: str, cpus: set[i
 
 @pytest.mark.parametrize("text", ["", ",", "a", "3-1", "1-", "-1", "1,,2", "0x1", "0-99999", "²"])
 def test_what_is_no_list_of_cpus_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no list of CPUs"):
+    with pytest.raises(ValueError, match="is not a list of CPUs"):
         parse_cpus(text)
 
 

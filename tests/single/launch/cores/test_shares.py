@@ -191,7 +191,9 @@ def test_the_flag_takes_a_word_or_lists(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "cores", "0-3:", "0-3;4-7", "CORE"])
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"is no list of CPUs.*none, core, numa"):
+    with pytest.raises(
+        argparse.ArgumentTypeError, match=r"is not a list of CPUs.*none, core, numa"
+    ):
         bind_to(text)
 
 

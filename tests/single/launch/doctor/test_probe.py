@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +33,7 @@ def test_an_import_that_works_or_fails_is_described(
     module: Path, source: str, works: bool, detail: str
 ) -> None:
     module.write_text(source)
-    assert probe.probe_module("probed") == probe.Finding("probed", works, detail)
+    assert probe.probe_module("probed") == probe.Probed("probed", works, detail)
 
 
 def test_a_package_that_cannot_be_imported_is_described_by_its_parts(module: Path) -> None:
@@ -55,14 +54,6 @@ def test_a_framework_that_is_missing_says_how_to_get_it(monkeypatch: pytest.Monk
     assert (finding.works, finding.fix.split(",")[0]) == (False, "pip install jax optax")
 
 
-def test_little_shared_memory_says_how_to_get_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe.shutil, "disk_usage", lambda path: SimpleNamespace(free=64 << 20))
-    finding = next(each for each in probe.system() if each.name == "/dev/shm")
-    assert not finding.works
-    assert finding.detail.startswith("64 MiB free")
-    assert "--shm-size=1g" in finding.fix
-
-
 @pytest.mark.parametrize("name", ["no_such_module", "no_such_package.part"])
 def test_a_missing_module_is_not_installed(name: str) -> None:
     finding = probe.probe_module(name)
@@ -77,11 +68,11 @@ def test_scheduler_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_backends_need_the_core() -> None:
-    works = {b.name: b.works for b in probe.backends(probe.Finding("core", True, ""))}
+    works = {b.name: b.works for b in probe.backends(probe.Probed("core", True, ""))}
     mpi = probe.probe_module("mpi4py.MPI").works
     works.pop("nccl")  # see test_accelerators
     assert works == {"native": True, "single": True, "mpi": mpi}
-    assert not any(b.works for b in probe.backends(probe.Finding("core", False, "")))
+    assert not any(b.works for b in probe.backends(probe.Probed("core", False, "")))
 
 
 @pytest.mark.slow

@@ -146,7 +146,20 @@ def test_a_host_cools_down_twice_as_long_after_each_failure() -> None:
     assert cooldowns.cools("a", 104.9)
     assert not cooldowns.cools("a", 105.0)
     assert not cooldowns.cools("b", 100.0)
-    assert (cooldowns.next_end(100.0), cooldowns.next_end(105.0)) == (105.0, None)
+    assert cooldowns.next_end == 105.0
+
+
+def test_the_end_of_a_cooldown_waits_for_somebody_who_looks_after_it() -> None:
+    cooldowns = Cooldowns((1.0, 5.0))
+    cooldowns.failed("a", 100.0)
+    cooldowns.failed("b", 103.0)
+    cooldowns.look(100.9)
+    # However late it is by now: nobody has looked since host a may be given processes.
+    assert cooldowns.next_end == 101.0
+    cooldowns.look(101.0)
+    assert cooldowns.next_end == 104.0
+    cooldowns.look(104.5)
+    assert cooldowns.next_end is None
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_elastic_flags_that_contradict_each_other_are_refused(
 
 @pytest.mark.parametrize("value", ["cores", "0-1:", "3-1:0", "-1:0", ""])
 def test_a_binding_that_nobody_understands_is_refused_and_the_flag_is_named(value: str) -> None:
-    with pytest.raises(LaunchError, match=r"--bind-to: .* is no list of CPUs"):
+    with pytest.raises(LaunchError, match=r"--bind-to: .* is not a list of CPUs"):
         settings(f"--bind-to={value}")
 
 
@@ -401,7 +401,7 @@ def test_an_empty_file_and_empty_sections_set_nothing(tmp_path: Path) -> None:
         ("autotune:\n  enabled: 1", r"autotune\.enabled.*not true or false"),
         ("autotune:\n  gaussian_process_noise: 2", r"gaussian_process_noise.*in \[0, 1\]"),
         ("logging:\n  level: LOUD", r"logging\.level.*LOUD"),
-        ("bind_to: cores", "bind_to in the config file .*'cores' is no list"),
+        ("bind_to: cores", "bind_to in the config file .*'cores' is not a list"),
         # YAML's number in base 60.
         ("bind_to: 1:2", "bind_to in the config file .*62 is not text; put it in quotes"),
         ("just text", "must hold keys and values"),

@@ -15,10 +15,11 @@ from sirtaki.launch.errors import JobError
 from sirtaki.launch.output import progress
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.output.progress import Progress
+from sirtaki.launch.processes.awaited import ABSENT_SECONDS
 from sirtaki.launch.processes.channels import ProgramChannel
 from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.remote import RemoteProcesses
-from sirtaki.launch.processes.supervise import ABSENT_SECONDS, Supervisor
+from sirtaki.launch.processes.supervise import Supervisor
 from sirtaki.rendezvous.stores.store import UnixStoreServer, open_store
 from sirtaki.rendezvous.world.membership import Membership
 from tests.single.launching import GRACE, HOROVODRUN, Job, python

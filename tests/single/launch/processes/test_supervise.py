@@ -16,14 +16,14 @@ import pytest
 
 from sirtaki.launch.errors import JobError
 from sirtaki.launch.output.output import Outputs
+from sirtaki.launch.processes.awaited import ABSENT_SECONDS
 from sirtaki.launch.processes.channels import ProgramChannel
 from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.launch.processes.frames import SILENCE_SECONDS, FrameError
-from sirtaki.launch.processes.outcome import Failure, Outcome
-from sirtaki.launch.processes.policy import Policy, Verdict
+from sirtaki.launch.processes.outcome import Failure, Outcome, Policy, Verdict
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
-from sirtaki.launch.processes.supervise import ABSENT_SECONDS, Supervisor
+from sirtaki.launch.processes.supervise import Supervisor
 from tests.single.launching import python
 
 pytestmark = pytest.mark.timeout(120)
@@ -39,9 +39,12 @@ class SlowReader(io.StringIO):
 
 
 def host(
-    code: str, ranks: Mapping[int, Mapping[str, str]], bind_to: str | None = None
+    code: str,
+    ranks: Mapping[int, Mapping[str, str]],
+    bind_to: str | None = None,
+    silent: float = 0.0,
 ) -> RemoteProcesses:
-    job = HostJob(python(code), {}, "/", len(ranks), bytes(32), 0.3, bind_to)
+    job = HostJob(python(code), {}, "/", len(ranks), bytes(32), 0.3, bind_to, silent_seconds=silent)
     planned = [Process(rank, place, ranks[rank], {}) for place, rank in enumerate(ranks)]
     argv = [sys.executable, "-m", "sirtaki.launch.processes.agent"]
     channel = ProgramChannel(argv, lambda code, lines: f"{code} {lines}")
@@ -113,6 +116,30 @@ def test_a_host_is_not_given_up_because_the_reader_of_the_output_was_slow() -> N
     supervisor = Supervisor(hosts, Outputs(1, shown, shown), None, 30.0, lambda: False)
     assert supervisor.run() == Outcome()
     assert shown.getvalue() == "[0]<stdout>:one\n[0]<stdout>:two\n"
+
+
+STOP_AGENT = """
+import os, signal, time
+guardian = os.getppid()
+agent = int(open(f"/proc/{guardian}/stat").read().rpartition(")")[2].split()[1])
+os.kill(agent, signal.SIGSTOP)
+time.sleep(600)
+"""
+
+
+def test_a_silent_host_of_an_elastic_job_is_given_up_when_a_process_would_be() -> None:
+    shown = io.StringIO()
+    hosts = [host(STOP_AGENT, {0: {}}, silent=1.0)]
+    with pytest.raises(JobError, match="nothing was heard of it for 1 s"):
+        Supervisor(hosts, Outputs(1, shown, shown), None, 30.0, lambda: False).run()
+
+
+def test_a_host_of_an_elastic_job_says_often_enough_that_it_is_there() -> None:
+    shown = io.StringIO()
+    hosts = [host("import time; time.sleep(3); print('here')", {0: {}}, silent=1.0)]
+    supervisor = Supervisor(hosts, Outputs(1, shown, shown), None, 30.0, lambda: False)
+    assert supervisor.run() == Outcome()
+    assert shown.getvalue() == "[0]<stdout>:here\n"
 
 
 def test_a_host_that_does_not_answer_is_named_while_it_is_waited_for() -> None:

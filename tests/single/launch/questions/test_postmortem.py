@@ -28,7 +28,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def keep(job: str, answers: Any = ANSWERS, outcome: Outcome = OUTCOME, **environ: str) -> Any:
     slots = [Slot(rank, 2, "node-a", rank, 2, 0, 1) for rank in range(2)]
-    settings: Any = SimpleNamespace(command=["python", "my train.py"], slots=slots)
+    settings: Any = SimpleNamespace(command=["python", "my train.py"], slots=slots, elastic=None)
     return postmortem.keep(outcome, settings, job, answers, environ)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from sirtaki.launch.live.view import HEADINGS
 from tests import needs
 from tests.single.launching import GRACE, LIMIT, SIRTAKI, Job
 
@@ -158,7 +159,7 @@ def test_top_shows_each_rank_of_a_job_that_hangs(script: str, job: Job) -> None:
         assert one["memory"] > 1 << 20
         assert one["does"] == "idle, in no operation; there was none before"
         assert (one["step"], one["waiting"], one["waits_for"]) == (None, None, [])
-    assert head.split() == ["RANK", "STEP", "COMM", "WAIT", "CPU", "BYTES/S", "MEMORY", "DOES"]
+    assert head.split() == list(HEADINGS)
     assert [row.split()[0] for row in rows] == ["0", "1"]
 
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.starters.job_script import SubmitRequest
 from sirtaki.launch.starters.kubernetes import Pods, manifest
 from sirtaki.launch.starters.submit import main
@@ -15,10 +16,12 @@ from sirtaki.launch.starters.submit import main
 COMMAND = ["python", "train.py", "it's $(HOME) $$ $x"]
 
 
-def objects(secret: bool = False, **asked: Any) -> dict[str, Any]:
+def objects(
+    secret: bool = False, restarts: int | None = None, **asked: Any
+) -> dict[str, dict[str, Any]]:
     """The objects by kind."""
     request = SubmitRequest(COMMAND, **{"nodes": 4, "name": "train", **asked})
-    text = manifest(request, Pods("registry.example/train:1", "lab"), secret)
+    text = manifest(request, Pods("registry.example/train:1", "lab", restarts), secret)
     return {each["kind"]: each for each in yaml.safe_load_all(text)}
 
 
@@ -55,6 +58,35 @@ def test_the_command_arrives_as_it_was_given() -> None:
     assert [expanded(word) for word in container()["command"]] == COMMAND
 
 
+def test_several_ranks_of_a_pod_are_started_by_a_launcher_in_it() -> None:
+    pod = container(ranks_per_node=3, threads=2)
+    assert pod["resources"]["requests"] == {"cpu": "6"}
+    variables = {each["name"]: each.get("value") for each in pod["env"]}
+    assert not {"RANK", "WORLD_SIZE"} & variables.keys()
+    args = make_parser("sirtaki").parse_args([expanded(word) for word in pod["command"][2:]])
+    assert pod["command"][:2] == ["sirtaki", "run"]
+    assert args.command == ["--", *COMMAND]
+    assert (args.nnodes, args.nproc_per_node, variables["MASTER_ADDR"]) == (4, "3", "train-0.train")
+
+
+def test_pods_that_start_again_are_those_of_a_job_set() -> None:
+    """Its fields are those of jobset.x-k8s.io/v1alpha2, which names pods SET-GROUP-0-INDEX.SET."""
+    found = objects(restarts=3, queue="gpu")
+    assert list(found) == ["JobSet"]
+    assert found["JobSet"]["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
+    assert found["JobSet"]["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "gpu"}
+    spec = found["JobSet"]["spec"]
+    assert spec["failurePolicy"] == {"maxRestarts": 3}
+    (group,) = spec["replicatedJobs"]
+    assert group.keys() == {"name", "replicas", "template"}
+    assert group["replicas"] == 1
+    job = group["template"]["spec"]
+    assert (job["completions"], job["backoffLimit"]) == (4, 0)
+    (pod,) = job["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in pod["env"]}
+    assert variables["MASTER_ADDR"] == f"train-{group['name']}-0-0.train"
+
+
 def test_cores_gpus_time_and_queue_have_their_places() -> None:
     asked = {"threads": 3, "gpus": 2, "time": "01:02:03", "queue": "gpu"}
     found = objects(**asked)["Job"]
@@ -82,7 +114,6 @@ def test_a_secret_is_shown_to_kubectl_alone(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"ranks_per_node": 2, "nodes": 4}, "give --nodes 8"),
         ({"account": "a"}, "--account has no meaning"),
         ({"output": "a"}, "--output has no meaning"),
         ({"modules": ["gcc"]}, "--module has no meaning"),

@@ -25,7 +25,7 @@ from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.trust.secret import read_secret
 from sirtaki.rendezvous.world import start as meeting
 from sirtaki.rendezvous.world.membership import Topology
-from sirtaki.rendezvous.world.start import Meeting, Place
+from sirtaki.rendezvous.world.start import Meeting, MeetingPlace
 from sirtaki.rendezvous.world.started_by import Start, find_start
 from tests import needs
 
@@ -235,16 +235,16 @@ def test_a_folder_needs_an_absolute_path(address: str) -> None:
 # ---- Meeting ----
 
 
-def places(size: int, hosts: int, **rest: Any) -> list[Place]:
+def places(size: int, hosts: int, **rest: Any) -> list[MeetingPlace]:
     local = size // hosts
     start = {name: rest.pop(name) for name in ("job", "master", "by") if name in rest}
     return [
-        Place(Start(Topology(r, size, r % local, local, 0, 0), **start), timeout=20, **rest)
+        MeetingPlace(Start(Topology(r, size, r % local, local, 0, 0), **start), timeout=20, **rest)
         for r in range(size)
     ]
 
 
-def meet_all(all_places: list[Place]) -> list[Meeting]:
+def meet_all(all_places: list[MeetingPlace]) -> list[Meeting]:
     with ThreadPoolExecutor(len(all_places)) as pool:
         # Rank 0 comes last.
         futures: list[Future[Meeting]] = [pool.submit(meeting.meet, p) for p in all_places[::-1]]

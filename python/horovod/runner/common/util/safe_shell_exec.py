@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, TextIO
 
 from sirtaki.launch.output.output import timestamp
-from sirtaki.launch.processes.guardian import descendants
+from sirtaki.launch.processes.guarding.workers import descendants
 
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.1

@@ -25,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     args = _parser().read(arguments)
     if bool(args.resize_width) != bool(args.resize_height):
         raise CaffeError("resize_width and resize_height go together")
+    if args.resize_width and (args.min_dim or args.max_dim):
+        raise CaffeError("min_dim and max_dim keep the sides' ratio: leave out resize_width")
     detection = args.anno_type == "detection"
     labels: dict[str, int] = {}
     if detection:
@@ -106,6 +108,8 @@ def _parser() -> ToolParser:
     parser.add_argument("--backend", choices=("lmdb", "leveldb"), default="lmdb", help="lmdb")
     parser.add_argument("--resize_width", type=int, default=0, metavar="N", help="0: as they are")
     parser.add_argument("--resize_height", type=int, default=0, metavar="N", help="0: as they are")
+    parser.add_argument("--min_dim", type=int, default=0, metavar="N", help="least shorter side")
+    parser.add_argument("--max_dim", type=int, default=0, metavar="N", help="most longer side")
     parser.switch("check_size", "end if images are not all of one size")
     parser.switch("encoded", "store image files instead of pixels")
     parser.add_argument("--encode_type", default="", help="of these files: jpg, png, …")

@@ -59,20 +59,35 @@ def datum_of(args: Namespace, listed: Listed) -> Message:
     try:
         content = path.read_bytes()
         same_kind = args.encode_type in ("", path.suffix.removeprefix("."))
-        if args.encoded and same_kind and not (args.resize_width or args.gray):
-            decode_image(content, None)
-            return Datum(data=content, label=listed.label, encoded=True)
         pixels = decode_image(content, not args.gray)
+        sides = wanted_size(args, *pixels.shape[1:])
+        if args.encoded and same_kind and sides == pixels.shape[1:] and not args.gray:
+            return Datum(data=content, label=listed.label, encoded=True)
     except OSError as error:
         raise CaffeError(f"{path}: {error.strerror}") from error
     except CaffeError as error:
         raise CaffeError(f"{path}: {error}") from error
-    if args.resize_width:
-        pixels = resize(pixels, args.resize_height, args.resize_width)
+    if sides != pixels.shape[1:]:
+        pixels = resize(pixels, *sides)
     if not args.encoded:
         return make_datum(np.ascontiguousarray(pixels), listed.label)
     kind = args.encode_type or path.suffix.removeprefix(".")
     return Datum(data=encode_image(pixels, kind), label=listed.label, encoded=True)
+
+
+def wanted_size(args: Namespace, height: int, width: int) -> tuple[int, int]:
+    """Height and width that an image is stored with.
+
+    With `min_dim` the shorter side is made at least that long, with `max_dim` the longer one at
+    most; the sides keep their ratio.
+    """
+    if args.resize_width:
+        return args.resize_height, args.resize_width
+    least, most = (vars(args).get(name, 0) for name in ("min_dim", "max_dim"))
+    factor = max(1.0, least / min(height, width))
+    if most:
+        factor = min(factor, most / max(height, width))
+    return max(1, round(height * factor)), max(1, round(width * factor))
 
 
 def checked(args: Namespace, datum: Message, size: int, listed: Listed) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sirtaki_caffe.commands.tools.net_svg import svg_of
 from sirtaki_caffe.commands.tools.tool_flags import ToolParser
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.proto.files import written_beside
@@ -29,12 +30,30 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("output", nargs="?", help=".dot, .png or .svg; without it, dot goes out")
     parser.add_argument("--rankdir", choices=("TB", "BT", "LR", "RL"), default="LR", help="LR")
     args = parser.read(arguments)
-    dot = dot_of(read_net(args.net), args.rankdir)
+    net = read_net(args.net)
     if args.output is None:
-        print(dot, end="")
-        return 0
-    draw(dot, Path(args.output))
+        print(dot_of(net, args.rankdir), end="")
+    else:
+        draw_net(net, Path(args.output), args.rankdir)
     return 0
+
+
+def draw_net(net: Any, output: Path, rankdir: str = "LR") -> None:
+    """Write a picture of a net; a .png alone needs Graphviz.
+
+    Raises:
+        CaffeError: The name ends otherwise, the file cannot be written, or Graphviz fails.
+    """
+    if output.suffix != ".svg":
+        draw(dot_of(net, rankdir), output)
+        return
+    with written_beside(output) as beside:
+        beside.write_text(net_as_svg(net, rankdir), encoding="utf-8")
+
+
+def net_as_svg(net: Any, rankdir: str = "LR") -> str:
+    """A net as an SVG picture: a box for each layer, and those in place under their blob's."""
+    return svg_of(net, rankdir, _label, _colour)
 
 
 def dot_of(net: Any, rankdir: str = "LR") -> str:
@@ -59,9 +78,7 @@ def draw(dot: str, output: Path) -> None:
     if kind == "dot":
         picture = dot.encode()
     elif shutil.which("dot") is None:
-        raise CaffeError(
-            f"{output} needs the program dot of Graphviz: install it, or write a .dot file"
-        )
+        raise CaffeError(f"{output} needs the program dot of Graphviz: install it, or write a .svg")
     else:
         done = subprocess.run(
             ["dot", f"-T{kind}"], input=dot.encode(), capture_output=True, timeout=_SECONDS
@@ -82,7 +99,7 @@ def _lines(net: Any, rankdir: str) -> Iterator[str]:
     for name, number in numbers.items():
         yield f"  blob{number} [label={_quoted(name)}, shape=ellipse];"
     for index, layer in enumerate(net.layer):
-        colour = _COLOURS.get(layer.type, "#6495ed")
+        colour = _colour(layer)
         yield (
             f"  layer{index} [label={_quoted(_label(layer))}, shape=box, style=filled, "
             f'fillcolor="{colour}"];'
@@ -95,6 +112,10 @@ def _lines(net: Any, rankdir: str) -> Iterator[str]:
             if name not in in_place:
                 yield f"  layer{index} -> blob{numbers[name]};"
     yield "}"
+
+
+def _colour(layer: Any) -> str:
+    return _COLOURS.get(layer.type, "#6495ed")
 
 
 def _label(layer: Any) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sirtaki_caffe.commands.tools.curves_svg import svg_of
 from sirtaki_caffe.commands.tools.tool_flags import ToolParser
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.proto.files import reason, written_beside
@@ -77,16 +78,24 @@ def read_log(lines: Iterable[str]) -> Curves:
 def plot(logs: dict[str, Curves], output: Path) -> None:
     """Draw the curves of logs, a panel each for losses, other outputs and the learning rate.
 
+    A .svg is drawn here, others by matplotlib.
+
     Raises:
         CaffeError: There is nothing to draw, matplotlib is missing, or the file is not written.
     """
     panels = {name: lines for name, lines in _panels(logs).items() if lines}
     if not panels:
         raise CaffeError(f"there are no curves in {', '.join(logs)}")
+    if output.suffix == ".svg":
+        with written_beside(output) as beside:
+            beside.write_text(svg_of(panels), encoding="utf-8")
+        return
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise CaffeError("plot needs matplotlib: pip install matplotlib") from error
+        raise CaffeError(
+            f"{output} needs matplotlib: pip install 'sirtaki-caffe[plot]', or write a .svg"
+        ) from error
     figure = Figure(figsize=(_SIZE[0], _SIZE[1] * len(panels)), layout="constrained")
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axis, (name, lines) in zip(axes, panels.items(), strict=True):

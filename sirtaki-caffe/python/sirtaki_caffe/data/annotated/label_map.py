@@ -25,7 +25,7 @@ def read_label_map(path: str | Path) -> dict[int, str]:
     Raises:
         CaffeError: The file cannot be read, or has a label or a name twice.
     """
-    message = parse(_text(path), message_class("LabelMap"), str(path))
+    message = parse(read_text(path), message_class("LabelMap"), str(path))
     names: dict[int, str] = {}
     for item in message.item:
         if item.label in names:
@@ -43,7 +43,7 @@ def read_sizes(path: str | Path) -> list[ImageSize]:
         CaffeError: The file cannot be read, or a line is another one.
     """
     found = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         words = line.split()
         if not words:
             continue
@@ -54,7 +54,12 @@ def read_sizes(path: str | Path) -> list[ImageSize]:
     return found
 
 
-def _text(path: str | Path) -> str:
+def read_text(path: str | Path) -> str:
+    """What a text file holds.
+
+    Raises:
+        CaffeError: It cannot be read.
+    """
     try:
         return Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -91,7 +91,7 @@ class BatchNorm(Layer):
             )
         if self._in_chunks(shape[0]) and shape[0] % self._chunk:
             raise self.error(
-                f"a batch of {shape[0]} is no multiple of the {self._chunk} images that are "
+                f"a batch of {shape[0]} is not a multiple of the {self._chunk} images that are "
                 "normalised together (bn_stats_batch_size)"
             )
         return [shape]

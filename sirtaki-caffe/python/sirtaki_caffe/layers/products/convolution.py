@@ -123,6 +123,11 @@ class _Convolving(Layer):
 class Convolution(_Convolving):
     """Cross-correlation over up to three spatial axes; of none, a product of channels."""
 
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """As for all; weights have the order of memory that bottoms have."""
+        super().setup(bottoms)
+        self.params[0].keep_channels_last()
+
     def weight_channels(self) -> tuple[int, int]:
         """Outputs, and the inputs of a group."""
         return self._outputs, self._channels // self._group

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "transport/memory/region.h"
+
+namespace sirtaki {
+
+/// A thread of the user's is blocked in a call of ours for as long as this lives. By a clock with
+/// ticks of some milliseconds: of many short waits some count for a whole tick, and most for none.
+class Exposed {
+ public:
+  explicit Exposed(RankBlock& block) : block_(block), begun_ns_(recent_ns()) {
+    note(block);
+    block.waits_since_ns.store(begun_ns_, std::memory_order_relaxed);
+  }
+  ~Exposed() {
+    const int64_t now = recent_ns();
+    if (now != begun_ns_) block_.waited_ns.fetch_add(now - begun_ns_, std::memory_order_relaxed);
+    block_.waits_since_ns.store(0, std::memory_order_relaxed);
+  }
+  Exposed(const Exposed&) = delete;
+  Exposed& operator=(const Exposed&) = delete;
+
+  /// A thread has asked for a result, which may have been there.
+  static void note(RankBlock& block) {
+    const uint64_t waits = block.waits.load(std::memory_order_relaxed);
+    block.waits.store(waits + 1, std::memory_order_relaxed);  // one too few does no harm
+  }
+
+  /// Seconds in all until now; of several threads at a time each counts.
+  static double seconds(const RankBlock& block, int64_t now_ns) {
+    const int64_t since = block.waits_since_ns.load(std::memory_order_acquire);
+    int64_t waited = block.waited_ns.load(std::memory_order_acquire);
+    if (since > 0 && since == block.waits_since_ns.load(std::memory_order_acquire)) {
+      waited += std::max<int64_t>(0, now_ns - since);
+    }
+    return static_cast<double>(std::max<int64_t>(0, waited)) * 1e-9;
+  }
+
+ private:
+  RankBlock& block_;
+  const int64_t begun_ns_;
+};
+
+}  // namespace sirtaki

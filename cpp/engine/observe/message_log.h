@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "pairs/message.h"
+#include "transport/memory/flight_record.h"
+
+namespace sirtaki {
+
+/// The messages of this rank that have ended while somebody records, until they are taken.
+class MessageLog {
+ public:
+  using Words = FlightRecord::Words;
+
+  void be_on(bool wanted) { on_.store(wanted, std::memory_order_relaxed); }
+
+  /// What is to be kept with a message; null: nobody records.
+  std::unique_ptr<Words> begun(Transfer& transfer) const {
+    return on_.load(std::memory_order_relaxed) ? words_of(transfer) : nullptr;
+  }
+  /// Of a receive, `message` says what has come.
+  void ended(Words words, const Message& message, bool well);
+
+  /// Adds them to `found`; returns how many were lost since the last time, for want of room.
+  uint64_t take(std::vector<Words>& found);
+
+ private:
+  static constexpr size_t kMost = 1 << 16;
+
+  static std::unique_ptr<Words> words_of(Transfer& transfer);
+
+  std::atomic<bool> on_{false};
+  std::mutex mutex_;
+  std::vector<Words> ended_;
+  uint64_t lost_ = 0;
+};
+
+}  // namespace sirtaki

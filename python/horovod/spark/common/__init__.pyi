@@ -1,0 +1,1 @@
+from sirtaki.spark.common import *

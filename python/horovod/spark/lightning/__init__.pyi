@@ -1,0 +1,1 @@
+from sirtaki.spark.lightning import *

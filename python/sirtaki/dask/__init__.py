@@ -1,0 +1,13 @@
+"""Sirtaki on Dask: functions of a program on workers that train together.
+
+```python
+import sirtaki.dask
+from distributed import Client
+
+results = sirtaki.dask.run(Client("tcp://scheduler:8786"), train, np=4)
+```
+"""
+
+from sirtaki.dask.runner import run
+
+__all__ = ["run"]

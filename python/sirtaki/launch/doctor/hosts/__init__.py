@@ -1,0 +1,1 @@
+"""Several hosts compared: the doctor on each of them, and what lies between them."""

@@ -1,0 +1,95 @@
+"""A job with a launcher on each node: that of node 0 waits for the others, which are agents."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+
+from sirtaki.launch.errors import FAILED, LaunchError
+from sirtaki.launch.flags.settings import Settings
+from sirtaki.launch.hosts.nodes import Nodes, leave_node
+from sirtaki.launch.processes.agent_server import AgentServer
+from sirtaki.launch.processes.channels import Channel
+from sirtaki.launch.processes.connecting_agent import serve
+from sirtaki.rendezvous.network.tcp_socket import format_endpoints
+from sirtaki.rendezvous.stores.tcp_store import TLS_SCHEME
+
+# Of the time for the start, so that a node can still say itself why it did not get through.
+_CALL_SHARE = 0.9
+
+
+class NodeChannel:
+    """The connection that the launcher of another node makes; see `Channel`."""
+
+    errors: int | None = None
+
+    def __init__(self, server: AgentServer, number: int) -> None:
+        self._server = server
+        self._number = number
+
+    def open(self, host: str) -> socket.socket:
+        """See `Channel`."""
+        return self._server.socket_of(self._number)
+
+    def flush(self, sent: int, seconds: float) -> None:
+        """See `Channel`."""
+        self._server.flush(self._number, sent, seconds)
+
+    def wait(self) -> int | None:
+        """See `Channel`: what it ends with is known there alone."""
+        return None
+
+    def explain(self, code: int | None, lines: Sequence[str]) -> str:
+        """See `Channel`."""
+        return f"its launcher has not called node 0 at {self._server.address}"
+
+    def cut(self) -> None:
+        """See `Channel`."""
+        self._server.cut(self._number)
+
+    def close(self, patiently: bool) -> None:
+        """See `Channel`: nothing was started."""
+
+
+@contextlib.contextmanager
+def called_by_nodes(nodes: Nodes, addresses: Sequence[str]) -> Iterator[list[Channel]]:
+    """Be ready for the launchers of all nodes but the first. Raises LaunchError.
+
+    addresses: of this machine, where they may reach it.
+    """
+    try:
+        server = AgentServer(
+            addresses, nodes.secret, nodes.names()[1:], complete=lambda: None, port=nodes.port
+        )
+    except OSError as error:
+        raise LaunchError(
+            f"cannot listen for the other nodes at port {nodes.port} of {', '.join(addresses)}: "
+            f"{error.strerror or error}; choose another with --master-port"
+        ) from None
+    with server:
+        yield [NodeChannel(server, number) for number in range(nodes.count - 1)]
+
+
+def join(nodes: Nodes, settings: Settings) -> int:
+    """Start the ranks of this node for the launcher of node 0; returns the exit code.
+
+    Raises LaunchError when that launcher cannot be reached.
+    """
+    kept = leave_node(os.environ)
+    for name in os.environ.keys() - kept.keys():
+        del os.environ[name]
+    call = {
+        "address": TLS_SCHEME + format_endpoints([nodes.address], nodes.port),
+        "seconds": settings.start_timeout * _CALL_SHARE,
+    }
+    agent = serve(call, nodes.secret, nodes.rank - 1, patient=True)
+    if agent.orphaned:
+        print(
+            f"sirtaki: {nodes.names()[nodes.rank]}: the launcher of {nodes.names()[0]} has ended "
+            "or cannot be reached any more, so the ranks here were ended; its output says why",
+            file=sys.stderr,
+        )
+    return FAILED if agent.orphaned or agent.has_failed else 0

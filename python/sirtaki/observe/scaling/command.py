@@ -1,0 +1,224 @@
+"""`sirtaki bench scaling`: runs a script at several numbers of ranks, and says what limits it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sirtaki.launch.cores.binding import own_processors
+from sirtaki.observe.machine import machine_facts
+from sirtaki.observe.scaling import causes, curve
+from sirtaki.observe.scaling.causes import Point
+from sirtaki.observe.scaling.runs import Limits, NoSteps, Run, run_script
+
+_FAILED = 1
+_WRONG_ARGUMENTS = 2
+_PROG = "sirtaki bench scaling"
+_HOSTS = ("-H", "--hosts", "--hostfile")
+# The standard output, beside names of files.
+_OUTPUT = "-"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `sirtaki bench scaling …`.
+
+    Returns 0, 1 where a run failed (those before it are shown), or 2.
+    """
+    before, command = _divided(arguments)
+    args, flags = make_parser().parse_known_args(before)
+    wrong = _what_is_wrong(args, flags, command)
+    if wrong:
+        print(f"{_PROG}: error: {wrong}", file=sys.stderr)
+        return _WRONG_ARGUMENTS
+    cpus = _cpus()
+    limits = Limits(args.seconds, args.steps, args.warm_up, args.patience)
+    facts = machine_facts()
+    runs: list[Run] = []
+    failure = ""
+    for ranks in args.num_proc or _doubling(cpus):
+        print(f"{_PROG}: {ranks} rank{'s' if ranks > 1 else ''} ...", file=sys.stderr, flush=True)
+        failure = _run(command, flags, ranks, limits, runs)
+        if failure:
+            break
+    points, more = _compared(runs, cpus, args.strong)
+    failure = failure or more
+    if args.json != _OUTPUT:
+        _show(points, runs)
+    if args.json:
+        result = _result(arguments, facts, runs, points, failure)
+        _write(args.json, json.dumps(result, indent=1))
+    if args.plot and points:
+        curve.draw(points, args.plot)
+    if failure:
+        print(f"{_PROG}: error: {failure}", file=sys.stderr)
+    return _FAILED if failure else 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of `sirtaki bench scaling`."""
+    parser = argparse.ArgumentParser(
+        _PROG,
+        usage=f"{_PROG} [flags] -- command …",
+        allow_abbrev=False,
+        epilog="All other flags, such as -H and --shared-heap, are those of horovodrun.",
+        description="Run your own script at several numbers of ranks; show how much faster more "
+        "ranks are, and what limits them: exposed communication, stragglers, memory bandwidth, "
+        "cores, or input. Steps are counted by the operations that the script asks for; of a "
+        "script without any the whole time is compared.",
+    )
+    parser.add_argument(
+        "-np",
+        "--num-proc",
+        type=_numbers,
+        metavar="N,N,…",
+        help="the numbers of ranks (default: 1, 2, 4, … up to the cores here)",
+    )
+    parser.add_argument(
+        "--seconds", type=_positive, default=20.0, help="to watch the steps of each run (20)"
+    )
+    parser.add_argument("--steps", type=int, help="end a run sooner, after so many steps")
+    parser.add_argument(
+        "--warm-up", type=_positive, default=2.0, help="seconds of steps that do not count (2)"
+    )
+    parser.add_argument(
+        "--patience", type=_positive, default=300.0, help="seconds until the first steps (300)"
+    )
+    parser.add_argument(
+        "--strong",
+        action="store_true",
+        help="the script divides a fixed amount of work among its ranks; else each has its own",
+    )
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const=_OUTPUT,
+        metavar="FILE",
+        help="write one JSON object there, or alone to the standard output",
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw the curve there, as .svg, .png or .pdf (needs matplotlib)",
+    )
+    return parser
+
+
+def _divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flags, and the command behind --."""
+    words = list(arguments)
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
+
+
+def _numbers(text: str) -> list[int]:
+    numbers = sorted({int(word) for word in text.split(",")})
+    if numbers[0] < 1:
+        raise argparse.ArgumentTypeError(f"{text}: {numbers[0]} is not a number of ranks")
+    return numbers
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text} is not a time in seconds")
+    return value
+
+
+def _what_is_wrong(args: argparse.Namespace, flags: Sequence[str], command: Sequence[str]) -> str:
+    if not command:
+        return "the command to run is missing: write it behind --, such as -- python train.py"
+    for name in (args.json, args.plot):
+        if name and name != _OUTPUT and not Path(name).resolve().parent.is_dir():
+            return f"no folder for {name}"
+    if args.plot and importlib.util.find_spec("matplotlib") is None:
+        return "--plot needs matplotlib: pip install matplotlib"
+    if args.steps is not None and args.steps < 1:
+        return f"--steps {args.steps} is not a number of steps"
+    if args.num_proc is None and any(each.startswith(_HOSTS) for each in flags):
+        return "say with -np at which numbers of ranks the hosts are to be tried, such as -np 2,4"
+    return ""
+
+
+def _cpus() -> float:
+    found = own_processors()
+    return found.limit or float(len(found.cpus))
+
+
+def _doubling(cpus: float) -> list[int]:
+    return [1 << power for power in range(max(2, int(cpus).bit_length()))]
+
+
+def _run(
+    command: Sequence[str], flags: Sequence[str], ranks: int, limits: Limits, runs: list[Run]
+) -> str:
+    """Add a run to those before it; return why it is no use, "" if it is."""
+    try:
+        run = run_script(command, flags, ranks, limits)
+    except NoSteps:
+        return (
+            f"no steps of {ranks} rank{'s' if ranks > 1 else ''} were seen within "
+            f"{limits.patience:g} s: does the script call hvd.init(), and hvd.allreduce or a "
+            "DistributedOptimizer in each step? --patience gives it more time"
+        )
+    except KeyboardInterrupt:
+        return f"the run with {ranks} rank(s) was ended by Ctrl-C"
+    if run.exit_code:
+        told = "".join(f"\n  {line}" for line in run.tail)
+        return f"the run with {ranks} rank(s) ended with code {run.exit_code}; it said:{told}"
+    runs.append(run)
+    return ""
+
+
+def _compared(runs: Sequence[Run], cpus: float, strong: bool) -> tuple[list[Point], str]:
+    if not runs:
+        return [], ""
+    if any(run.step for run in runs) and not all(run.step for run in runs):
+        without = ", ".join(str(run.ranks) for run in runs if not run.step)
+        return [], (
+            f"no steps were seen with {without} rank(s), which ended too soon: give the script "
+            "more steps, or a smaller --warm-up"
+        )
+    return causes.compare(runs, cpus, strong), ""
+
+
+def _show(points: Sequence[Point], runs: Sequence[Run]) -> None:
+    if not points:
+        return
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else 100
+    print("\n".join(curve.table(points, width)))
+    if runs[0].step is None:
+        print("No operations were seen: the time of the whole script is compared.")
+    else:
+        print("\n".join(curve.reasons(points)))
+
+
+def _result(
+    arguments: Sequence[str],
+    facts: object,
+    runs: Sequence[Run],
+    points: Sequence[Point],
+    failure: str,
+) -> dict[str, object]:
+    return {
+        "benchmark": "scaling",
+        "command": shlex.join(["sirtaki", "bench", "scaling", *arguments]),
+        "machine": facts,
+        "points": [dataclasses.asdict(point) for point in points],
+        "runs": [dataclasses.asdict(run) for run in runs],
+        "error": failure,
+    }
+
+
+def _write(name: str, text: str) -> None:
+    if name == _OUTPUT:
+        print(text)
+    else:
+        Path(name).write_text(text + "\n")

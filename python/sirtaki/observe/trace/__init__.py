@@ -1,0 +1,1 @@
+"""`sirtaki trace`: what all ranks of a running job do, in one file."""

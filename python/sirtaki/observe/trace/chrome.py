@@ -1,0 +1,184 @@
+"""Traces as JSON of Chrome's trace events, for chrome://tracing and Perfetto."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from sirtaki.observe.trace.layout import Layout, Slice, lay_out
+from sirtaki.observe.trace.model import Message, Operation, Rank, Span, Trace
+
+_Event = dict[str, Any]
+
+
+class NoTrace(ValueError):
+    """A file has no trace of ours; the message says why."""
+
+
+def to_json(trace: Trace) -> Iterator[str]:
+    """Return the trace as JSON, piece by piece."""
+    layout = lay_out(trace)
+    # What was open when a rank began to record had begun before.
+    begins = (each.begun for track in layout.tracks for each in track.slices[:1])
+    began = min((trace.begun, *begins))
+    ranks = [
+        {
+            "rank": one.rank,
+            "host": one.host,
+            "pid": one.pid,
+            "begun": one.begun,
+            "ended": one.ended,
+            "main": one.main,
+            "lost": one.lost,
+            "calls": one.calls,
+        }
+        for one in trace.ranks
+    ]
+    head = {
+        "displayTimeUnit": "ms",
+        "otherData": {"sirtaki": {"job": trace.job, "began": began, "ranks": ranks}},
+    }
+    before = f'{_dumped(head)[:-1]},"traceEvents":['
+    for event in chain(_titles(trace, layout), _events(layout, began)):
+        yield before + _dumped(event)
+        before = ",\n"
+    yield "]}" if before == ",\n" else f"{before}]}}"
+
+
+def _dumped(whole: object) -> str:
+    return json.dumps(whole, separators=(",", ":"))
+
+
+def _titles(trace: Trace, layout: Layout) -> Iterable[_Event]:
+    for one in trace.ranks:
+        name = f"rank {one.rank} ({one.host}, process {one.pid})"
+        yield _title(one.rank, 0, "process_name", name)
+        event = _title(one.rank, 0, "process_sort_index", "")
+        yield {**event, "args": {"sort_index": one.rank}}
+    for track in layout.tracks:
+        yield _title(track.rank, track.number, "thread_name", track.name)
+        event = _title(track.rank, track.number, "thread_sort_index", "")
+        yield {**event, "args": {"sort_index": track.number}}
+
+
+def _title(rank: int, track: int, what: str, name: str) -> _Event:
+    return {"name": what, "ph": "M", "pid": rank, "tid": track, "args": {"name": name}}
+
+
+def _events(layout: Layout, began: int) -> Iterable[_Event]:
+    for track in layout.tracks:
+        place = {"pid": track.rank, "tid": track.number}
+        for each in track.slices:
+            yield _slice(each, began) | place
+    for number, places in layout.flows.items():
+        for turn, (at, rank, track_number) in enumerate(places):
+            last = turn == len(places) - 1
+            yield {
+                "name": "link",
+                "cat": "flow",
+                "ph": "s" if turn == 0 else "f" if last else "t",
+                "bp": "e",
+                "id": number,
+                "ts": _micros(at - began),
+                "pid": rank,
+                "tid": track_number,
+            }
+    for counter in layout.counters:
+        for at, value in counter.values:
+            yield {
+                "name": "bytes a second",
+                "ph": "C",
+                "ts": _micros(at - began),
+                "pid": counter.rank,
+                "args": {"bytes": value},
+            }
+
+
+def _slice(one: Slice, began: int) -> _Event:
+    event = {
+        "name": one.name,
+        "cat": one.category,
+        "ph": "X",
+        "ts": _micros(one.begun - began),
+        "dur": _micros(one.ended - one.begun),
+    }
+    return event | {"args": one.details} if one.details else event
+
+
+def _micros(nanoseconds: int) -> float:
+    return round(nanoseconds / 1000, 3)
+
+
+def from_json(text: str) -> Trace:
+    """Return the trace that `to_json` has written.
+
+    Raises:
+        NoTrace: It has not.
+    """
+    try:
+        whole = json.loads(text)
+        ours = whole["otherData"]["sirtaki"]
+        events: dict[int, list[_Event]] = defaultdict(list)
+        for event in whole["traceEvents"]:
+            events[event["pid"]].append(event)
+        ranks = [_rank(one, events[one["rank"]], ours["began"]) for one in ours["ranks"]]
+        return Trace(str(ours["job"]), ranks)
+    except (ValueError, KeyError, TypeError) as error:
+        raise NoTrace(f"no trace that sirtaki has written ({error!r})") from None
+
+
+def _rank(head: Mapping[str, Any], events: Iterable[_Event], began: int) -> Rank:
+    rank = Rank(head["rank"], head["host"], head["pid"], head["begun"], head["ended"], head["main"])
+    rank.lost, rank.calls = head["lost"], head["calls"]
+    threads: dict[int, str] = {}
+    for event in events:
+        if event["name"] == "thread_name" and event["ph"] == "M":
+            threads[event["tid"]] = event["args"]["name"]
+        if event["ph"] != "X" or event["cat"] == "stage":
+            continue
+        begun = began + round(event["ts"] * 1000)
+        ended = begun + round(event["dur"] * 1000)
+        if event["cat"] == "operation":
+            rank.operations.append(_operation(event["args"], begun, ended))
+        elif event["cat"] == "message":
+            rank.messages.append(_message(event["args"], begun, ended))
+        else:
+            spans = rank.spans if event["cat"] == "span" else rank.waits
+            spans.append(Span(event["name"], threads[event["tid"]], begun, ended))
+    return rank
+
+
+def _message(details: Mapping[str, Any], begun: int, ended: int) -> Message:
+    return Message(
+        world=details["world"],
+        set=details["process_set"],
+        sequence=details["sequence"],
+        sends=bool(details["sends"]),
+        own=details["own"],
+        peer=details["peer"],
+        tag=details["tag"],
+        bytes=details["bytes"],
+        failed=bool(details["failed"]),
+        begun=begun,
+        ended=ended,
+    )
+
+
+def _operation(details: Mapping[str, Any], submitted: int, ended: int) -> Operation:
+    return Operation(
+        number=details["number"],
+        world=details["world"],
+        set=details["process_set"],
+        kind=details["kind"],
+        name=details["tensor"],
+        dtype=details["dtype"],
+        bytes=details["bytes"],
+        failed=bool(details["failed"]),
+        submitted=submitted,
+        agreed=submitted + details["agreed_ns"],
+        begun=submitted + details["begun_ns"],
+        ended=ended,
+    )

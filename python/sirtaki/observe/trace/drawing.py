@@ -1,0 +1,44 @@
+"""A picture of what a trace tells."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from sirtaki.observe.trace.report import Findings
+
+
+def draw(found: Findings, path: str) -> None:
+    """Draw where the time of each rank went.
+
+    Args:
+        found: What `examine` has found.
+        path: The file; its ending says of which kind.
+
+    Raises:
+        ValueError: The ending is not of a kind that matplotlib draws.
+        OSError: The file cannot be written.
+    """
+    figure = Figure(figsize=(7, 1.5 + 0.35 * len(found.times)), layout="constrained")
+    axes = figure.add_subplot(xlabel="share of the time, %", ylabel="rank")
+    names = [
+        f"{one.rank} (holds up others)" if one.rank in found.stragglers else str(one.rank)
+        for one in found.times
+    ]
+    left = [0.0] * len(names)
+    parts = {
+        "computes": [one.compute or 0.0 for one in found.times],
+        "waits while data move": [one.moving for one in found.times],
+        "waits for other ranks": [one.late or 0.0 for one in found.times],
+        "not seen": [one.whole if one.compute is None else 0.0 for one in found.times],
+    }
+    if not any(parts["not seen"]):
+        del parts["not seen"]
+    for label, seconds in parts.items():
+        pairs = zip(seconds, found.times, strict=True)
+        shares = [100 * part / (one.whole or 1) for part, one in pairs]
+        axes.barh(names, shares, left=left, label=label)
+        left = [before + share for before, share in zip(left, shares, strict=True)]
+    axes.invert_yaxis()
+    axes.set_title(f"job {found.job}, {found.seconds:.2f} s")
+    figure.legend(loc="outside lower center", ncols=len(parts))
+    figure.savefig(path)

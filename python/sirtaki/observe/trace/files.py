@@ -1,0 +1,66 @@
+"""Files of traces: by their endings as Chrome's JSON, the same packed, or Perfetto's protobuf."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from pathlib import Path
+
+from sirtaki.observe.trace.chrome import NoTrace, from_json, to_json
+from sirtaki.observe.trace.model import Trace
+from sirtaki.observe.trace.perfetto import to_protobuf
+
+_ENDINGS = (".json", ".json.gz", ".pftrace")
+
+
+def require_writable(path: str) -> None:
+    """Refuse early what cannot be written later.
+
+    Raises:
+        ValueError: The ending is none of ours.
+        OSError: There is no such folder, or nothing can be written there.
+    """
+    if not path.endswith(_ENDINGS):
+        raise ValueError(f"{path}: a trace's name ends in {', '.join(_ENDINGS)}")
+    beside = _beside(path)
+    beside.touch()
+    beside.unlink()
+
+
+def write(trace: Trace, path: str) -> None:
+    """Write a trace; whoever opens the file finds it whole. Raises as `require_writable`."""
+    require_writable(path)
+    beside = _beside(path)
+    try:
+        if path.endswith(".pftrace"):
+            beside.write_bytes(to_protobuf(trace))
+        else:
+            packed = path.endswith(".gz")
+            with gzip.open(beside, "wt", 6) if packed else beside.open("w") as file:
+                file.writelines(to_json(trace))
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _beside(path: str) -> Path:
+    return Path(f"{path}.{os.getpid()}.new")
+
+
+def read(path: str) -> Trace:
+    """Return the trace in a file.
+
+    Raises:
+        OSError: The file cannot be read.
+        NoTrace: It has no trace of ours, or has it as protobuf, which is for Perfetto alone.
+    """
+    if path.endswith(".pftrace"):
+        raise NoTrace(f"{path}: of traces only .json and .json.gz can be read again; write both")
+    data = Path(path).read_bytes()
+    try:
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        return from_json(data.decode())
+    except (EOFError, zlib.error, UnicodeDecodeError, gzip.BadGzipFile, NoTrace) as error:
+        raise NoTrace(f"{path}: {error}") from None

@@ -1,0 +1,116 @@
+"""Which operations of different ranks are the same one, and how far hosts' clocks are apart."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from sirtaki.observe.trace.model import Message, Operation, Rank, Trace
+
+_LOOKED_AT = 64
+_Group = dict[int, Operation]
+
+
+def match(
+    ranks: Iterable[Rank], place: Callable[[Operation], int] = lambda one: one.agreed
+) -> list[_Group]:
+    """Return the operations that at least two ranks took part in, of each rank its own.
+
+    Ranks call the operations of one name in the same order, but may have begun to record at
+    different ones: how far apart is what most of them say that have the nearest places.
+
+    Args:
+        ranks: What each has recorded.
+        place: What grows from one operation to the next, and is about the same on all ranks.
+    """
+    named: dict[tuple[str, int, str, str], dict[int, list[Operation]]] = defaultdict(dict)
+    for one in ranks:
+        for operation in sorted(one.operations, key=lambda each: each.submitted):
+            if not operation.failed:
+                named[operation.key].setdefault(one.rank, []).append(operation)
+    found: list[_Group] = []
+    for of_ranks in named.values():
+        (first, reference), *others = sorted(of_ranks.items())
+        groups: list[_Group] = [{first: each} for each in reference]
+        for rank, operations in others:
+            shift = _shift(
+                [place(each) for each in reference], [place(each) for each in operations]
+            )
+            for number, group in enumerate(groups):
+                if 0 <= number + shift < len(operations):
+                    group[rank] = operations[number + shift]
+        found += [group for group in groups if len(group) > 1]
+    return found
+
+
+def match_messages(ranks: Iterable[Rank]) -> list[tuple[tuple[int, Message], tuple[int, Message]]]:
+    """Return the messages of which both ends are known: sender and receiver, each with its rank."""
+    sends: dict[tuple[str, int, int, int], tuple[int, Message]] = {}
+    receives: dict[tuple[str, int, int, int], tuple[int, Message]] = {}
+    for rank in ranks:
+        for one in rank.messages:
+            if one.sequence and not one.failed:
+                (sends if one.sends else receives)[one.key] = rank.rank, one
+    return [(sends[key], receives[key]) for key in sends.keys() & receives.keys()]
+
+
+def _shift(reference: Sequence[int], others: Sequence[int]) -> int:
+    """Which number of `others` is the same operation as number 0 of `reference`."""
+    votes: Counter[int] = Counter()
+    gaps: dict[int, int] = {}
+    for number in range(0, len(reference), -(-len(reference) // _LOOKED_AT)):
+        wanted = reference[number]
+        after = bisect_left(others, wanted)
+        near = range(max(0, after - 1), min(len(others), after + 1))
+        nearest = min(near, key=lambda other: abs(others[other] - wanted))
+        shift = nearest - number
+        votes[shift] += 1
+        gaps[shift] = min(gaps.get(shift, 1 << 63), abs(others[nearest] - wanted))
+    return max(votes, key=lambda shift: (votes[shift], -gaps[shift]))
+
+
+def align(trace: Trace) -> dict[str, tuple[int, int]]:
+    """Set the clocks of all hosts by that of the first rank's.
+
+    No rank hears that all have asked for an operation before each of them has: every operation
+    bounds how far two clocks are apart, from both sides. In the middle they are taken to be. Which
+    operation is which is told by how many each rank had asked for before, whatever its clock says.
+
+    Returns:
+        Of each other host by how many nanoseconds its clock was late, and how wrong that may be.
+    """
+    if not trace.ranks:
+        return {}
+    own = trace.ranks[0].host
+    here = {one.rank for one in trace.ranks if one.host == own}
+    hosts: dict[str, list[Rank]] = defaultdict(list)
+    for one in trace.ranks:
+        hosts[one.host].append(one)
+    found: dict[str, tuple[int, int]] = {}
+    for host, members in hosts.items():
+        if host == own:
+            continue
+        known = [one for one in trace.ranks if one.rank in here]
+        bounds = _bounds(match([*known, *members], lambda one: one.number), here)
+        if bounds is None:
+            continue
+        least, most = bounds
+        late = (least + most) // 2
+        for one in members:
+            one.shift(late)
+        found[host] = late, abs(most - least) // 2
+    return found
+
+
+def _bounds(groups: Iterable[_Group], here: set[int]) -> tuple[int, int] | None:
+    """Return between what the others' clocks are late."""
+    least: list[int] = []
+    most: list[int] = []
+    for group in groups:
+        ours = [each for rank, each in group.items() if rank in here]
+        theirs = [each for rank, each in group.items() if rank not in here]
+        if ours and theirs:
+            most.append(min(e.agreed for e in ours) - max(e.submitted for e in theirs))
+            least.append(max(e.submitted for e in ours) - min(e.agreed for e in theirs))
+    return (max(least), min(most)) if least else None

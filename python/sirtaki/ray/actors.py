@@ -1,0 +1,249 @@
+"""The processes of an elastic job on one node: each is an actor."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import ray
+from ray.exceptions import ActorUnschedulableError, RayActorError, TaskUnschedulableError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from sirtaki.core.errors import HorovodInternalError
+from sirtaki.launch.errors import FAILED
+from sirtaki.launch.processes.events import Event, Process
+from sirtaki.ray.elastic_worker import ElasticWorker, Ended
+from sirtaki.ray.nodes import Node, Share
+
+_WAKE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A process that ended badly.
+
+    Attributes:
+        id: The driver's number of it.
+        host: Its node.
+        error: Ray's exception.
+    """
+
+    id: int
+    host: str
+    error: BaseException
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether it only says that another process has failed."""
+        return isinstance(getattr(self.error, "cause", None), HorovodInternalError)
+
+
+@dataclass
+class Work:
+    """What the processes of a job have in common, and what has come of them.
+
+    Attributes:
+        call: A reference of the pickled function.
+        secret: The job's.
+        share: What each has of its node.
+        variables: Of their environment.
+        queue: For what they log, or None.
+        start_seconds: How long an actor may take to start.
+        returned: What has ended well, by the number of the process.
+        failed: What has ended badly, in the order in which it did.
+    """
+
+    call: Any
+    secret: bytes
+    share: Share
+    variables: Mapping[str, Any]
+    queue: Any
+    start_seconds: float
+    returned: dict[int, Ended] = field(default_factory=dict)
+    failed: list[Failed] = field(default_factory=list)
+
+
+class RayProcesses:
+    """Actors on one node, as `HostProcesses`: who watches a job starts and ends them by it.
+
+    Args:
+        host: What the driver calls the node.
+        node: Where they run.
+        work: What they do.
+    """
+
+    def __init__(self, host: str, node: Node, work: Work) -> None:
+        self.host = host
+        self.planned: Sequence[Process] = ()
+        self._node = node
+        self._work = work
+        self._actors: dict[int, Any] = {}
+        self._start_by: dict[int, float] = {}
+        self._has_started = self._is_over = False
+        # Ray's threads put in what is to be done in ours.
+        self._inbox: queue.SimpleQueue[Callable[[], list[Event]]] = queue.SimpleQueue()
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+
+    def connect(self) -> None:
+        """See `HostProcesses`: a node that is alive is ready."""
+
+    def free_port(self) -> int:
+        """See `HostProcesses`: nobody asks, as the ranks of elastic jobs change."""
+        return 0
+
+    def start(self, processes: Sequence[Process]) -> None:
+        """See `HostProcesses`."""
+        self._has_started = True
+        for process in processes:
+            self._start(process)
+
+    def _start(self, process: Process) -> None:
+        work, share = self._work, self._work.share
+        where = NodeAffinitySchedulingStrategy(self._node.id, soft=False)
+        actor = (
+            ray.remote(ElasticWorker)
+            .options(num_cpus=share.cpus, num_gpus=share.gpus, scheduling_strategy=where)
+            .remote(process.id)
+        )
+        self._actors[process.id] = actor
+        self._start_by[process.id] = time.monotonic() + work.start_seconds
+        variables = {**process.environment, **work.variables}
+        gpus = int(self._node.gpus) if share.gpus else 0
+        self._follow(process.id, actor.node_id.remote(), self._take_start)
+        done = actor.train.remote(work.call, work.secret, variables, gpus, work.queue)
+        self._follow(process.id, done, self._take_end)
+        self._post(lambda: [Event("started", process.id)])
+
+    def _follow(
+        self, number: int, ref: Any, take: Callable[[int, Future[Any]], list[Event]]
+    ) -> None:
+        ref.future().add_done_callback(lambda done: self._post(partial(take, number, done)))
+
+    def _post(self, call: Callable[[], list[Event]]) -> None:
+        self._inbox.put(call)
+        # It is readable already, or nobody reads any more.
+        with contextlib.suppress(OSError):
+            os.write(self._writer, b"\0")
+
+    def _take_start(self, number: int, done: Future[Any]) -> list[Event]:
+        if done.exception() is None:
+            self._start_by.pop(number, None)
+        return []
+
+    def _take_end(self, number: int, done: Future[Any]) -> list[Event]:
+        if not self._end(number):
+            return []
+        error = done.exception()
+        if error is None:
+            ended = done.result()
+            self._work.returned[number] = ended
+            return [Event("exited", number, ended.code)]
+        self._work.failed.append(Failed(number, self.host, error))
+        unschedulable = isinstance(error, (ActorUnschedulableError, TaskUnschedulableError))
+        died = isinstance(error, RayActorError) and not unschedulable
+        said = Event("said", text=f"process {number}: {short(error)}")
+        return [said, Event("exited", number, -signal.SIGKILL if died else FAILED)]
+
+    def _end(self, number: int) -> bool:
+        """End an actor; False where that has been done."""
+        self._start_by.pop(number, None)
+        actor = self._actors.pop(number, None)
+        if actor is None:
+            return False
+        if ray.is_initialized():
+            # One that has done its work would keep its CPUs, and one that was lost might come back.
+            ray.kill(actor)
+        return True
+
+    def channels(self) -> list[int]:
+        """See `HostProcesses`."""
+        return [self._reader] if self._has_started and not self._is_over else []
+
+    def receive(self) -> list[Event]:
+        """See `HostProcesses`."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, _WAKE_BYTES)
+        events: list[Event] = []
+        while not self._inbox.empty():
+            events += self._inbox.get()()
+        if not self._actors and not self._is_over:
+            self._is_over = True
+            events.append(Event("done"))
+        return events
+
+    def deadline(self) -> float | None:
+        """See `HostProcesses`."""
+        return min(self._start_by.values(), default=None)
+
+    def expire(self) -> list[Event]:
+        """Give up the actors for which Ray has found no room in time."""
+        now = time.monotonic()
+        late = [number for number, until in self._start_by.items() if until <= now]
+        events = []
+        for number in late:
+            self._end(number)
+            text = (
+                f"process {number} has not started within {self._work.start_seconds:g} s "
+                f"(timeout_s): the node may have no {self._work.share.cpus:g} CPU(s) free"
+            )
+            events += [Event("said", text=text), Event("exited", number, FAILED)]
+        self._post(list)
+        return events
+
+    def pause(self) -> None:
+        """See `HostProcesses`: Ray's processes are no concern of a terminal."""
+
+    def resume(self) -> None:
+        """See `HostProcesses`."""
+
+    def signal(self, rank: int, number: int) -> None:
+        """See `HostProcesses`: this program takes no signals for others."""
+
+    def ask(self, job: str, question: str) -> bool:
+        """See `HostProcesses`: nobody asks."""
+        return True
+
+    def interrupt(self) -> None:
+        """See `HostProcesses`."""
+        self.kill()
+
+    def terminate(self) -> None:
+        """See `HostProcesses`."""
+        self.kill()
+
+    def kill(self) -> None:
+        """See `HostProcesses`."""
+        for number in list(self._actors):
+            self._end(number)
+            self._post(partial(_killed, number))
+
+    def close(self) -> bool:
+        """See `HostProcesses`."""
+        self.kill()
+        self._is_over = True
+        os.close(self._reader)
+        # Ray's threads may be about to write.
+        writer, self._writer = self._writer, -1
+        os.close(writer)
+        return True
+
+
+def _killed(number: int) -> list[Event]:
+    return [Event("exited", number, -signal.SIGKILL)]
+
+
+def short(error: BaseException) -> str:
+    """Return what an exception of Ray says, without a traceback."""
+    cause = getattr(error, "cause", None) or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return f"{type(cause).__name__}: {lines[0] if lines else ''}"

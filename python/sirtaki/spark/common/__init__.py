@@ -1,0 +1,1 @@
+"""What the estimators have in common: stores, data in Parquet, parameters, backends."""

@@ -1,0 +1,8 @@
+"""Settings of Spark for elastic jobs, as pairs for `SparkConf.set`.
+
+Spark calls `spark.excludeOnFailure` what Horovod's names call a blacklist.
+"""
+
+SPARK_CONF_ALWAYS_RESTART_FAILED_TASK = ("spark.task.maxFailures", "2147483647")
+SPARK_CONF_BLACKLIST_DISABLED = ("spark.excludeOnFailure.enabled", "false")
+SPARK_CONF_BLACKLIST_ENABLED = ("spark.excludeOnFailure.enabled", "true")

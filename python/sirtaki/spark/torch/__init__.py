@@ -1,0 +1,17 @@
+"""PyTorch's estimator on Spark: `TorchEstimator(...).fit(df)` returns a `TorchModel`."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sirtaki.spark.torch.estimator import TorchEstimator, TorchModel
+
+__all__ = ["TorchEstimator", "TorchModel"]
+
+
+def __getattr__(name: str) -> object:
+    """Load the estimator when it is used: ranks import this package too, and nothing of Spark."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sirtaki.spark.torch import estimator
+
+    return getattr(estimator, name)

@@ -1,0 +1,131 @@
+"""`TorchEstimator` and `TorchModel`."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from sirtaki.spark.common.estimator import SparkEstimator
+from sirtaki.spark.common.params import COMMON
+from sirtaki.spark.common.work import Work
+from sirtaki.spark.messages import pickled
+from sirtaki.spark.torch.modules import ModuleModel
+from sirtaki.spark.torch.training import rank_function
+
+
+class TorchEstimator(SparkEstimator):
+    """Trains a PyTorch model on ranks that Spark starts.
+
+    All arguments are by name; each has a method `getX` and `setX`.
+
+    Args:
+        num_proc: The number of ranks, or give `backend`.
+        backend: What runs them; default: `SparkBackend(num_proc)`.
+        store: Where data, checkpoints and logs are; see `Store.create`.
+        model: A module; it is called with a tensor for each feature column.
+        optimizer: Of the model's parameters. Its rate is multiplied by the number of ranks.
+        loss: A function, or one for each label.
+        loss_constructors: Functions that make the losses on ranks, in place of `loss`.
+        loss_weights: Of each label; default: equal.
+        metrics: Functions of outputs and labels that return a number.
+        feature_cols: Default: all columns but the others that are named.
+        label_cols: One for each output of the model.
+        input_shapes: Of each input, such as `[-1, 1, 28, 28]`; default: as in the data.
+        label_shapes: The same of labels.
+        sample_weight_col: What the loss of each sample is multiplied by.
+        validation: A fraction of the rows, or the name of a column that is true for them.
+        batch_size: Of a rank.
+        val_batch_size: Default: `batch_size`.
+        epochs: How many there are; a run that is resumed has those it had.
+        train_steps_per_epoch: Default: rows / batch_size / ranks.
+        validation_steps_per_epoch: Default: all rows.
+        shuffle: Whether each epoch has an order of its own.
+        random_seed: Of the order.
+        partitions_per_process: Parquet files a rank.
+        gradient_compression: Such as `hvd.Compression.fp16`.
+        run_id: The name of the run; one that has a checkpoint goes on from there.
+        transformation_fn: Changes a DataFrame of pandas that was read.
+        inmemory_cache_all: Whether ranks keep what they have read.
+        use_gpu: Whether ranks use GPUs that they have.
+        backward_passes_per_step: Batches whose gradients are added up for a step.
+        train_minibatch_fn: `(model, optimizer, inputs, labels, sample_weights) -> loss`, in place
+            of forward, loss and backward.
+        callbacks: Functions that each rank calls with the history's entry after an epoch.
+        verbose: 0 prints nothing.
+        **others: Those of petastorm are accepted where there is nothing to choose any more, else
+            refused with what replaces them.
+
+    Raises:
+        TypeError: There is no such parameter.
+        ValueError: Of a parameter that is refused.
+    """
+
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {
+        **COMMON,
+        "loss_constructors": None,
+        "input_shapes": None,
+        "train_minibatch_fn": None,
+        "backward_passes_per_step": 1,
+    }
+    _prefix = "pytorch"
+
+    def _checked(self) -> dict[str, Any]:
+        values = super()._checked()
+        if values["optimizer"] is None:
+            raise ValueError("Optimizer parameter is required")
+        if values["loss"] is not None and values["loss_constructors"] is not None:
+            raise ValueError("only one of loss_constructors and loss parameters can be specified.")
+        has_loss = values["loss"] is not None or values["loss_constructors"] is not None
+        if not has_loss and values["train_minibatch_fn"] is None:
+            raise ValueError("Loss parameter is required: loss=, or loss_constructors=")
+        return values
+
+    def _fit_prepared(self, values: dict[str, Any], backend: Any, idx: int | None) -> Any:
+        # Together, so that the optimizer's parameters stay those of the model.
+        self._pickled = pickled((values["model"], values["optimizer"]))
+        return super()._fit_prepared(values, backend, idx)
+
+    def _remote(self, work: Work) -> Any:
+        return rank_function(work, self._pickled)
+
+    def _model(self, work: Work, answer: Any) -> TorchModel:
+        model, optimizer = pickle.loads(self._pickled)
+        model.load_state_dict(answer["model"])
+        optimizer.load_state_dict(answer["optimizer"])
+        values = work.values
+        return TorchModel(
+            history=answer["history"],
+            model=model,
+            feature_columns=values["feature_cols"],
+            label_columns=values["label_cols"],
+            input_shapes=values["input_shapes"],
+            optimizer=optimizer,
+            run_id=values["run_id"],
+            loss=values["loss"],
+            loss_constructors=values["loss_constructors"],
+            _metadata={"outputs": [tuple(each) for each in answer["outputs"]]},
+        )
+
+
+class TorchModel(ModuleModel):
+    """A PyTorch model as a transformer.
+
+    Args:
+        model: The module.
+        history: An entry an epoch: `epoch`, `train` and `validation`, each with `loss` and
+            `all_metrics`.
+        feature_columns: One for each input.
+        label_columns: One for each output; the new columns are called after them.
+        input_shapes: See `TorchEstimator`.
+        optimizer: As it was at the end.
+        run_id: The name of the run.
+        loss: See `TorchEstimator`.
+        loss_constructors: The same.
+    """
+
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {
+        **ModuleModel.DEFAULTS,
+        "loss": None,
+        "loss_constructors": None,
+    }
