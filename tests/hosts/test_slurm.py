@@ -210,6 +210,19 @@ def test_a_host_whose_guardian_is_killed_is_named(run: Run) -> None:
     run.expect_nothing_left()
 
 
+def test_a_launcher_whose_ranks_are_elsewhere_keeps_no_guardian(run: Run) -> None:
+    (run.folder / "train.py").write_text("open('started', 'w'); import time; time.sleep(600)")
+    done = run.salloc(
+        "-N1",
+        f"{RUN} {sys.executable} train.py & launcher=$!",
+        "until [ -e started ]; do sleep 0.1; done",
+        "ps --ppid $launcher --format args=; kill $launcher; wait",
+    )
+    assert "srun" in done.stdout
+    assert "guardian.py" not in done.stdout
+    run.expect_nothing_left()
+
+
 def test_a_program_that_is_missing_is_named(run: Run) -> None:
     done = run.salloc("-N2", f"{RUN} ./missing", "exit $?")
     assert done.returncode == 127

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import queue
-import socket
 import threading
+from collections.abc import Iterator
+
+from sirtaki.rendezvous.network.inbox import Inbox
 
 _MOST_BYTES = 32 << 20
 
 
 class Asker:
-    """`reader` is readable when `take` has an answer."""
+    """`fileno` is readable when `take` has an answer."""
 
     def __init__(self) -> None:
-        self.reader, self._writer = socket.socketpair()
-        self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._answers: Inbox[bytes] = Inbox()
+
+    def fileno(self) -> int:
+        """Return what is readable when `take` has an answer."""
+        return self._answers.fileno()
 
     def ask(self, job: str, question: str) -> None:
         """Ask; see `collect`."""
@@ -34,23 +37,16 @@ class Asker:
             answer = json.dumps(look(job, question)).encode()
         except Exception:  # whatever it is, the job must go on
             answer = b"[]"
-        self._put(answer if len(answer) <= _MOST_BYTES else b"[]")
+        self._answers.put(answer if len(answer) <= _MOST_BYTES else b"[]")
 
     def wake(self) -> None:
-        """Let the loop look around; `take` returns b"" then."""
-        self._put(b"")
+        """Let the loop look around; `take` yields b"" then."""
+        self._answers.put(b"")
 
-    def _put(self, answer: bytes) -> None:
-        self._answers.put(answer)
-        with contextlib.suppress(OSError):
-            self._writer.send(b"!")
-
-    def take(self) -> bytes:
-        """Return the answer of all ranks, as JSON."""
-        self.reader.recv(1)
-        return self._answers.get()
+    def take(self) -> Iterator[bytes]:
+        """Yield the answers that have come, each of all ranks, as JSON."""
+        return self._answers.take()
 
     def close(self) -> None:
         """Do not wait for answers any more."""
-        self.reader.close()
-        self._writer.close()
+        self._answers.close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import queue
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +19,7 @@ from sirtaki.launch.errors import FAILED
 from sirtaki.launch.processes.events import Event, Process
 from sirtaki.ray.elastic_worker import ElasticWorker, Ended
 from sirtaki.ray.nodes import Node, Share
-
-_WAKE_BYTES = 1 << 16
+from sirtaki.rendezvous.network.inbox import Inbox
 
 
 @dataclass(frozen=True)
@@ -89,10 +85,7 @@ class RayProcesses:
         self._start_by: dict[int, float] = {}
         self._has_started = self._is_over = False
         # Ray's threads put in what is to be done in ours.
-        self._inbox: queue.SimpleQueue[Callable[[], list[Event]]] = queue.SimpleQueue()
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        self._inbox: Inbox[Callable[[], list[Event]]] = Inbox()
 
     def connect(self) -> None:
         """See `HostProcesses`: a node that is alive is ready."""
@@ -122,18 +115,12 @@ class RayProcesses:
         self._follow(process.id, actor.node_id.remote(), self._take_start)
         done = actor.train.remote(work.call, work.secret, variables, gpus, work.queue)
         self._follow(process.id, done, self._take_end)
-        self._post(lambda: [Event("started", process.id)])
+        self._inbox.put(lambda: [Event("started", process.id)])
 
     def _follow(
         self, number: int, ref: Any, take: Callable[[int, Future[Any]], list[Event]]
     ) -> None:
-        ref.future().add_done_callback(lambda done: self._post(partial(take, number, done)))
-
-    def _post(self, call: Callable[[], list[Event]]) -> None:
-        self._inbox.put(call)
-        # It is readable already, or nobody reads any more.
-        with contextlib.suppress(OSError):
-            os.write(self._writer, b"\0")
+        ref.future().add_done_callback(lambda done: self._inbox.put(partial(take, number, done)))
 
     def _take_start(self, number: int, done: Future[Any]) -> list[Event]:
         if done.exception() is None:
@@ -167,15 +154,13 @@ class RayProcesses:
 
     def channels(self) -> list[int]:
         """See `HostProcesses`."""
-        return [self._reader] if self._has_started and not self._is_over else []
+        return [self._inbox.fileno()] if self._has_started and not self._is_over else []
 
     def receive(self) -> list[Event]:
         """See `HostProcesses`."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._reader, _WAKE_BYTES)
         events: list[Event] = []
-        while not self._inbox.empty():
-            events += self._inbox.get()()
+        for call in self._inbox.take():
+            events += call()
         if not self._actors and not self._is_over:
             self._is_over = True
             events.append(Event("done"))
@@ -197,7 +182,7 @@ class RayProcesses:
                 f"(timeout_s): the node may have no {self._work.share.cpus:g} CPU(s) free"
             )
             events += [Event("said", text=text), Event("exited", number, FAILED)]
-        self._post(list)
+        self._inbox.put(list)
         return events
 
     def pause(self) -> None:
@@ -225,16 +210,13 @@ class RayProcesses:
         """See `HostProcesses`."""
         for number in list(self._actors):
             self._end(number)
-            self._post(partial(_killed, number))
+            self._inbox.put(partial(_killed, number))
 
     def close(self) -> bool:
         """See `HostProcesses`."""
         self.kill()
         self._is_over = True
-        os.close(self._reader)
-        # Ray's threads may be about to write.
-        writer, self._writer = self._writer, -1
-        os.close(writer)
+        self._inbox.close()
         return True
 
 

@@ -16,10 +16,10 @@ LIMIT = 20.0
 def answer_to(question: str) -> Any:
     asking = asker.Asker()
     asking.ask("no-such-job", question)
-    assert select.select([asking.reader], [], [], LIMIT)[0]
-    found = json.loads(asking.take())
+    assert select.select([asking], [], [], LIMIT)[0]
+    (answer,) = asking.take()
     asking.close()
-    return found
+    return json.loads(answer)
 
 
 def test_a_job_without_ranks_here_has_no_answers() -> None:

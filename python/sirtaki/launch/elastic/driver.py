@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import queue
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -19,10 +16,10 @@ from sirtaki.launch.elastic.worlds import JobMember, NextWorld, Worlds
 from sirtaki.launch.errors import FAILED, JobError
 from sirtaki.launch.processes.events import HostProcesses
 from sirtaki.launch.processes.outcome import Crew, Policy, Verdict, failure_of
+from sirtaki.rendezvous.network.inbox import Inbox
 from sirtaki.rendezvous.stores.store import Store
 from sirtaki.rendezvous.world import elastic as messages
 
-_WAKE_BYTES = 1 << 16
 # The key by which the store's thread hears which other keys nobody is to wait for.
 ABANDON = "elastic/abandon"
 
@@ -56,10 +53,7 @@ class Driver(Policy):
         self._all_lost_in = -1
         self._is_over = False
         self._incomplete_since: float | None = time.monotonic()
-        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._wake_reader, self._wake_writer = os.pipe()
-        os.set_blocking(self._wake_reader, False)
-        os.set_blocking(self._wake_writer, False)
+        self._inbox: Inbox[Callable[[], object]] = Inbox()
         self._crew: Crew | None = None
 
     @property
@@ -75,35 +69,29 @@ class Driver(Policy):
             said = messages.parse_said(key, value)
         except ValueError as error:
             text = str(error)
-            self._post(lambda: self._say(text))
+            self._inbox.put(lambda: self._say(text))
             return
         if said is not None:
-            self._post(lambda: self._take(said))
+            self._inbox.put(lambda: self._take(said))
 
     def on_hosts(self, hosts: dict[str, int]) -> None:
         """Take the hosts that there are now."""
-        self._post(lambda: self._take_hosts(hosts))
+        self._inbox.put(lambda: self._take_hosts(hosts))
 
     def on_trouble(self, text: str) -> None:
         """Take a sentence for the user."""
-        self._post(lambda: self._say(text))
-
-    def _post(self, call: Callable[[], object]) -> None:
-        self._inbox.put(call)
-        with contextlib.suppress(BlockingIOError):  # then it is readable already
-            os.write(self._wake_writer, b"\0")
+        self._inbox.put(lambda: self._say(text))
 
     # ---- See Policy ----
 
     def begin(self, crew: Crew) -> int | None:
         """See `Policy`."""
         self._crew = crew
-        return self._wake_reader
+        return self._inbox.fileno()
 
     def end(self) -> None:
         """Close what it has opened."""
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
+        self._inbox.close()
 
     def ready(self, host: HostProcesses) -> None:
         """See `Policy`."""
@@ -193,10 +181,8 @@ class Driver(Policy):
     # ---- Decisions ----
 
     def _take_inbox(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_reader, _WAKE_BYTES)
-        while not self._inbox.empty():
-            self._inbox.get()()
+        for call in self._inbox.take():
+            call()
 
     def _take(self, said: messages.Said) -> None:
         """Take what a process has said."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sirtaki.hang.report import printable
 from sirtaki.launch.live.view import HEADINGS, Looks, cells
 from sirtaki.launch.questions.stacks import stack_of
+from sirtaki.rendezvous.network.inbox import Inbox
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,8 +70,7 @@ class Screen:
         self._scrolled = 0
         self._asked = 0
         self._failure: BaseException | None = None
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
+        self._changes: Inbox[None] = Inbox()
 
     def run(self) -> int:
         """Show the job until "q", Ctrl-C or its end; returns 0, or 1 where it has ended."""
@@ -90,9 +90,8 @@ class Screen:
 
     def _wait(self, keys: int) -> bool:
         """Wait for a key, a look or a stack; False when the user wants to leave."""
-        ready, _, _ = select.select([keys, self._reader], [], [], _REDRAW_SECONDS)
-        if self._reader in ready:
-            os.read(self._reader, 4096)
+        ready, _, _ = select.select([keys, self._changes.fileno()], [], [], _REDRAW_SECONDS)
+        list(self._changes.take())
         if keys not in ready:
             return True
         try:
@@ -106,15 +105,11 @@ class Screen:
             while not self.ended:
                 self.seen = self._looks.look()
                 self.ended = self.seen is None
-                self._wake()
+                self._changes.put(None)
                 time.sleep(self._looks.interval)
         except BaseException as error:  # it is raised where the terminal is in order again
             self._failure, self.ended = error, True
-            self._wake()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._writer, b"!")
+            self._changes.put(None)
 
     def press(self, key: str) -> bool:
         """Do what a key says; False: leave."""
@@ -155,7 +150,7 @@ class Screen:
             lines = stack_of(self._looks.job, rank)
             if self._asked == number:
                 self.stack = lines
-                self._wake()
+                self._changes.put(None)
 
         threading.Thread(target=ask, name="sirtaki asks for a stack", daemon=True).start()
 

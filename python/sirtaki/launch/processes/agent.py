@@ -208,12 +208,12 @@ class Agent:
         job, question = str(what.get("job")), str(what.get("question"))
         if self._asker is None:
             self._asker = Asker()
-            self._selector.register(self._asker.reader, selectors.EVENT_READ, self._pass_answer)
+            self._selector.register(self._asker, selectors.EVENT_READ, self._pass_answer)
         self._asker.ask(job, question)
 
     def _pass_answer(self) -> None:
         assert self._asker is not None
-        if (answer := self._asker.take()) is not None:
+        for answer in self._asker.take():
             self._say(frames.pack(frames.Kind.ANSWER, answer))
 
     def _take_signal(self) -> None:

@@ -63,7 +63,7 @@ class JobWatch:
 
     def fileno(self) -> int:
         """Return what is readable when the ranks of this host have answered."""
-        return self._asker.reader.fileno()
+        return self._asker.fileno()
 
     def due(self) -> list[float]:
         """When (time.monotonic()) `look` is to be called."""
@@ -135,10 +135,10 @@ class JobWatch:
                 self._asker.ask(self._job, question)
 
     def take_here(self) -> None:
-        """Take the answer of this host."""
-        answer = self._asker.take()
-        if answer and self._here is not None:
-            self.take(self._here, answer)
+        """Take the answers of this host."""
+        for answer in self._asker.take():
+            if answer and self._here is not None:
+                self.take(self._here, answer)
 
     def take(self, host: HostProcesses, answer: bytes) -> None:
         """Take the answer of a host; of one that is late nothing."""
