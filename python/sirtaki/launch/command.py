@@ -68,7 +68,7 @@ def run_parsed(args: argparse.Namespace, prog: str) -> int:
         from sirtaki.launch.starters.nodes import join
 
         return join(nodes, settings)
-    if settings.mpi or settings.elastic or allocation:
+    if settings.mpi or settings.elastic:
         # Their ranks may all be elsewhere; mpirun takes our place, and would reap no child of ours.
         drop_guardian()
     if settings.mpi is not None:
