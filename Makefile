@@ -250,6 +250,8 @@ test-loggers: $(INSTALLED) $(LOGGERS)/.requirements
 # Systems that start processes themselves. Each test session starts one of them.
 test-kubernetes test-ray test-dask test-spark: test-%: $(INSTALLED) .venv-%/.requirements
 	.venv-$*/bin/python -m pytest -m "$(MARKS)" tests/clusters/$*
+# An estimator trains a model of Keras.
+test-spark: $(VENV)/.requirements-frameworks
 
 # TensorFlow and JAX; Keras on some of its backends; whole jobs.
 test-frameworks: test-framework-ranks test-framework-jobs

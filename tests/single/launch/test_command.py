@@ -21,6 +21,8 @@ from tests.single.launching import HOROVODRUN, LIMIT, SIRTAKI, Job, python
 
 pytestmark = pytest.mark.timeout(120)
 
+# It imports every framework.
+DOCTOR_LIMIT = 150.0
 SHOW = "import json, os; print(json.dumps({k: v for k, v in os.environ.items()}))"
 
 
@@ -398,9 +400,9 @@ def test_the_build_check_has_three_blocks(job: Job) -> None:
         assert f"    [ ] {name}\n" in done.stdout
 
 
-def sirtaki(*arguments: str) -> subprocess.CompletedProcess[str]:
+def sirtaki(*arguments: str, limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*SIRTAKI, *arguments], capture_output=True, text=True, timeout=LIMIT, check=False
+        [*SIRTAKI, *arguments], capture_output=True, text=True, timeout=limit, check=False
     )
 
 
@@ -422,8 +424,9 @@ def test_sirtaki_names_its_subcommands() -> None:
 
 @pytest.mark.job
 @pytest.mark.slow
+@pytest.mark.timeout(2 * DOCTOR_LIMIT)
 def test_the_doctor_tells_the_same_in_json_and_in_words() -> None:
-    done = sirtaki("doctor", "--json")
+    done = sirtaki("doctor", "--json", limit=DOCTOR_LIMIT)
     report = json.loads(done.stdout)
     assert done.returncode == (0 if report["core"]["works"] else 1)
     names = [finding["name"] for finding in report["frameworks"]]
@@ -451,7 +454,7 @@ def test_the_doctor_tells_the_same_in_json_and_in_words() -> None:
     )
     assert {*names, "native", "memory files", "ulimit nofile", "/dev/shm"} <= judged.keys()
     assert judged["sirtaki._core"]["level"] == "ok"
-    words = sirtaki("doctor")
+    words = sirtaki("doctor", limit=DOCTOR_LIMIT)
     assert words.returncode == done.returncode
     for name in [
         *names,
