@@ -46,6 +46,23 @@ def test_a_host_that_is_cut_off_is_lost_and_taken_back_when_it_answers_again(bed
 
 
 @pytest.mark.slow
+def test_a_host_whose_agent_does_not_come_is_given_up_and_tried_again(
+    bed: Bed, tmp_path: Path
+) -> None:
+    """Its Python may hang in a file system of the network, say."""
+    python, tried = tmp_path / "python", tmp_path / "tried"
+    hangs = f"if [ $(uname -n) = {bed.hosts[2].name} ] && mkdir {tried}; then exec cat; fi"
+    python.write_text(f'#!/bin/sh\n{hangs} >/dev/null 2>&1\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    flags = ("--remote-python", str(python), "--start-timeout", "10", "-x", "UNTIL=3")
+    done = run(bed, *ELASTIC, *flags, *TRAIN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(re.findall(r":end (\d) exact", done.stdout)) == ["0", "1", "3"], done.stdout
+    lost = f"host {bed.hosts[2].address} (processes 2) was lost: no answer within 10 s"
+    assert lost in done.stderr
+
+
+@pytest.mark.slow
 def test_a_host_of_another_version_gets_no_place(bed: Bed, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sirtaki; sirtaki.__version__ = '0.0.7'\n")
     python = tmp_path / "python"

@@ -122,13 +122,20 @@ def make_server(settings: Settings, addresses: list[str], secret: bytes) -> JobS
 
 
 def host_processes(
-    settings: Settings, plan: HostPlan, planned: Sequence[Process], job: HostJob
+    settings: Settings,
+    plan: HostPlan,
+    planned: Sequence[Process],
+    job: HostJob,
+    patience: float | None = None,
 ) -> HostProcesses:
-    """Return what starts processes on a host, here or by ssh. job: see `host_job`."""
+    """Return what starts processes on a host, here or by ssh.
+
+    job: see `host_job`. patience: see `RemoteProcesses`.
+    """
     if plan.argv is None:
         return LocalProcesses(plan.host, planned, job)
     channel = ProgramChannel(plan.argv, partial(explain_end, settings.ssh))
-    return RemoteProcesses(plan.host, planned, channel, job)
+    return RemoteProcesses(plan.host, planned, channel, job, patience)
 
 
 def host_job(

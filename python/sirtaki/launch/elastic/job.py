@@ -80,7 +80,7 @@ class ElasticHosts:
         plan = plan_host(self._settings, host, [])
         job = host_job(self._settings, self._secret, plan, slots, os.environ)
         job = replace(job, silent_seconds=self._silent_seconds)
-        return host_processes(self._settings, plan, [], job)
+        return host_processes(self._settings, plan, [], job, self._settings.start_timeout)
 
     def _reach_by_scheduler(self, allocation: Allocation, host: str, slots: int) -> HostProcesses:
         """Have the scheduler's program start an agent on one host of the allocation."""
@@ -97,7 +97,7 @@ class ElasticHosts:
             job = scheduled_job(settings, self._secret, plan, slots, os.environ)
             job = replace(job, silent_seconds=self._silent_seconds)
             self._ways[host] = way.pop_all()
-        return RemoteProcesses(host, [], channel, job)
+        return RemoteProcesses(host, [], channel, job, self._settings.start_timeout)
 
     def _close(self, host: str) -> None:
         if (way := self._ways.pop(host, None)) is not None:

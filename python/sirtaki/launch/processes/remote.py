@@ -77,17 +77,24 @@ class RemoteProcesses:
     """Some ranks on another host.
 
     host: the name for messages. planned: which. channel: leads to the agent there. job: what it is
-    told with the first start, when it has proved to be our agent.
+    told with the first start, when it has proved to be our agent. patience: for how many seconds it
+    is waited for, None where the whole job has a limit for that.
     """
 
     def __init__(
-        self, host: str, planned: Sequence[Process], channel: Channel, job: HostJob
+        self,
+        host: str,
+        planned: Sequence[Process],
+        channel: Channel,
+        job: HostJob,
+        patience: float | None = None,
     ) -> None:
         self.host = host
         self.planned = planned
         self._ranks = {process.id for process in planned}
         self._channel = channel
         self._job = job
+        self._patience = patience
         self._socket: socket.socket | None = None
         self._writer: _Writer | None = None
         self._greeting: frames.GreetingReader | None = frames.GreetingReader()
@@ -114,6 +121,7 @@ class RemoteProcesses:
             self._channel, self._socket, frames.ping_seconds(frames.silence_seconds(self._job))
         )
         self._writer.start()
+        self._last_heard = time.monotonic()
 
     def free_port(self) -> int:
         """Return the port that the agent has found."""
@@ -136,10 +144,13 @@ class RemoteProcesses:
 
     def deadline(self) -> float | None:
         """When the agent will have been silent for too long."""
-        return self._last_heard + self._silence if self._ready and not self._over else None
+        patience = self._silence if self._ready else self._patience
+        return None if self._over or patience is None else self._last_heard + patience
 
     def expire(self) -> list[Event]:
         """Give the host up for lost."""
+        if not self._ready:
+            return self._lose(f"no answer within {self._patience:g} s (--start-timeout)")
         return self._lose(f"nothing was heard of it for {self._silence:g} s")
 
     def receive(self) -> list[Event]:
